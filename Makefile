@@ -1,0 +1,34 @@
+# Plimsoll.  `make` alone prints this help.
+SHELL := /bin/bash
+PY := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help
+help: ## Print this help
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: ## Make .venv with everything (and install the few Debian packages that are missing)
+	@dev/setup.sh
+
+.PHONY: check
+check: setup ## Format, lint, types, import contracts, tidy (under a minute when warm)
+	@dev/check.sh
+
+.PHONY: format
+format: setup ## Rewrite the sources the way the formatter wants them
+	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
+
+.PHONY: test
+test: setup ## Every test, tier by tier, with a summary
+	@$(PY) dev/tiers.py $(TIERS)
+
+.PHONY: unit
+unit: setup ## The unit tier only
+	@$(PY) dev/tiers.py unit
+
+.PHONY: demo
+demo: setup ## A cluster on a real Kubernetes, a broker killed in mid-write, and the verdict
+	@$(PY) dev/demo.py
+
+-include dev/dev.mk

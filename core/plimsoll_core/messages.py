@@ -1,0 +1,322 @@
+"""What a broker or an operator asks of the controller, and what it answers.
+
+The same values are `decide`'s input and, between processes, the body of a private request
+(`plimsoll_wire.control`).  Nobody else defines messages between broker and controller.
+Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    MetadataOffset,
+    PartitionEpoch,
+)
+from plimsoll_core.model import Endpoint, Recovery, TopicObject
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    pass
+
+
+class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of which metadata log somebody holds: `applied_offset` records, the last of them
+    from the batch with `nonce`; proves that a log did not go back in time."""
+
+    applied_offset: MetadataOffset
+    nonce: str | None
+    controller_epoch: ControllerEpoch
+
+
+# --- what brokers send -------------------------------------------------------------------------
+
+
+class RegisterBroker(_Message):
+    """Start a lifetime.  `previous_broker_epoch` comes from the clean-shutdown marker, else None.
+
+    `volume_is_empty`: no meta.properties was found; an id that was registered before may format
+    such a volume only when the answer allows it.
+    """
+
+    cluster_id: UUID
+    broker_id: BrokerId
+    incarnation_id: UUID
+    previous_broker_epoch: BrokerEpoch | None
+    directory_ids: tuple[UUID, ...]
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    pod_uid: str | None = None
+    volume_is_empty: bool = False
+    position: LogPosition | None = None
+
+
+class Heartbeat(_Message):
+    """`applied_offset`: how much metadata the broker has applied (records)."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    position: LogPosition
+    want_fence: bool = False
+    want_shutdown: bool = False
+
+
+class IsrMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposed member; `broker_epoch` is None when the leader has not heard of it this term."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch | None
+
+
+class IsrProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A leader's proposal for one partition.  `cause` goes into the record."""
+
+    topic_id: UUID
+    index: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    new_isr: tuple[IsrMember, ...]
+    recovery: Recovery
+    cause: str
+
+
+class AlterPartition(_Message):
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    proposals: tuple[IsrProposal, ...]
+
+
+class AllocateProducerIds(_Message):
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's wish.  `partitions`/`replication_factor` None = the cluster's default."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
+    configs: dict[str, str] = {}
+
+
+class CreateTopics(_Message):
+    """Forwarded by a broker for a client.  Topics made so live in the log only."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+class DeleteTopics(_Message):
+    """Forwarded by a broker for a client; by name or by id."""
+
+    names: tuple[str, ...] = ()
+    ids: tuple[UUID, ...] = ()
+
+
+# --- what the operator itself asks -------------------------------------------------------------
+
+
+class DeclareTopic(_Message):
+    """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
+
+    `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
+    left open.
+    """
+
+    object: TopicObject
+    topic_name: str
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    strategy: str = "RoundRobin"
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
+    configs: dict[str, str] = {}
+    deletion_policy: str = "Delete"
+
+
+class TopicObjectGone(_Message):
+    """An object is proven absent (never merely not seen).  Times are the API server's.
+
+    The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
+    `removals_per_hour_max` an hour.
+    """
+
+    object: TopicObject
+    server_now_ms: int
+    grace_ms: int
+    removals_per_hour_max: int
+    acknowledged: bool = False
+
+
+class DetachTopic(_Message):
+    """The namespace may no longer declare topics here: the topic stays, without an object."""
+
+    object: TopicObject
+
+
+class SetMembers(_Message):
+    """The broker ids that the LogCluster's count and exclusions ask for."""
+
+    broker_ids: tuple[BrokerId, ...]
+
+
+# --- what the controller's own shell tells it ---------------------------------------------------
+
+
+class Activated(_Message):
+    """The term's first record is committed: re-run unfinished fences, shutdowns and elections."""
+
+
+class Tick(_Message):
+    """Time passed: look for expired sessions.  `late_ms`: by how much this scan ran late."""
+
+    late_ms: int = 0
+
+
+class BrokerProvenDead(_Message):
+    """Proof of death for one lifetime: its last connection was closed by the peer, and its
+    listener refuses or its pod (by uid) is terminated.  Fences at once."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    evidence: str
+
+
+Request = (
+    RegisterBroker
+    | Heartbeat
+    | AlterPartition
+    | AllocateProducerIds
+    | CreateTopics
+    | DeleteTopics
+    | DeclareTopic
+    | TopicObjectGone
+    | DetachTopic
+    | SetMembers
+    | Activated
+    | Tick
+    | BrokerProvenDead
+)
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+class Refused(_Message):
+    """`reason` is a `Reason`'s name, `code` Kafka's."""
+
+    reason: str
+    code: int
+    message: str
+
+
+class Registered(_Message):
+    """`may_format`: consent to an empty volume."""
+
+    broker_epoch: BrokerEpoch
+    may_format: bool = True
+
+
+class HeartbeatAnswer(_Message):
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+class PartitionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The committed state after a proposal, or `code` != 0 and a sentence."""
+
+    topic_id: UUID
+    index: int
+    code: int = 0
+    message: str = ""
+    leader: BrokerId | None = None
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+    isr: tuple[BrokerId, ...] = ()
+    recovery: Recovery = Recovery.RECOVERED
+
+
+class PartitionsAnswer(_Message):
+    partitions: tuple[PartitionAnswer, ...]
+
+
+class ProducerIdBlock(_Message):
+    first: int
+    length: int
+
+
+class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one topic; `code` 0 is success.  `reason`: a `Reason`'s name or ""."""
+
+    name: str
+    topic_id: UUID | None = None
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    partitions: int = 0
+    replication_factor: int = 0
+
+
+class TopicsAnswer(_Message):
+    topics: tuple[TopicAnswer, ...]
+
+
+class Done(_Message):
+    """Nothing to tell but that it is committed."""
+
+
+Answer = (
+    Refused
+    | Registered
+    | HeartbeatAnswer
+    | PartitionsAnswer
+    | ProducerIdBlock
+    | TopicsAnswer
+    | Done
+)
+
+
+# --- the metadata stream ------------------------------------------------------------------------
+
+
+class FetchMetadata(_Message):
+    """Long poll: records from `offset` on, or a snapshot first when they are gone.
+
+    Sent on the stream connection only.  `nonce` names the batch before `offset`.
+    """
+
+    cluster_id: UUID
+    broker_id: BrokerId
+    offset: MetadataOffset
+    nonce: str | None = None
+    wait_ms_max: int = 500
+
+
+class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed batch as the broker stores it; `records_json` is the JSON array as committed,
+    so that a broker keeps what it does not know."""
+
+    base_offset: MetadataOffset
+    controller_epoch: ControllerEpoch
+    nonce: str
+    records_json: bytes
+    record_count: int
+
+
+class MetadataUpdate(_Message):
+    """`snapshot` (compressed JSON of the image at `snapshot_end`) comes first when it is given."""
+
+    snapshot: bytes | None = None
+    snapshot_end: MetadataOffset = MetadataOffset(0)
+    snapshot_nonce: str | None = None
+    batches: tuple[MetadataBatchCopy, ...] = ()
+    end_offset: MetadataOffset = MetadataOffset(0)

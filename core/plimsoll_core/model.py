@@ -1,0 +1,148 @@
+"""What a cluster is: the committed state that every decision reads.
+
+`ClusterImage` is a persistent value: `apply` makes the next one in time proportional to the change,
+and an older one stays valid.  The controller, every broker and the simulator hold the same image,
+replayed from the same records.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+from immutables import Map
+
+from plimsoll_core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    IncarnationId,
+    LeaderEpoch,
+    MetadataOffset,
+    PartitionEpoch,
+    TopicId,
+)
+
+
+class Recovery(Enum):
+    """Whether a partition's leader came from an unclean election that is not yet behind it."""
+
+    RECOVERED = "Recovered"
+    RECOVERING = "Recovering"
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a listener can be reached."""
+
+    name: str
+    host: str
+    port: int
+
+
+class PartitionKey(NamedTuple):
+    """A partition's name inside the image."""
+
+    topic_id: TopicId
+    index: int
+
+
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition, as committed.  Only `controller.change` makes new ones.
+
+    `replicas` is ordered: the first is the preferred leader.  `leader` is None when nobody may
+    lead.  `elr` holds replicas that left the ISR while it was below `min_isr` and are complete;
+    `last_known_elr` those that may be complete but are no longer trusted (KIP-966).
+    """
+
+    topic_id: TopicId
+    index: int
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    isr: tuple[BrokerId, ...]
+    elr: tuple[BrokerId, ...] = ()
+    last_known_elr: tuple[BrokerId, ...] = ()
+    leader: BrokerId | None
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    min_isr: int
+    recovery: Recovery = Recovery.RECOVERED
+
+    @property
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.topic_id, self.index)
+
+    @property
+    def effective_min_isr(self) -> int:
+        """The protocol's m(p): never above the number of settled replicas, never below 1."""
+        return max(1, min(self.min_isr, len(set(self.replicas) - set(self.adding))))
+
+
+class TopicObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The Kubernetes object that declares a topic."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class PendingDeletion(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic whose object is gone; its data is kept until then.  Times are the API server's."""
+
+    since_ms: int
+    until_ms: int
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic, as committed.  `object` is None for a topic that a client made."""
+
+    id: TopicId
+    name: str
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    configs: Map[str, str] = Map()
+    object: TopicObject | None = None
+    deletion_policy: str = "Delete"
+    pending_deletion: PendingDeletion | None = None
+
+
+class Broker(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered broker, as committed."""
+
+    id: BrokerId
+    broker_epoch: BrokerEpoch
+    incarnation_id: IncarnationId
+    directory_ids: tuple[UUID, ...]
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    pod_uid: str | None
+    fenced: bool
+    shutting_down: bool
+
+    @property
+    def active(self) -> bool:
+        """Registered, not fenced, not shutting down."""
+        return not self.fenced and not self.shutting_down
+
+
+class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
+    """A cluster's committed state after `next_offset` records.
+
+    `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
+    found without a scan.
+    """
+
+    cluster_id: UUID
+    controller_epoch: ControllerEpoch = ControllerEpoch(0)
+    next_offset: MetadataOffset = MetadataOffset(0)
+    members: tuple[BrokerId, ...] = ()
+    brokers: Map[BrokerId, Broker] = Map()
+    topics: Map[TopicId, Topic] = Map()
+    topic_ids: Map[str, TopicId] = Map()
+    partitions: Map[PartitionKey, Partition] = Map()
+    hosted: Map[BrokerId, Map[PartitionKey, None]] = Map()
+    next_producer_id: int = 0
+    removals_ms: tuple[int, ...] = ()

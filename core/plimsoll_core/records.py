@@ -1,0 +1,190 @@
+"""The records of the metadata log: every change that can be committed, as readable JSON.
+
+A record states what is true afterwards, and its `cause`.  Partition records are columnar: one record
+for all partitions of a topic that change alike, with ranges of indexes; epochs are stated as steps,
+so that partitions in different terms still share one record.  `image.apply` is the only reader.
+Fields are only ever added; a reader keeps what it does not know.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from plimsoll_core.model import Endpoint, PendingDeletion, Recovery, TopicObject
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    cause: str
+
+
+class ControllerChanged(_Record):
+    """The first record of every term, alone in its batch."""
+
+    controller_epoch: ControllerEpoch
+    identity: str
+
+
+class ClusterDeclared(_Record):
+    """The first record but one of a log: whose it is."""
+
+    cluster_id: UUID
+    name: str
+
+
+class MembersChanged(_Record):
+    """Which broker ids the cluster is meant to have."""
+
+    broker_ids: tuple[BrokerId, ...]
+
+
+class BrokerRegistered(_Record):
+    """A new incarnation; fenced until it has caught up.  Its offset is the broker epoch."""
+
+    broker_id: BrokerId
+    incarnation_id: UUID
+    directory_ids: tuple[UUID, ...]
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    pod_uid: str | None = None
+
+
+class BrokerUpdated(_Record):
+    """The same incarnation with other listeners, rack or directories."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    directory_ids: tuple[UUID, ...]
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    pod_uid: str | None = None
+
+
+class BrokerFenced(_Record):
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class BrokerUnfenced(_Record):
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class BrokerShutdownStarted(_Record):
+    """The broker asked to leave.  Durable: only a new incarnation clears it (KIP-841)."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class BrokerUnregistered(_Record):
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class TopicCreated(_Record):
+    topic_id: UUID
+    name: str
+    replication_factor: int
+    min_isr: int
+    configs: dict[str, str] = {}
+    object: TopicObject | None = None
+    deletion_policy: str = "Delete"
+
+
+class PartitionsCreated(_Record):
+    """Partitions `first`, `first + 1`, …: leader epoch 0, the leader is the first of the ISR."""
+
+    topic_id: UUID
+    first: int
+    replicas: tuple[tuple[BrokerId, ...], ...]
+    isr: tuple[tuple[BrokerId, ...], ...]
+
+
+class PartitionsChanged(_Record):
+    """The same change to every partition in `ranges` ([first, last], inclusive).
+
+    Unset fields stay as they are.  The partition epoch grows by one, the leader epoch by
+    `leader_epoch_step`.
+    """
+
+    topic_id: UUID
+    ranges: tuple[tuple[int, int], ...]
+    leader_epoch_step: Literal[0, 1] = 0
+    leader: BrokerId | None | UnsetType = UNSET
+    isr: tuple[BrokerId, ...] | UnsetType = UNSET
+    elr: tuple[BrokerId, ...] | UnsetType = UNSET
+    last_known_elr: tuple[BrokerId, ...] | UnsetType = UNSET
+    replicas: tuple[BrokerId, ...] | UnsetType = UNSET
+    adding: tuple[BrokerId, ...] | UnsetType = UNSET
+    removing: tuple[BrokerId, ...] | UnsetType = UNSET
+    min_isr: int | UnsetType = UNSET
+    recovery: Recovery | UnsetType = UNSET
+
+
+class TopicConfigured(_Record):
+    """A topic's whole set of configs, from now on."""
+
+    topic_id: UUID
+    configs: dict[str, str]
+
+
+class TopicBound(_Record):
+    """Which object declares the topic, from now on; also ends a pending deletion."""
+
+    topic_id: UUID
+    object: TopicObject | None
+    deletion_policy: str = "Delete"
+
+
+class TopicOrphaned(_Record):
+    """The topic's object is gone; the data stays until the grace has passed."""
+
+    topic_id: UUID
+    pending: PendingDeletion
+
+
+class TopicRemoved(_Record):
+    """The topic is gone; brokers delete its data.  `now_ms` feeds the mass-deletion counter."""
+
+    topic_id: UUID
+    now_ms: int
+
+
+class ProducerIdsAllocated(_Record):
+    broker_id: BrokerId
+    next_producer_id: int
+
+
+class SnapshotTaken(_Record):
+    """A snapshot at `end_offset` is complete: slots below it may be used again."""
+
+    end_offset: int
+    name: str
+
+
+Record = (
+    ControllerChanged
+    | ClusterDeclared
+    | MembersChanged
+    | BrokerRegistered
+    | BrokerUpdated
+    | BrokerFenced
+    | BrokerUnfenced
+    | BrokerShutdownStarted
+    | BrokerUnregistered
+    | TopicCreated
+    | PartitionsCreated
+    | PartitionsChanged
+    | TopicConfigured
+    | TopicBound
+    | TopicOrphaned
+    | TopicRemoved
+    | ProducerIdsAllocated
+    | SnapshotTaken
+)
+"""Everything the log may hold."""

@@ -1,0 +1,1 @@
+"""Bytes and messages, without I/O: framing, Kafka messages, record batches, private messages."""

@@ -1,0 +1,1 @@
+"""The operator: Kubernetes resources in, the controller's decisions out."""

@@ -1,0 +1,1 @@
+"""Spark jobs that drive a workload and verify what came of it."""

@@ -1,0 +1,130 @@
+"""House rules that a linter does not know, checked over every Python file in the tree."""
+
+import ast
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTION_LINES_MAX = 70
+MODULE_LINES_MAX = 400
+PARAMETERS_MAX = 6
+COLUMNS_MAX = 100
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files that git tracks or would track; a deleted one is not a file."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    return sorted({ROOT / name for name in listed if (ROOT / name).is_file()})
+
+
+PYTHON = tracked("*.py")
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return len([one for one in every if one.arg not in ("self", "cls")])
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_module_keeps_to_the_house_numbers(path: Path) -> None:
+    text = path.read_text()
+    lines = text.splitlines()
+    faults = []
+    if len(lines) > MODULE_LINES_MAX:
+        faults.append(f"{len(lines)} lines; split by decision")
+    faults += [
+        f"line {n}: over {COLUMNS_MAX} columns"
+        for n, line in enumerate(lines, 1)
+        if len(line) > COLUMNS_MAX
+    ]
+    faults += [
+        f"line {n}: leftover {word}"
+        for n, line in enumerate(lines, 1)
+        for word in ("TO" + "DO", "FIX" + "ME", "XX" + "X")
+        if word in line
+    ]
+    is_test = "tests" in path.relative_to(ROOT).parts[:1]
+    for function in functions(ast.parse(text)):
+        length = (function.end_lineno or function.lineno) - function.lineno + 1
+        if length > FUNCTION_LINES_MAX:
+            faults.append(f"{function.name}: {length} lines")
+        if not is_test and parameters(function) > PARAMETERS_MAX:
+            faults.append(f"{function.name}: {parameters(function)} parameters")
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_product_modules_say_what_they_are_for(path: Path) -> None:
+    if path.name == "__init__.py" and not path.read_text().strip():
+        return
+    assert ast.get_docstring(ast.parse(path.read_text())), "no module docstring"
+
+
+def test_operator_folder_does_not_shadow_the_standard_library() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert not (ROOT / "tests" / "operator").exists()
+    assert not list((ROOT / "tests").rglob("__init__.py"))
+
+
+def test_every_product_module_is_imported_by_something() -> None:
+    """A module that nobody imports, runs or tests is dead."""
+    sources = {
+        path: path.read_text()
+        for path in [*PYTHON, *tracked("*.sh", "*Dockerfile", "*.toml", "*.mk", "*.yaml")]
+    }
+    dead = []
+    for path in PYTHON:
+        parts = path.relative_to(ROOT).parts
+        packaged = [n for n, part in enumerate(parts) if part.startswith("plimsoll_")]
+        if not packaged or path.name in ("__init__.py", "__main__.py"):
+            continue
+        package, name = ".".join(parts[packaged[0] : -1]), path.stem
+        used = any(
+            f"{package}.{name}" in text or (f"from {package} import" in text and name in text)
+            for other, text in sources.items()
+            if other != path
+        )
+        if not used:
+            dead.append(f"{package}.{name}")
+    assert not dead, f"imported by nobody: {dead}"
+
+
+def test_the_tree_names_no_machine_and_no_registry() -> None:
+    """Versions are pinned without index addresses, and no path of one machine is written down."""
+    found = []
+    for path in tracked():
+        if path.suffix in (".sum", ".png", ".jar") or path == Path(__file__).resolve():
+            continue
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{path.relative_to(ROOT)}: {word}"
+            for word in (
+                "/work/",
+                "pypi.org",
+                "repo1.maven",
+                "proxy.golang",
+                "deb.debian.org",
+                "/tmp/plimsoll/",
+            )
+            if word in text
+        ]
+    assert not found, "\n".join(found)
