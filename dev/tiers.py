@@ -140,7 +140,8 @@ def main(names: list[str]) -> int:
     print("\ntier           time   passed  failed  skipped")
     for one in outcomes:
         print(
-            f"{one.name:<12}{one.seconds:6.0f} s {one.passed:8} {one.failed:7} {one.skipped:8}  {one.note}"
+            f"{one.name:<12}{one.seconds:6.0f} s {one.passed:8} {one.failed:7} {one.skipped:8}"
+            f"  {one.note}"
         )
     passed, failed, skipped = (
         sum(getattr(one, what) for one in outcomes) for what in ("passed", "failed", "skipped")
