@@ -38,7 +38,7 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 # --- what brokers send -------------------------------------------------------------------------
 
 
-class RegisterBroker(_Message):
+class RegisterBroker(_Message, frozen=True, kw_only=True):
     """Start a lifetime.  `previous_broker_epoch` comes from the clean-shutdown marker, else None.
 
     `volume_is_empty`: no meta.properties was found; an id that was registered before may format
@@ -57,7 +57,7 @@ class RegisterBroker(_Message):
     position: LogPosition | None = None
 
 
-class Heartbeat(_Message):
+class Heartbeat(_Message, frozen=True, kw_only=True):
     """`applied_offset`: how much metadata the broker has applied (records)."""
 
     broker_id: BrokerId
@@ -86,13 +86,13 @@ class IsrProposal(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
 
 
-class AlterPartition(_Message):
+class AlterPartition(_Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]
 
 
-class AllocateProducerIds(_Message):
+class AllocateProducerIds(_Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
@@ -107,14 +107,14 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, str] = {}
 
 
-class CreateTopics(_Message):
+class CreateTopics(_Message, frozen=True, kw_only=True):
     """Forwarded by a broker for a client.  Topics made so live in the log only."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
 
-class DeleteTopics(_Message):
+class DeleteTopics(_Message, frozen=True, kw_only=True):
     """Forwarded by a broker for a client; by name or by id."""
 
     names: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class DeleteTopics(_Message):
 # --- what the operator itself asks -------------------------------------------------------------
 
 
-class DeclareTopic(_Message):
+class DeclareTopic(_Message, frozen=True, kw_only=True):
     """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
 
     `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
@@ -142,7 +142,7 @@ class DeclareTopic(_Message):
     deletion_policy: str = "Delete"
 
 
-class TopicObjectGone(_Message):
+class TopicObjectGone(_Message, frozen=True, kw_only=True):
     """An object is proven absent (never merely not seen).  Times are the API server's.
 
     The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
@@ -156,13 +156,13 @@ class TopicObjectGone(_Message):
     acknowledged: bool = False
 
 
-class DetachTopic(_Message):
+class DetachTopic(_Message, frozen=True, kw_only=True):
     """The namespace may no longer declare topics here: the topic stays, without an object."""
 
     object: TopicObject
 
 
-class SetMembers(_Message):
+class SetMembers(_Message, frozen=True, kw_only=True):
     """The broker ids that the LogCluster's count and exclusions ask for."""
 
     broker_ids: tuple[BrokerId, ...]
@@ -171,17 +171,17 @@ class SetMembers(_Message):
 # --- what the controller's own shell tells it ---------------------------------------------------
 
 
-class Activated(_Message):
+class Activated(_Message, frozen=True, kw_only=True):
     """The term's first record is committed: re-run unfinished fences, shutdowns and elections."""
 
 
-class Tick(_Message):
+class Tick(_Message, frozen=True, kw_only=True):
     """Time passed: look for expired sessions.  `late_ms`: by how much this scan ran late."""
 
     late_ms: int = 0
 
 
-class BrokerProvenDead(_Message):
+class BrokerProvenDead(_Message, frozen=True, kw_only=True):
     """Proof of death for one lifetime: its last connection was closed by the peer, and its
     listener refuses or its pod (by uid) is terminated.  Fences at once."""
 
@@ -210,7 +210,7 @@ Request = (
 # --- answers ----------------------------------------------------------------------------------
 
 
-class Refused(_Message):
+class Refused(_Message, frozen=True, kw_only=True):
     """`reason` is a `Reason`'s name, `code` Kafka's."""
 
     reason: str
@@ -218,14 +218,14 @@ class Refused(_Message):
     message: str
 
 
-class Registered(_Message):
+class Registered(_Message, frozen=True, kw_only=True):
     """`may_format`: consent to an empty volume."""
 
     broker_epoch: BrokerEpoch
     may_format: bool = True
 
 
-class HeartbeatAnswer(_Message):
+class HeartbeatAnswer(_Message, frozen=True, kw_only=True):
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
@@ -245,11 +245,11 @@ class PartitionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = Recovery.RECOVERED
 
 
-class PartitionsAnswer(_Message):
+class PartitionsAnswer(_Message, frozen=True, kw_only=True):
     partitions: tuple[PartitionAnswer, ...]
 
 
-class ProducerIdBlock(_Message):
+class ProducerIdBlock(_Message, frozen=True, kw_only=True):
     first: int
     length: int
 
@@ -266,11 +266,11 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int = 0
 
 
-class TopicsAnswer(_Message):
+class TopicsAnswer(_Message, frozen=True, kw_only=True):
     topics: tuple[TopicAnswer, ...]
 
 
-class Done(_Message):
+class Done(_Message, frozen=True, kw_only=True):
     """Nothing to tell but that it is committed."""
 
 
@@ -288,7 +288,7 @@ Answer = (
 # --- the metadata stream ------------------------------------------------------------------------
 
 
-class FetchMetadata(_Message):
+class FetchMetadata(_Message, frozen=True, kw_only=True):
     """Long poll: records from `offset` on, or a snapshot first when they are gone.
 
     Sent on the stream connection only.  `nonce` names the batch before `offset`.
@@ -312,7 +312,7 @@ class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int
 
 
-class MetadataUpdate(_Message):
+class MetadataUpdate(_Message, frozen=True, kw_only=True):
     """`snapshot` (compressed JSON of the image at `snapshot_end`) comes first when it is given."""
 
     snapshot: bytes | None = None

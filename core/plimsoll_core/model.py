@@ -45,7 +45,7 @@ class PartitionKey(NamedTuple):
     """A partition's name inside the image."""
 
     topic_id: TopicId
-    index: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,10 +132,11 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's committed state after `next_offset` records.
 
     `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
-    found without a scan.
+    found without a scan.  `name` is empty until the cluster is declared.
     """
 
     cluster_id: UUID
+    name: str = ""
     controller_epoch: ControllerEpoch = ControllerEpoch(0)
     next_offset: MetadataOffset = MetadataOffset(0)
     members: tuple[BrokerId, ...] = ()

@@ -1,8 +1,8 @@
 """The records of the metadata log: every change that can be committed, as readable JSON.
 
-A record states what is true afterwards, and its `cause`.  Partition records are columnar: one record
-for all partitions of a topic that change alike, with ranges of indexes; epochs are stated as steps,
-so that partitions in different terms still share one record.  `image.apply` is the only reader.
+A record states what is true afterwards, and its `cause`.  Partition records are columnar: one
+record for all partitions of a topic that change alike, with ranges of indexes; epochs are stated
+as steps, so that partitions in different terms still share one record.  `image.apply` is the only reader.
 Fields are only ever added; a reader keeps what it does not know.
 """
 
@@ -22,27 +22,27 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_
     cause: str
 
 
-class ControllerChanged(_Record):
+class ControllerChanged(_Record, frozen=True, kw_only=True):
     """The first record of every term, alone in its batch."""
 
     controller_epoch: ControllerEpoch
     identity: str
 
 
-class ClusterDeclared(_Record):
+class ClusterDeclared(_Record, frozen=True, kw_only=True):
     """The first record but one of a log: whose it is."""
 
     cluster_id: UUID
     name: str
 
 
-class MembersChanged(_Record):
+class MembersChanged(_Record, frozen=True, kw_only=True):
     """Which broker ids the cluster is meant to have."""
 
     broker_ids: tuple[BrokerId, ...]
 
 
-class BrokerRegistered(_Record):
+class BrokerRegistered(_Record, frozen=True, kw_only=True):
     """A new incarnation; fenced until it has caught up.  Its offset is the broker epoch."""
 
     broker_id: BrokerId
@@ -53,7 +53,7 @@ class BrokerRegistered(_Record):
     pod_uid: str | None = None
 
 
-class BrokerUpdated(_Record):
+class BrokerUpdated(_Record, frozen=True, kw_only=True):
     """The same incarnation with other listeners, rack or directories."""
 
     broker_id: BrokerId
@@ -64,29 +64,29 @@ class BrokerUpdated(_Record):
     pod_uid: str | None = None
 
 
-class BrokerFenced(_Record):
+class BrokerFenced(_Record, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-class BrokerUnfenced(_Record):
+class BrokerUnfenced(_Record, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-class BrokerShutdownStarted(_Record):
+class BrokerShutdownStarted(_Record, frozen=True, kw_only=True):
     """The broker asked to leave.  Durable: only a new incarnation clears it (KIP-841)."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-class BrokerUnregistered(_Record):
+class BrokerUnregistered(_Record, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
 
-class TopicCreated(_Record):
+class TopicCreated(_Record, frozen=True, kw_only=True):
     topic_id: UUID
     name: str
     replication_factor: int
@@ -96,7 +96,7 @@ class TopicCreated(_Record):
     deletion_policy: str = "Delete"
 
 
-class PartitionsCreated(_Record):
+class PartitionsCreated(_Record, frozen=True, kw_only=True):
     """Partitions `first`, `first + 1`, …: leader epoch 0, the leader is the first of the ISR."""
 
     topic_id: UUID
@@ -105,7 +105,7 @@ class PartitionsCreated(_Record):
     isr: tuple[tuple[BrokerId, ...], ...]
 
 
-class PartitionsChanged(_Record):
+class PartitionsChanged(_Record, frozen=True, kw_only=True):
     """The same change to every partition in `ranges` ([first, last], inclusive).
 
     Unset fields stay as they are.  The partition epoch grows by one, the leader epoch by
@@ -115,7 +115,7 @@ class PartitionsChanged(_Record):
     topic_id: UUID
     ranges: tuple[tuple[int, int], ...]
     leader_epoch_step: Literal[0, 1] = 0
-    leader: BrokerId | None | UnsetType = UNSET
+    leader: BrokerId | UnsetType | None = UNSET
     isr: tuple[BrokerId, ...] | UnsetType = UNSET
     elr: tuple[BrokerId, ...] | UnsetType = UNSET
     last_known_elr: tuple[BrokerId, ...] | UnsetType = UNSET
@@ -126,14 +126,15 @@ class PartitionsChanged(_Record):
     recovery: Recovery | UnsetType = UNSET
 
 
-class TopicConfigured(_Record):
-    """A topic's whole set of configs, from now on."""
+class TopicConfigured(_Record, frozen=True, kw_only=True):
+    """A topic's whole set of configs, from now on; `min_isr` is what new partitions start with."""
 
     topic_id: UUID
     configs: dict[str, str]
+    min_isr: int | UnsetType = UNSET
 
 
-class TopicBound(_Record):
+class TopicBound(_Record, frozen=True, kw_only=True):
     """Which object declares the topic, from now on; also ends a pending deletion."""
 
     topic_id: UUID
@@ -141,26 +142,29 @@ class TopicBound(_Record):
     deletion_policy: str = "Delete"
 
 
-class TopicOrphaned(_Record):
+class TopicOrphaned(_Record, frozen=True, kw_only=True):
     """The topic's object is gone; the data stays until the grace has passed."""
 
     topic_id: UUID
     pending: PendingDeletion
 
 
-class TopicRemoved(_Record):
-    """The topic is gone; brokers delete its data.  `now_ms` feeds the mass-deletion counter."""
+class TopicRemoved(_Record, frozen=True, kw_only=True):
+    """The topic is gone; brokers delete its data.
+
+    `now_ms` feeds the mass-deletion counter; it is None when a client asked for the deletion.
+    """
 
     topic_id: UUID
-    now_ms: int
+    now_ms: int | None = None
 
 
-class ProducerIdsAllocated(_Record):
+class ProducerIdsAllocated(_Record, frozen=True, kw_only=True):
     broker_id: BrokerId
     next_producer_id: int
 
 
-class SnapshotTaken(_Record):
+class SnapshotTaken(_Record, frozen=True, kw_only=True):
     """A snapshot at `end_offset` is complete: slots below it may be used again."""
 
     end_offset: int

@@ -1,0 +1,378 @@
+"""How a record changes a cluster: the only reader of records, the only maker of images.
+
+The controller, every broker, a restart and the simulator all come through `apply`, so equal logs
+give equal images.  Each application costs what the record touches, never the size of the cluster.
+A record that contradicts the image is our own bug and fails an assert; nothing here refuses,
+reads a clock, or decides.  Snapshots (`encode_image`) are canonical: equal images, equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from immutables import Map
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from plimsoll_core import records as r
+from plimsoll_core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    MetadataOffset,
+    PartitionEpoch,
+)
+from plimsoll_core.model import Broker, ClusterImage, Partition, PartitionKey, Topic
+
+HOUR_MS = 3_600_000
+
+Hosted = Map[BrokerId, Map[PartitionKey, None]]
+
+
+def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
+    """The image after `record`, whose offset is `image.next_offset`."""
+    changed = _APPLIERS[type(record)](image, record)
+    return replace(changed, next_offset=MetadataOffset(image.next_offset + 1))
+
+
+def apply_all(image: ClusterImage, records: Iterable[r.Record]) -> ClusterImage:
+    for record in records:
+        image = apply(image, record)
+    return image
+
+
+# --- the cluster and its brokers ---------------------------------------------------------------
+
+
+def _controller_changed(image: ClusterImage, record: r.ControllerChanged) -> ClusterImage:
+    assert record.controller_epoch > image.controller_epoch, "controller epochs only grow"
+    return replace(image, controller_epoch=record.controller_epoch)
+
+
+def _cluster_declared(image: ClusterImage, record: r.ClusterDeclared) -> ClusterImage:
+    assert record.cluster_id == image.cluster_id, "this log belongs to another cluster"
+    return replace(image, name=record.name)
+
+
+def _members_changed(image: ClusterImage, record: r.MembersChanged) -> ClusterImage:
+    return replace(image, members=record.broker_ids)
+
+
+def _broker_registered(image: ClusterImage, record: r.BrokerRegistered) -> ClusterImage:
+    broker = Broker(
+        id=record.broker_id,
+        broker_epoch=BrokerEpoch(image.next_offset),
+        incarnation_id=record.incarnation_id,
+        directory_ids=record.directory_ids,
+        endpoints=record.endpoints,
+        rack=record.rack,
+        pod_uid=record.pod_uid,
+        fenced=True,
+        shutting_down=False,
+    )
+    return replace(image, brokers=image.brokers.set(broker.id, broker))
+
+
+def _broker_updated(image: ClusterImage, record: r.BrokerUpdated) -> ClusterImage:
+    return _with_broker(
+        image,
+        record.broker_id,
+        record.broker_epoch,
+        directory_ids=record.directory_ids,
+        endpoints=record.endpoints,
+        rack=record.rack,
+        pod_uid=record.pod_uid,
+    )
+
+
+def _broker_fenced(image: ClusterImage, record: r.BrokerFenced) -> ClusterImage:
+    return _with_broker(image, record.broker_id, record.broker_epoch, fenced=True)
+
+
+def _broker_unfenced(image: ClusterImage, record: r.BrokerUnfenced) -> ClusterImage:
+    return _with_broker(image, record.broker_id, record.broker_epoch, fenced=False)
+
+
+def _broker_shutdown_started(image: ClusterImage, record: r.BrokerShutdownStarted) -> ClusterImage:
+    return _with_broker(image, record.broker_id, record.broker_epoch, shutting_down=True)
+
+
+def _broker_unregistered(image: ClusterImage, record: r.BrokerUnregistered) -> ClusterImage:
+    assert image.brokers[record.broker_id].broker_epoch == record.broker_epoch
+    return replace(image, brokers=image.brokers.delete(record.broker_id))
+
+
+def _with_broker(
+    image: ClusterImage, broker_id: BrokerId, broker_epoch: BrokerEpoch, **changes: Any
+) -> ClusterImage:
+    broker = image.brokers[broker_id]
+    assert broker.broker_epoch == broker_epoch, "a record about another lifetime of this broker"
+    return replace(image, brokers=image.brokers.set(broker_id, replace(broker, **changes)))
+
+
+# --- topics ------------------------------------------------------------------------------------
+
+
+def _topic_created(image: ClusterImage, record: r.TopicCreated) -> ClusterImage:
+    assert record.topic_id not in image.topics, "topic ids are never used twice"
+    assert record.name not in image.topic_ids, "topic names are unique"
+    topic = Topic(
+        id=record.topic_id,
+        name=record.name,
+        partitions=0,
+        replication_factor=record.replication_factor,
+        min_isr=record.min_isr,
+        configs=Map(record.configs),
+        object=record.object,
+        deletion_policy=record.deletion_policy,
+    )
+    return replace(
+        image,
+        topics=image.topics.set(topic.id, topic),
+        topic_ids=image.topic_ids.set(topic.name, topic.id),
+    )
+
+
+def _topic_configured(image: ClusterImage, record: r.TopicConfigured) -> ClusterImage:
+    topic = image.topics[record.topic_id]
+    min_isr = topic.min_isr if record.min_isr is UNSET else record.min_isr
+    return _with_topic(image, replace(topic, configs=Map(record.configs), min_isr=min_isr))
+
+
+def _topic_bound(image: ClusterImage, record: r.TopicBound) -> ClusterImage:
+    topic = replace(
+        image.topics[record.topic_id],
+        object=record.object,
+        deletion_policy=record.deletion_policy,
+        pending_deletion=None,
+    )
+    return _with_topic(image, topic)
+
+
+def _topic_orphaned(image: ClusterImage, record: r.TopicOrphaned) -> ClusterImage:
+    topic = replace(image.topics[record.topic_id], pending_deletion=record.pending)
+    return _with_topic(image, topic)
+
+
+def _topic_removed(image: ClusterImage, record: r.TopicRemoved) -> ClusterImage:
+    topic = image.topics[record.topic_id]
+    partitions = image.partitions.mutate()
+    gone: dict[BrokerId, list[PartitionKey]] = {}
+    for index in range(topic.partitions):
+        key = PartitionKey(topic.id, index)
+        for broker_id in partitions.pop(key).replicas:
+            gone.setdefault(broker_id, []).append(key)
+    return replace(
+        image,
+        topics=image.topics.delete(topic.id),
+        topic_ids=image.topic_ids.delete(topic.name),
+        partitions=partitions.finish(),
+        hosted=_move_hosted(image.hosted, gone, {}),
+        removals_ms=_removals_after(image.removals_ms, record.now_ms),
+    )
+
+
+def _removals_after(removals_ms: tuple[int, ...], now_ms: int | None) -> tuple[int, ...]:
+    if now_ms is None:
+        return removals_ms
+    return (*(at for at in removals_ms if at > now_ms - HOUR_MS), now_ms)
+
+
+def _with_topic(image: ClusterImage, topic: Topic) -> ClusterImage:
+    return replace(image, topics=image.topics.set(topic.id, topic))
+
+
+# --- partitions --------------------------------------------------------------------------------
+
+
+def _partitions_created(image: ClusterImage, record: r.PartitionsCreated) -> ClusterImage:
+    topic = image.topics[record.topic_id]
+    assert record.first == topic.partitions, "partitions are numbered without gaps"
+    partitions = image.partitions.mutate()
+    new: dict[BrokerId, list[PartitionKey]] = {}
+    rows = zip(record.replicas, record.isr, strict=True)
+    for index, (replicas, isr) in enumerate(rows, start=record.first):
+        partition = Partition(
+            topic_id=topic.id,
+            index=index,
+            replicas=replicas,
+            isr=isr,
+            leader=isr[0] if isr else None,
+            leader_epoch=LeaderEpoch(0),
+            partition_epoch=PartitionEpoch(0),
+            min_isr=topic.min_isr,
+        )
+        partitions[partition.key] = partition
+        for broker_id in replicas:
+            new.setdefault(broker_id, []).append(partition.key)
+    grown = replace(topic, partitions=record.first + len(record.replicas))
+    return replace(
+        _with_topic(image, grown),
+        partitions=partitions.finish(),
+        hosted=_move_hosted(image.hosted, {}, new),
+    )
+
+
+_CHANGEABLE = (
+    "leader",
+    "isr",
+    "elr",
+    "last_known_elr",
+    "replicas",
+    "adding",
+    "removing",
+    "min_isr",
+    "recovery",
+)
+
+
+def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> ClusterImage:
+    fields = {name: getattr(record, name) for name in _CHANGEABLE}
+    fields = {name: value for name, value in fields.items() if value is not UNSET}
+    partitions = image.partitions.mutate()
+    gone: dict[BrokerId, list[PartitionKey]] = {}
+    new: dict[BrokerId, list[PartitionKey]] = {}
+    for first, last in record.ranges:
+        for index in range(first, last + 1):
+            key = PartitionKey(record.topic_id, index)
+            old = partitions[key]
+            partitions[key] = replace(
+                old,
+                leader_epoch=LeaderEpoch(old.leader_epoch + record.leader_epoch_step),
+                partition_epoch=PartitionEpoch(old.partition_epoch + 1),
+                **fields,
+            )
+            if record.replicas is not UNSET:
+                for broker_id in set(old.replicas) - set(record.replicas):
+                    gone.setdefault(broker_id, []).append(key)
+                for broker_id in set(record.replicas) - set(old.replicas):
+                    new.setdefault(broker_id, []).append(key)
+    hosted = _move_hosted(image.hosted, gone, new) if gone or new else image.hosted
+    return replace(image, partitions=partitions.finish(), hosted=hosted)
+
+
+def _move_hosted(
+    hosted: Hosted,
+    gone: dict[BrokerId, list[PartitionKey]],
+    new: dict[BrokerId, list[PartitionKey]],
+) -> Hosted:
+    """The index after some replicas went and others came; a broker with none has no entry."""
+    for broker_id in sorted({*gone, *new}):
+        before: Map[PartitionKey, None] = hosted.get(broker_id, Map())
+        keys = before.mutate()
+        for key in gone.get(broker_id, ()):
+            del keys[key]
+        for key in new.get(broker_id, ()):
+            keys[key] = None
+        kept = keys.finish()
+        hosted = hosted.set(broker_id, kept) if kept else hosted.delete(broker_id)
+    return hosted
+
+
+# --- the rest ----------------------------------------------------------------------------------
+
+
+def _producer_ids_allocated(image: ClusterImage, record: r.ProducerIdsAllocated) -> ClusterImage:
+    assert record.next_producer_id > image.next_producer_id, "producer ids are never used twice"
+    return replace(image, next_producer_id=record.next_producer_id)
+
+
+def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImage:
+    assert record.end_offset <= image.next_offset, "a snapshot of the future"
+    return image
+
+
+_APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
+    r.ControllerChanged: _controller_changed,
+    r.ClusterDeclared: _cluster_declared,
+    r.MembersChanged: _members_changed,
+    r.BrokerRegistered: _broker_registered,
+    r.BrokerUpdated: _broker_updated,
+    r.BrokerFenced: _broker_fenced,
+    r.BrokerUnfenced: _broker_unfenced,
+    r.BrokerShutdownStarted: _broker_shutdown_started,
+    r.BrokerUnregistered: _broker_unregistered,
+    r.TopicCreated: _topic_created,
+    r.PartitionsCreated: _partitions_created,
+    r.PartitionsChanged: _partitions_changed,
+    r.TopicConfigured: _topic_configured,
+    r.TopicBound: _topic_bound,
+    r.TopicOrphaned: _topic_orphaned,
+    r.TopicRemoved: _topic_removed,
+    r.ProducerIdsAllocated: _producer_ids_allocated,
+    r.SnapshotTaken: _snapshot_taken,
+}
+
+
+# --- snapshots ---------------------------------------------------------------------------------
+
+
+class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """An image as rows: what is derived (`topic_ids`, `hosted`) is not stored."""
+
+    format: int = 1
+    cluster_id: UUID
+    name: str
+    controller_epoch: ControllerEpoch
+    next_offset: MetadataOffset
+    members: tuple[BrokerId, ...]
+    brokers: tuple[Broker, ...]
+    topics: tuple[Topic, ...]
+    partitions: tuple[Partition, ...]
+    next_producer_id: int
+    removals_ms: tuple[int, ...]
+
+
+def encode_image(image: ClusterImage) -> bytes:
+    """Canonical JSON of the image, for a snapshot."""
+    snapshot = _Snapshot(
+        cluster_id=image.cluster_id,
+        name=image.name,
+        controller_epoch=image.controller_epoch,
+        next_offset=image.next_offset,
+        members=image.members,
+        brokers=tuple(broker for _, broker in sorted(image.brokers.items())),
+        topics=tuple(topic for _, topic in sorted(image.topics.items())),
+        partitions=tuple(partition for _, partition in sorted(image.partitions.items())),
+        next_producer_id=image.next_producer_id,
+        removals_ms=image.removals_ms,
+    )
+    return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
+
+
+def decode_image(data: bytes) -> ClusterImage:
+    """The image of a snapshot; raises `msgspec.DecodeError` on anything else."""
+    snapshot = msgspec.json.decode(data, type=_Snapshot, dec_hook=_typed)
+    if snapshot.format != 1:
+        raise msgspec.ValidationError(f"snapshot format {snapshot.format} is not known here")
+    hosted: dict[BrokerId, list[PartitionKey]] = {}
+    for partition in snapshot.partitions:
+        for broker_id in partition.replicas:
+            hosted.setdefault(broker_id, []).append(partition.key)
+    return ClusterImage(
+        cluster_id=snapshot.cluster_id,
+        name=snapshot.name,
+        controller_epoch=snapshot.controller_epoch,
+        next_offset=snapshot.next_offset,
+        members=snapshot.members,
+        brokers=Map({broker.id: broker for broker in snapshot.brokers}),
+        topics=Map({topic.id: topic for topic in snapshot.topics}),
+        topic_ids=Map({topic.name: topic.id for topic in snapshot.topics}),
+        partitions=Map({partition.key: partition for partition in snapshot.partitions}),
+        hosted=_move_hosted(Map(), {}, hosted),
+        next_producer_id=snapshot.next_producer_id,
+        removals_ms=snapshot.removals_ms,
+    )
+
+
+def _plain(value: object) -> object:
+    assert isinstance(value, Map), f"{type(value)} has no place in an image"
+    return dict(value.items())
+
+
+def _typed(wanted: Any, value: Any) -> Any:
+    return Map(value)
