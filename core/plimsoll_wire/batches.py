@@ -1,0 +1,216 @@
+"""Record batches (magic 2) as bytes: read the header, check the CRC, stamp offset and epoch in place.
+
+Called by the produce path, the followers and the log.  Never decompresses and never looks at a
+record: a batch is opaque but for its 61-byte header.  Base offset and leader epoch lie outside the
+CRC, so a leader stamps them without touching the rest.  Source: the protocol's RecordBatch v2.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import Enum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_SIZE = 61
+LENGTH_END = 12
+"""The length field counts the bytes after itself; it ends here."""
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_STEP = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta: all that a walk over batches needs."""
+
+_CRC_AT = 17
+_CRC_FROM = 21
+_MAX_TIMESTAMP_AT = 35
+_LEADER_EPOCH_AT = 12
+
+MAGIC = 2
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+CODEC_MAX = 4
+
+
+class BadBatch(Enum):
+    """Why bytes are not a batch."""
+
+    TORN = "the bytes end inside a batch"
+    LENGTH = "the length field is shorter than a header or longer than allowed"
+    MAGIC = "the magic is not 2"
+    CRC = "the CRC does not match"
+    OFFSETS = "the last offset delta or the record count is impossible"
+
+
+class BatchError(Exception):
+    """Bytes that should have been a batch are none; `position` is where it starts."""
+
+    def __init__(self, reason: BadBatch, position: int) -> None:
+        super().__init__(f"{reason.value} (at byte {position})")
+        self.reason = reason
+        self.position = position
+
+
+class BatchHeader(NamedTuple):
+    """A batch's header.  `length` is the whole batch in bytes, header and all."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Base + last delta + 1, never base + count: compaction leaves holes."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The last record's sequence; wraps after 2^31 - 1.  None without an idempotent producer."""
+        if self.base_sequence < 0:
+            return None
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; raises BatchError unless the whole batch is there and plausible."""
+    if position + HEADER_SIZE > len(data):
+        raise BatchError(BadBatch.TORN, position)
+    fields = _HEADER.unpack_from(data, position)
+    length = fields[1] + LENGTH_END
+    if length < HEADER_SIZE:
+        raise BatchError(BadBatch.LENGTH, position)
+    if fields[3] != MAGIC:
+        raise BatchError(BadBatch.MAGIC, position)
+    if position + length > len(data):
+        raise BatchError(BadBatch.TORN, position)
+    if fields[0] < 0 or fields[6] < 0 or fields[12] < 0:
+        raise BatchError(BadBatch.OFFSETS, position)
+    return BatchHeader(fields[0], length, *fields[2:])
+
+
+def peek_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """Like `parse_header`, but only the header itself needs to be there (a log scan reads no more).
+
+    The records' presence is the caller's to check.
+    """
+    if position + HEADER_SIZE > len(data):
+        raise BatchError(BadBatch.TORN, position)
+    fields = _HEADER.unpack_from(data, position)
+    length = fields[1] + LENGTH_END
+    if length < HEADER_SIZE:
+        raise BatchError(BadBatch.LENGTH, position)
+    if fields[3] != MAGIC:
+        raise BatchError(BadBatch.MAGIC, position)
+    if fields[0] < 0 or fields[6] < 0 or fields[12] < 0:
+        raise BatchError(BadBatch.OFFSETS, position)
+    return BatchHeader(fields[0], length, *fields[2:])
+
+
+def iter_headers(data: Buffer) -> Iterator[BatchHeader]:
+    """The headers of the batches that fill `data` without a gap; each starts where the one before
+    ended.  Raises BatchError at the first that is torn or no batch."""
+    position = 0
+    end = len(data)
+    while position < end:
+        header = parse_header(data, position)
+        yield header
+        position += header.length
+
+
+def check_crc(data: Buffer, position: int, length: int) -> bool:
+    """Whether the batch of `length` bytes at `position` is what its producer sealed."""
+    view = data if isinstance(data, memoryview) else memoryview(data)
+    (stored,) = _CRC.unpack_from(view, position + _CRC_AT)
+    return bool(crc32c(view[position + _CRC_FROM : position + length]) == stored)
+
+
+def stamp(data: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch its place in the log; the CRC stays right."""
+    _BASE_OFFSET.pack_into(data, position, base_offset)
+    _LEADER_EPOCH.pack_into(data, position + _LEADER_EPOCH_AT, leader_epoch)
+
+
+def stamp_append_time(
+    data: bytearray | memoryview, position: int, length: int, timestamp_ms: int
+) -> None:
+    """Mark the batch as stamped by the log (message.timestamp.type=LogAppendTime).
+
+    Rewrites attributes, max timestamp and CRC; the records' own deltas stay and are ignored.
+    """
+    (attributes,) = _ATTRIBUTES.unpack_from(data, position + _CRC_FROM)
+    _ATTRIBUTES.pack_into(data, position + _CRC_FROM, attributes | LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(data, position + _MAX_TIMESTAMP_AT, timestamp_ms)
+    view = data if isinstance(data, memoryview) else memoryview(data)
+    _CRC.pack_into(data, position + _CRC_AT, crc32c(view[position + _CRC_FROM : position + length]))
+
+
+def whole_batches_end(data: Buffer, up_to_offset: int, max_bytes: int) -> int:
+    """How many leading bytes of `data` are whole batches below `up_to_offset`, within `max_bytes`.
+
+    `data` starts at a batch and may end inside one.  The first batch may exceed `max_bytes`, so
+    that a reader always gets on.
+    """
+    position = 0
+    size = len(data)
+    unpack = _STEP.unpack_from
+    while position + HEADER_SIZE <= size:
+        base, length, last_delta = unpack(data, position)
+        end = position + length + LENGTH_END
+        if end > size or base + last_delta >= up_to_offset or length < HEADER_SIZE - LENGTH_END:
+            break
+        if end > max_bytes and position > 0:
+            break
+        position = end
+    return position
+
+
+def seal(header: BatchHeader, records: Buffer) -> bytes:
+    """A whole batch from a header and its encoded records; length and CRC are computed."""
+    body = bytearray(
+        _HEADER.pack(
+            header.base_offset,
+            HEADER_SIZE - LENGTH_END + len(records),
+            *header[2:4],
+            0,
+            *header[5:],
+        )
+    )
+    body += records
+    _CRC.pack_into(body, _CRC_AT, crc32c(memoryview(body)[_CRC_FROM:]))
+    return bytes(body)
