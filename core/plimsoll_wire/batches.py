@@ -1,4 +1,4 @@
-"""Record batches (magic 2) as bytes: read the header, check the CRC, stamp offset and epoch in place.
+"""Record batches (magic 2) as bytes: read the header, check the CRC, stamp offset and epoch.
 
 Called by the produce path, the followers and the log.  Never decompresses and never looks at a
 record: a batch is opaque but for its 61-byte header.  Base offset and leader epoch lie outside the
@@ -76,7 +76,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int
+    count: int  # type: ignore[assignment]  # Kafka's word; nobody counts tuple items here
 
     @property
     def last_offset(self) -> int:
@@ -101,7 +101,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int | None:
-        """The last record's sequence; wraps after 2^31 - 1.  None without an idempotent producer."""
+        """The last record's sequence; wraps after 2^31 - 1.  None: not an idempotent producer."""
         if self.base_sequence < 0:
             return None
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -109,19 +109,10 @@ class BatchHeader(NamedTuple):
 
 def parse_header(data: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; raises BatchError unless the whole batch is there and plausible."""
-    if position + HEADER_SIZE > len(data):
+    header = peek_header(data, position)
+    if position + header.length > len(data):
         raise BatchError(BadBatch.TORN, position)
-    fields = _HEADER.unpack_from(data, position)
-    length = fields[1] + LENGTH_END
-    if length < HEADER_SIZE:
-        raise BatchError(BadBatch.LENGTH, position)
-    if fields[3] != MAGIC:
-        raise BatchError(BadBatch.MAGIC, position)
-    if position + length > len(data):
-        raise BatchError(BadBatch.TORN, position)
-    if fields[0] < 0 or fields[6] < 0 or fields[12] < 0:
-        raise BatchError(BadBatch.OFFSETS, position)
-    return BatchHeader(fields[0], length, *fields[2:])
+    return header
 
 
 def peek_header(data: Buffer, position: int = 0) -> BatchHeader:

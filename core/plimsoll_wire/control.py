@@ -1,0 +1,167 @@
+"""The private messages between a broker and its controller, as bytes.
+
+Kafka's framing and request header (v1) with keys of our own, so that the same framer and the same
+tools see both; the body is MessagePack of `plimsoll_core.messages`.  The controller's server and
+the broker's controller client call it; it never does I/O and never decides.  Whatever does not
+decode is the peer's fault: `MalformedControlMessage`, and the connection is closed.
+
+Why not Kafka's own requests: docs/design/20261120-private-control-messages.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.messages import (
+    AllocateProducerIds,
+    AlterPartition,
+    Answer,
+    CreateTopics,
+    DeleteTopics,
+    FetchMetadata,
+    Heartbeat,
+    MetadataUpdate,
+    Refused,
+    RegisterBroker,
+)
+
+VERSION = 0
+REQUEST_BYTES_MAX = 16 * 1024 * 1024
+"""No request is larger: a proposal for 100,000 partitions fits."""
+REPLY_BYTES_MAX = 256 * 1024 * 1024
+"""A compressed image of 100,000 partitions, with room."""
+
+BrokerRequest = (
+    RegisterBroker | Heartbeat | AlterPartition | AllocateProducerIds | CreateTopics | DeleteTopics
+)
+"""What may come over the network; the operator's own requests never do."""
+
+
+class ControlKey(IntEnum):
+    """Api keys above everything that Kafka uses."""
+
+    COMMAND = 1000
+    FETCH_METADATA = 1001
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for one cluster's controller.  `controller_epoch`: the highest ever seen."""
+
+    cluster_id: UUID
+    controller_epoch: ControllerEpoch
+    request: BrokerRequest
+
+
+class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
+    """`unconfirmed`: the controller can not show that it still is the one; it extends nothing."""
+
+    controller_epoch: ControllerEpoch
+    unconfirmed: bool = False
+    answer: Answer
+
+
+class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):
+    """Either an update or why there is none."""
+
+    controller_epoch: ControllerEpoch
+    update: MetadataUpdate | None = None
+    refused: Refused | None = None
+
+
+class ControlRequest(NamedTuple):
+    """A decoded request with what its reply must repeat."""
+
+    correlation_id: int
+    client_id: str
+    body: Command | FetchMetadata
+
+
+class MalformedControlMessage(Exception):
+    """The peer sent something that is not a control message."""
+
+
+_HEADER = struct.Struct(">hhih")
+_REPLY_HEADER = struct.Struct(">ii")
+_LENGTH = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
+_command_decoder = msgspec.msgpack.Decoder(Command)
+_fetch_decoder = msgspec.msgpack.Decoder(FetchMetadata)
+_command_reply_decoder = msgspec.msgpack.Decoder(CommandReply)
+_metadata_reply_decoder = msgspec.msgpack.Decoder(MetadataReply)
+
+
+def encode_request(correlation_id: int, client_id: str, body: Command | FetchMetadata) -> bytes:
+    """A whole frame, length included."""
+    key = ControlKey.COMMAND if isinstance(body, Command) else ControlKey.FETCH_METADATA
+    client = client_id.encode()
+    payload = _encoder.encode(body)
+    length = _HEADER.size + len(client) + len(payload)
+    header = _HEADER.pack(key, VERSION, correlation_id, len(client))
+    return b"".join((_LENGTH.pack(length), header, client, payload))
+
+
+def decode_request(frame: bytes | bytearray | memoryview) -> ControlRequest:
+    """The frame without its length."""
+    view = memoryview(frame)
+    if len(view) < _HEADER.size:
+        raise MalformedControlMessage(f"a request of {len(view)} bytes has no header")
+    key, version, correlation_id, client_length = _HEADER.unpack_from(view)
+    if version != VERSION:
+        raise MalformedControlMessage(f"version {version} of key {key} is not served")
+    body_at = _HEADER.size + max(client_length, 0)
+    if client_length < -1 or body_at > len(view):
+        raise MalformedControlMessage(f"a client id of {client_length} bytes does not fit")
+    client_id = bytes(view[_HEADER.size : body_at]).decode("utf-8", errors="replace")
+    body = _decode_body(key, view[body_at:])
+    return ControlRequest(correlation_id, client_id, body)
+
+
+def _decode_body(key: int, payload: memoryview) -> Command | FetchMetadata:
+    try:
+        match key:
+            case ControlKey.COMMAND:
+                return _command_decoder.decode(payload)
+            case ControlKey.FETCH_METADATA:
+                return _fetch_decoder.decode(payload)
+            case _:
+                raise MalformedControlMessage(f"key {key} is not a control message")
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MalformedControlMessage(f"key {key}: {error}") from error
+
+
+def encode_reply(correlation_id: int, body: CommandReply | MetadataReply) -> bytes:
+    """A whole frame, length included."""
+    payload = _encoder.encode(body)
+    return _REPLY_HEADER.pack(_CORRELATION.size + len(payload), correlation_id) + payload
+
+
+def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
+    """Whose reply it is; replies may overtake each other."""
+    if len(frame) < _CORRELATION.size:
+        raise MalformedControlMessage(f"a reply of {len(frame)} bytes has no header")
+    correlation_id: int = _CORRELATION.unpack_from(frame)[0]
+    return correlation_id
+
+
+def decode_command_reply(frame: bytes | bytearray | memoryview) -> CommandReply:
+    """A reply to `Command`, without its length."""
+    try:
+        return _command_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MalformedControlMessage(str(error)) from error
+
+
+def decode_metadata_reply(frame: bytes | bytearray | memoryview) -> MetadataReply:
+    """A reply to `FetchMetadata`, without its length."""
+    try:
+        return _metadata_reply_decoder.decode(memoryview(frame)[_CORRELATION.size :])
+    except (msgspec.DecodeError, ValueError) as error:
+        raise MalformedControlMessage(str(error)) from error
