@@ -1,0 +1,100 @@
+"""kubectl as `make demo` and the end-to-end tests use it: run, read JSON, wait for a condition."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).resolve().parent.parent
+NODE = ROOT / "dev" / "node.sh"
+
+
+class CommandFailed(RuntimeError):
+    """A command ended non-zero; the message is what it printed."""
+
+
+class GaveUp(RuntimeError):
+    """A condition was not met in time; the message says what was last seen."""
+
+
+def local_environment() -> dict[str, str]:
+    """The environment that points kubectl and helm at the local node."""
+    lines = subprocess.run(
+        ["bash", "-c", f'eval "$("{NODE}" env)"; echo "$KUBECONFIG"; echo "$PATH"'],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.splitlines()
+    return {**os.environ, "KUBECONFIG": lines[0], "PATH": lines[1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Kubernetes that kubectl and helm reach through `environment`."""
+
+    environment: dict[str, str]
+
+    def run(self, *command: str, stdin: str | None = None, timeout_s: int = 60) -> str:
+        """Run a command; its output, or `CommandFailed` with what it said."""
+        done = subprocess.run(
+            command,
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise CommandFailed(
+                f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}"
+            )
+        return done.stdout
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: int = 60) -> str:
+        return self.run("kubectl", *arguments, stdin=stdin, timeout_s=timeout_s)
+
+    def get(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
+        """An object, or None when there is none of that name."""
+        out = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
+        return json.loads(out) if out.strip() else None
+
+    def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        out = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+        found: list[dict[str, Any]] = json.loads(out)["items"]
+        return found
+
+    def raw(self, path: str) -> str:
+        return self.kubectl("get", "--raw", path, timeout_s=20)
+
+
+def wait_for(what: str, probe: Callable[[], T | None], timeout_s: float, every_s: float = 0.5) -> T:
+    """Poll until `probe` gives something; a command that fails meanwhile counts as "not yet"."""
+    deadline = time.monotonic() + timeout_s
+    last = ""
+    while True:
+        try:
+            if (found := probe()) is not None:
+                return found
+        except (CommandFailed, subprocess.TimeoutExpired) as error:
+            last = str(error)
+        if time.monotonic() > deadline:
+            raise GaveUp(f"{what}: not within {timeout_s:.0f} s. {last}".strip())
+        time.sleep(every_s)
+
+
+def condition(thing: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    """One of an object's conditions, by type."""
+    conditions = ((thing or {}).get("status") or {}).get("conditions") or []
+    return next((one for one in conditions if one["type"] == kind), None)
+
+
+def is_true(thing: dict[str, Any] | None, kind: str) -> bool:
+    found = condition(thing, kind)
+    return found is not None and found["status"] == "True"

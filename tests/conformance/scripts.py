@@ -1,0 +1,192 @@
+"""What an unmodified client does to a cluster: one function per client, the same for any cluster.
+
+Each writes `records` to one topic and reads them back, and returns what it read as
+{partition: [values in offset order]}.  Nothing here knows whose cluster it talks to.
+"""
+
+import asyncio
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import aiokafka
+import confluent_kafka
+import kafka
+
+Read = dict[int, list[bytes]]
+TIMEOUT_S = 30
+
+
+def sent(partitions: int, each: int) -> Read:
+    """The records a script writes: numbered per partition, of differing sizes."""
+    return {
+        p: [b"%d-%d-" % (p, n) + b"x" * (n % 97) for n in range(each)] for p in range(partitions)
+    }
+
+
+def with_confluent(bootstrap: str, topic: str, records: Mapping[int, list[bytes]]) -> Read:
+    """librdkafka, idempotent, acks=all, lz4."""
+    failed: list[str] = []
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "delivery.timeout.ms": TIMEOUT_S * 1000,
+        }
+    )
+    for partition, values in records.items():
+        for value in values:
+            producer.produce(
+                topic,
+                value,
+                partition=partition,
+                on_delivery=lambda error, _: failed.append(str(error)) if error else None,
+            )
+            producer.poll(0)
+    assert producer.flush(TIMEOUT_S) == 0
+    assert not failed, failed[:3]
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in records])
+    found: Read = {partition: [] for partition in records}
+    wanted = sum(map(len, records.values()))
+    while wanted:
+        message = consumer.poll(TIMEOUT_S)
+        assert message is not None, f"{wanted} records still missing"
+        assert not message.error(), message.error()
+        found[message.partition()].append(message.value())
+        wanted -= 1
+    consumer.close()
+    return found
+
+
+def with_kafka_python(bootstrap: str, topic: str, records: Mapping[int, list[bytes]]) -> Read:
+    """kafka-python with its own defaults (idempotent since 3.0), gzip."""
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=bootstrap, acks="all", compression_type="gzip", linger_ms=5
+    )
+    futures = [
+        producer.send(topic, value, partition=partition)
+        for partition, values in records.items()
+        for value in values
+    ]
+    for future in futures:
+        future.get(TIMEOUT_S)
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, consumer_timeout_ms=TIMEOUT_S * 1000
+    )
+    partitions = [kafka.TopicPartition(topic, p) for p in records]
+    consumer.assign(partitions)
+    consumer.seek_to_beginning(*partitions)
+    found: Read = {partition: [] for partition in records}
+    wanted = sum(map(len, records.values()))
+    for message in consumer:
+        found[message.partition].append(message.value)
+        wanted -= 1
+        if not wanted:
+            break
+    consumer.close()
+    return found
+
+
+def with_aiokafka(bootstrap: str, topic: str, records: Mapping[int, list[bytes]]) -> Read:
+    """aiokafka, idempotent, uncompressed."""
+    return asyncio.run(_with_aiokafka(bootstrap, topic, records))
+
+
+async def _with_aiokafka(bootstrap: str, topic: str, records: Mapping[int, list[bytes]]) -> Read:
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, enable_idempotence=True)
+    await producer.start()
+    try:
+        pending = [
+            await producer.send(topic, value, partition=partition)
+            for partition, values in records.items()
+            for value in values
+        ]
+        await asyncio.wait_for(asyncio.gather(*pending), TIMEOUT_S)
+    finally:
+        await producer.stop()
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, enable_auto_commit=False, group_id=None
+    )
+    await consumer.start()
+    found: Read = {partition: [] for partition in records}
+    try:
+        partitions = [aiokafka.TopicPartition(topic, p) for p in records]
+        consumer.assign(partitions)
+        await consumer.seek_to_beginning(*partitions)
+        for _ in range(sum(map(len, records.values()))):
+            message = await asyncio.wait_for(consumer.getone(), TIMEOUT_S)
+            found[message.partition].append(message.value)
+    finally:
+        await consumer.stop()
+    return found
+
+
+def with_kcat(bootstrap: str, topic: str, records: Mapping[int, list[bytes]]) -> Read:
+    """kcat: lines in, lines out, one partition at a time."""
+    found: Read = {}
+    for partition, values in records.items():
+        where = ["-b", bootstrap, "-t", topic, "-p", str(partition)]
+        subprocess.run(
+            ["kcat", "-P", "-z", "snappy", "-X", "acks=all", *where],
+            input=b"\n".join(values) + b"\n",
+            check=True,
+            timeout=TIMEOUT_S,
+        )
+        out = subprocess.run(
+            ["kcat", "-C", "-o", "beginning", "-e", "-q", *where],
+            check=True,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        ).stdout
+        found[partition] = out.splitlines()
+    return found
+
+
+def with_java_console(
+    bootstrap: str, topic: str, records: Mapping[int, list[bytes]], class_path: str
+) -> Read:
+    """Kafka's own console producer and consumer.
+
+    The producer spreads as it likes, so what each partition holds is judged as one set per topic
+    by the caller; the consumer is told its partition, so that no group is needed.
+    """
+    java = ["java", "-Xmx256m", "-cp", class_path]
+    subprocess.run(
+        [*java, "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", bootstrap,
+         "--topic", topic, "--request-required-acks", "all"],
+        input=b"\n".join(value for values in records.values() for value in values) + b"\n",
+        check=True,
+        capture_output=True,
+        timeout=2 * TIMEOUT_S,
+    )  # fmt: skip
+    found: Read = {}
+    for partition in records:
+        out = subprocess.run(
+            [*java, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server",
+             bootstrap, "--topic", topic, "--partition", str(partition), "--offset", "earliest",
+             "--timeout-ms", "4000"],
+            check=True,
+            capture_output=True,
+            timeout=2 * TIMEOUT_S,
+        ).stdout  # fmt: skip
+        found[partition] = out.splitlines()
+    return found
+
+
+def dump_segment(segment: Path, class_path: str) -> str:
+    """Kafka's own reader of segments, indexes and snapshots; what it printed."""
+    done = subprocess.run(
+        ["java", "-Xmx256m", "-cp", class_path, "org.apache.kafka.tools.DumpLogSegments",
+         "--deep-iteration", "--files", str(segment)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
