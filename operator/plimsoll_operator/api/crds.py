@@ -1,0 +1,234 @@
+"""The CRDs of the user kinds: schemas from the models, plus rules, columns and names.
+
+`python -m plimsoll_operator.api.crds DIRECTORY` writes them; a test compares `crds/` with what this
+module says.  Rules on `spec` look with `has()`, so that removing a field does not dodge them, and
+their messages are sentences, because they are what `kubectl apply` prints.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plimsoll_operator.api import GROUP, VERSION
+from plimsoll_operator.api.logcluster import LogClusterSpec, LogClusterStatus
+from plimsoll_operator.api.schema import structural
+from plimsoll_operator.api.topic import TopicSpec, TopicStatus
+from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
+
+Rule = tuple[str, str]
+Column = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence)."""
+
+    name: str
+    plural: str
+    short: str
+    spec: type
+    status: type
+    rules: tuple[Rule, ...]
+    columns: tuple[Column, ...]
+    description: str
+    scale: dict[str, str] | None = None
+    selectable: tuple[str, ...] = ()
+
+
+def _same(field: str) -> str:
+    """CEL: `field` of the spec is what it was, absent included."""
+    return (
+        f"has(self.{field}) == has(oldSelf.{field}) && "
+        f"(!has(self.{field}) || self.{field} == oldSelf.{field})"
+    )
+
+
+_READY = ".status.conditions[?(@.type=='Ready')]"
+_READY_COLUMNS: tuple[Column, ...] = (
+    ("Ready", "string", f"{_READY}.status"),
+    ("Reason", "string", f"{_READY}.reason"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+
+LOG_CLUSTER = Kind(
+    name="LogCluster",
+    plural="logclusters",
+    short="plc",
+    spec=LogClusterSpec,
+    status=LogClusterStatus,
+    description="A cluster of brokers that serve the Kafka protocol.",
+    rules=(
+        (
+            "quantity(self.storage.size).compareTo(quantity(oldSelf.storage.size)) >= 0",
+            "storage.size never shrinks: a volume can grow, but not give space back.",
+        ),
+        (
+            "has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && "
+            "(!has(self.storage.storageClassName) || "
+            "self.storage.storageClassName == oldSelf.storage.storageClassName)",
+            "storage.storageClassName is immutable: existing volumes cannot change their class.",
+        ),
+        (
+            "!has(oldSelf.clusterId) || oldSelf.clusterId == '' || "
+            "(has(self.clusterId) && self.clusterId == oldSelf.clusterId)",
+            "clusterId is immutable once set: it says whose volumes these are.",
+        ),
+    ),
+    columns=(
+        ("Brokers", "integer", ".status.brokers.ready"),
+        ("Offline", "integer", ".status.partitions.offline"),
+        ("UnderMinISR", "integer", ".status.partitions.underMinISR"),
+        *_READY_COLUMNS,
+    ),
+    scale={
+        "specReplicasPath": ".spec.brokers.count",
+        "statusReplicasPath": ".status.brokers.ready",
+        "labelSelectorPath": ".status.selector",
+    },
+)
+
+TOPIC = Kind(
+    name="Topic",
+    plural="topics",
+    short="plt",
+    spec=TopicSpec,
+    status=TopicStatus,
+    description="A topic of a LogCluster.",
+    rules=(
+        (
+            "self.clusterRef == oldSelf.clusterRef",
+            "clusterRef is immutable: a topic's records cannot move to another cluster.",
+        ),
+        (_same("topicName"), "topicName is immutable: make another Topic instead."),
+        (
+            "!has(oldSelf.partitions) || "
+            "(has(self.partitions) && self.partitions >= oldSelf.partitions)",
+            "partitions never decreases: the records of a removed partition would be lost.",
+        ),
+        (
+            "(has(self.placement) && has(self.placement.assignment)) == "
+            "(has(self.placement) && has(self.placement.strategy) && "
+            "self.placement.strategy == 'Explicit')",
+            "placement.assignment belongs to strategy Explicit, and Explicit needs it.",
+        ),
+    ),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Topic", "string", ".status.topicName"),
+        ("Partitions", "integer", ".status.partitions"),
+        ("RF", "integer", ".status.replicationFactor"),
+        ("MinISR", "integer", ".status.minInSyncReplicas"),
+        ("UnderMinISR", "integer", ".status.health.underMinISR"),
+        *_READY_COLUMNS,
+    ),
+    selectable=(".spec.clusterRef.name", ".spec.topicName"),
+)
+
+VERIFICATION = Kind(
+    name="Verification",
+    plural="verifications",
+    short="plv",
+    spec=VerificationSpec,
+    status=VerificationStatus,
+    description="A workload driven against a topic, and the proof of what became of it.",
+    rules=(("self == oldSelf", "spec is immutable: make another Verification for another run."),),
+    columns=(
+        ("Topic", "string", ".spec.topic"),
+        ("Phase", "string", ".status.phase"),
+        ("Verdict", "string", ".status.verdict"),
+        ("Acked", "integer", ".status.counts.acked"),
+        ("Lost", "integer", ".status.counts.lost"),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ),
+)
+
+KINDS = (LOG_CLUSTER, TOPIC, VERIFICATION)
+
+
+def spec_schema(kind: Kind) -> dict[str, Any]:
+    """The schema of `spec`, with its rules."""
+    schema = structural(kind.spec)
+    schema["x-kubernetes-validations"] = [
+        {"rule": rule, "message": message} for rule, message in kind.rules
+    ]
+    return schema
+
+
+def crd(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of `kind`."""
+    subresources: dict[str, Any] = {"status": {}}
+    if kind.scale:
+        subresources["scale"] = kind.scale
+    version: dict[str, Any] = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {
+            "openAPIV3Schema": {
+                "type": "object",
+                "description": kind.description,
+                "required": ["spec"],
+                "properties": {
+                    "apiVersion": {"type": "string"},
+                    "kind": {"type": "string"},
+                    "metadata": {"type": "object"},
+                    "spec": spec_schema(kind),
+                    "status": structural(kind.status),
+                },
+            }
+        },
+        "subresources": subresources,
+        "additionalPrinterColumns": [
+            {"name": name, "type": type_, "jsonPath": path} for name, type_, path in kind.columns
+        ],
+    }
+    if kind.selectable:
+        version["selectableFields"] = [{"jsonPath": path} for path in kind.selectable]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.name.lower(),
+                "shortNames": [kind.short],
+                "categories": ["plimsoll"],
+            },
+            "versions": [version],
+        },
+    }
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def render(kind: Kind) -> str:
+    """The CRD as YAML text."""
+    return yaml.dump(crd(kind), Dumper=_Plain, sort_keys=False, width=96)
+
+
+def file_name(kind: Kind) -> str:
+    """The CRD's file under `crds/`."""
+    return f"{GROUP}_{kind.plural}.yaml"
+
+
+def write(directory: Path) -> None:
+    """Write every CRD of this module into `directory`."""
+    for kind in KINDS:
+        (directory / file_name(kind)).write_text(render(kind))
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,68 @@
+"""User files (YAML) and API objects (JSON) as typed values, or a sentence about what is wrong.
+
+Called by local mode (`-f FILE`) and by the operator's watches.  The API server has already checked
+what comes from it; a file has been checked by nobody, so unknown fields are refused here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api.crds import KINDS
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.schema import structural, unknown_fields
+from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.api.verification import Verification
+
+Resource = LogCluster | Topic | Verification
+R = TypeVar("R", LogCluster, Topic, Verification)
+
+MODELS: dict[str, type[LogCluster | Topic | Verification]] = {
+    "LogCluster": LogCluster,
+    "Topic": Topic,
+    "Verification": Verification,
+}
+
+
+class Unreadable(Exception):
+    """The text is not a resource of ours; the message says where and why."""
+
+
+def from_object(body: Any, model: type[R]) -> R:
+    """An object as the API server shows it; fields of a newer CRD are ignored."""
+    try:
+        return msgspec.convert(body, model)
+    except msgspec.ValidationError as error:
+        raise Unreadable(str(error)) from error
+
+
+def from_yaml(text: str) -> Iterator[Resource]:
+    """Every resource of ours in `text`; documents of other API groups are skipped."""
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise Unreadable(f"This is not YAML: {error}") from error
+    for document in documents:
+        if isinstance(document, dict) and document.get("apiVersion") == API_VERSION:
+            yield _resource(document)
+
+
+def _resource(document: dict[str, Any]) -> Resource:
+    kind = str(document.get("kind"))
+    metadata = document.get("metadata")
+    name = metadata.get("name", "?") if isinstance(metadata, dict) else "?"
+    if kind not in MODELS:
+        known = ", ".join(MODELS)
+        raise Unreadable(f"{kind} {name}: there is no such kind; there are {known}.")
+    schema = next(structural(k.spec) for k in KINDS if k.name == kind)
+    for field in unknown_fields(document.get("spec"), schema, "spec"):
+        raise Unreadable(f"{kind} {name}: there is no field {field}.")
+    try:
+        return msgspec.convert(document, MODELS[kind])
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"{kind} {name}: {error}.") from error

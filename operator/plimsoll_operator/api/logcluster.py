@@ -1,0 +1,272 @@
+"""`LogCluster` (plc): brokers, their volumes, and what topics may be declared on them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from plimsoll_operator.api.meta import (
+    Api,
+    BrokerNumber,
+    Conditions,
+    Config,
+    Count,
+    Image,
+    Labels,
+    Name,
+    ObjectMeta,
+    Passed,
+    Quantity,
+    ResourceRequirements,
+    Short,
+    Time,
+    TopicName,
+)
+
+BROKER_COUNT_DEFAULT = 3
+PARTITIONS_DEFAULT = 6
+REPLICATION_FACTOR_DEFAULT = 3
+MIN_ISR_DEFAULT = 2
+GRACE_SECONDS_DEFAULT = 86_400
+REMOVALS_PER_HOUR_DEFAULT = 20
+
+PassedList = Annotated[tuple[Passed, ...], Meta(max_length=32)]
+
+
+class PodTemplateMetadata(Api, frozen=True, kw_only=True):
+    """Labels and annotations for the broker pods; the only ones that are copied to them."""
+
+    labels: Labels | None = None
+    annotations: Labels | None = None
+
+
+class PodTemplateSpec(Api, frozen=True, kw_only=True):
+    """Where broker pods may run."""
+
+    node_selector: Labels | None = None
+    tolerations: PassedList | None = None
+    affinity: Passed | None = None
+    topology_spread_constraints: PassedList | None = None
+    priority_class_name: Short | None = None
+
+
+class PodTemplate(Api, frozen=True, kw_only=True):
+    """What is added to the broker pods."""
+
+    metadata: PodTemplateMetadata | None = None
+    spec: PodTemplateSpec | None = None
+
+
+class Brokers(Api, frozen=True, kw_only=True):
+    """How many brokers, which numbers they may not have, and what their pods get."""
+
+    count: (
+        Annotated[
+            int,
+            Meta(ge=1, le=100, description="The number of brokers you end with; default 3."),
+        ]
+        | None
+    ) = None
+    excluded_ids: (
+        Annotated[
+            tuple[BrokerNumber, ...],
+            Meta(
+                max_length=100,
+                description="Broker numbers not to use: ids are the first `count` others.",
+                extra_json_schema={"x-kubernetes-list-type": "set"},
+            ),
+        ]
+        | None
+    ) = None
+    resources: ResourceRequirements | None = None
+    template: PodTemplate | None = None
+
+
+class Storage(Api, frozen=True, kw_only=True):
+    """Each broker's volume.  Volumes are kept when brokers or the cluster are deleted."""
+
+    size: Annotated[Quantity, Meta(description="Size of each broker's volume; never shrinks.")]
+    storage_class_name: (
+        Annotated[Short, Meta(description="Immutable; empty is the default class.")] | None
+    ) = None
+
+
+class LabelSelectorRequirement(Api, frozen=True, kw_only=True):
+    """One expression of a label selector."""
+
+    key: Short
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: Annotated[tuple[Short, ...], Meta(max_length=64)] | None = None
+
+
+class LabelSelector(Api, frozen=True, kw_only=True):
+    """Kubernetes' label selector; an empty one selects everything."""
+
+    match_labels: Labels | None = None
+    match_expressions: (
+        Annotated[tuple[LabelSelectorRequirement, ...], Meta(max_length=16)] | None
+    ) = None
+
+
+AllowedFrom = Literal["Same", "All", "Selector"]
+
+
+class AllowedNamespaces(Api, frozen=True, kw_only=True):
+    """Which namespaces may declare topics here; default Same."""
+
+    from_: AllowedFrom | None = msgspec.field(name="from", default=None)
+    selector: LabelSelector | None = None
+
+
+class TopicDefaults(Api, frozen=True, kw_only=True):
+    """What a Topic gets that does not say: 6 partitions, replication factor 3, min ISR 2."""
+
+    partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None
+    min_in_sync_replicas: Annotated[int, Meta(ge=1, le=32)] | None = None
+
+
+class TopicDeletion(Api, frozen=True, kw_only=True):
+    """How a topic goes whose object is gone."""
+
+    grace_seconds: (
+        Annotated[
+            int,
+            Meta(ge=0, le=31_536_000, description="How long data is kept; default 86400."),
+        ]
+        | None
+    ) = None
+    max_per_hour: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=100_000,
+                description="More disappearances than this stop all deletion; default 20.",
+            ),
+        ]
+        | None
+    ) = None
+
+
+class Topics(Api, frozen=True, kw_only=True):
+    """What topics may be declared, and by whom."""
+
+    allowed_namespaces: AllowedNamespaces | None = None
+    defaults: TopicDefaults | None = None
+    deletion: TopicDeletion | None = None
+
+
+class LogClusterSpec(Api, frozen=True, kw_only=True):
+    """What a cluster should be."""
+
+    image: Annotated[Image, Meta(description="Overrides the broker image.")] | None = None
+    cluster_id: (
+        Annotated[
+            str,
+            Meta(
+                max_length=36,
+                pattern=r"^([A-Za-z0-9_-]{22}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})?$",
+                description="Only to adopt existing volumes and their log.  Immutable once set.",
+            ),
+        ]
+        | None
+    ) = None
+    brokers: Brokers | None = None
+    storage: Storage
+    topics: Topics | None = None
+    config: Config | None = None
+
+
+class BrokersStatus(Api, frozen=True, kw_only=True):
+    """Brokers by state.  `ids`: the members."""
+
+    desired: Count
+    ready: Count
+    fenced: Count
+    ids: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)]
+
+
+class PendingTopic(Api, frozen=True, kw_only=True):
+    """A topic whose object is gone and whose data goes at `until`."""
+
+    name: TopicName
+    until: Time
+
+
+class TopicsStatus(Api, frozen=True, kw_only=True):
+    """Topics by origin."""
+
+    declared: Count
+    client_created: Count
+    pending_deletion: Annotated[tuple[PendingTopic, ...], Meta(max_length=20)] = ()
+
+
+class PartitionsStatus(Api, frozen=True, kw_only=True):
+    """Partitions by health.  `lowestMargin`: the smallest |ISR| - min ISR."""
+
+    total: Count
+    offline: Count
+    under_min_isr: Count = msgspec.field(name="underMinISR")
+    at_min_isr: Count = msgspec.field(name="atMinISR")
+    lowest_margin: int = 0
+
+
+class MetadataLogStatus(Api, frozen=True, kw_only=True):
+    """How far the metadata log is."""
+
+    offset: Count
+    controller_epoch: Count
+
+
+class Exposure(Api, frozen=True, kw_only=True):
+    """Topics that cannot survive a broker's restart untouched."""
+
+    replication_factor_one: Count
+    replication_equals_min_isr: Count = msgspec.field(name="replicationEqualsMinISR")
+
+
+class BootstrapServers(Api, frozen=True, kw_only=True):
+    """Where clients connect, by listener."""
+
+    internal: Short
+
+
+class LogClusterStatus(Api, frozen=True, kw_only=True):
+    """What a cluster is: a projection, never read back."""
+
+    observed_generation: Count | None = None
+    cluster_id: Short | None = None
+    bootstrap_servers: BootstrapServers | None = None
+    brokers: BrokersStatus | None = None
+    selector: Short | None = None
+    topics: TopicsStatus | None = None
+    partitions: PartitionsStatus | None = None
+    metadata_log: MetadataLogStatus | None = None
+    exposure: Exposure | None = None
+    conditions: Conditions = ()
+
+
+class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The object."""
+
+    metadata: ObjectMeta
+    spec: LogClusterSpec
+
+    @property
+    def count(self) -> int:
+        """How many brokers are asked for."""
+        brokers = self.spec.brokers
+        return (brokers.count if brokers else None) or BROKER_COUNT_DEFAULT
+
+    @property
+    def excluded_ids(self) -> tuple[int, ...]:
+        brokers = self.spec.brokers
+        return (brokers.excluded_ids if brokers else None) or ()
+
+    @property
+    def key(self) -> tuple[Name, Name]:
+        """(namespace, name)."""
+        return self.metadata.namespace, self.metadata.name

@@ -1,0 +1,112 @@
+"""What all kinds share: metadata, references, conditions, and the bounded field types.
+
+Every list, map and string has a maximum, because CEL rules are priced by the worst case and the
+API server refuses a schema whose price it cannot bound.  No field has a schema default: a default
+written into a stored object is a diff that its author never made.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+
+class Api(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Base of everything that is written in YAML.  Unset means None, or the documented default."""
+
+
+Name = Annotated[
+    str,
+    Meta(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"),
+]
+ObjectName = Annotated[
+    str,
+    Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+]
+TopicName = Annotated[str, Meta(min_length=1, max_length=249, pattern=r"^[a-zA-Z0-9._-]+$")]
+Quantity = Annotated[
+    str, Meta(min_length=1, max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|[KMGTPE]i?)?$")
+]
+Sentence = Annotated[str, Meta(max_length=32768)]
+Short = Annotated[str, Meta(max_length=253)]
+Time = Annotated[str, Meta(max_length=64, extra_json_schema={"format": "date-time"})]
+Image = Annotated[str, Meta(max_length=512)]
+BrokerNumber = Annotated[int, Meta(ge=0, le=1_000_000)]
+Count = Annotated[int, Meta(ge=0)]
+Labels = Annotated[dict[Short, Annotated[str, Meta(max_length=4096)]], Meta(max_length=64)]
+Config = Annotated[
+    dict[Annotated[str, Meta(max_length=249)], int | bool | Annotated[str, Meta(max_length=4096)]],
+    Meta(
+        max_length=200,
+        description="Kafka's own keys; values are integers, booleans or strings.",
+    ),
+]
+Passed = Annotated[
+    dict[str, Any],
+    Meta(
+        extra_json_schema={"x-kubernetes-preserve-unknown-fields": True},
+        description="Passed to the pods as it is.",
+    ),
+]
+
+
+class ObjectMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The part of an object's metadata that is read here."""
+
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class ClusterRef(Api, frozen=True, kw_only=True):
+    """The LogCluster meant; the namespace defaults to the object's own."""
+
+    name: Name
+    namespace: Name | None = None
+
+
+class LocalClusterRef(Api, frozen=True, kw_only=True):
+    """The LogCluster meant; it is in the same namespace."""
+
+    name: Name
+
+
+class ResourceRequirements(Api, frozen=True, kw_only=True):
+    """Requests and limits of a container, as Kubernetes writes them."""
+
+    requests: Annotated[dict[Short, int | Short], Meta(max_length=16)] | None = None
+    limits: Annotated[dict[Short, int | Short], Meta(max_length=16)] | None = None
+
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+class Condition(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A full `metav1.Condition`."""
+
+    type: Annotated[str, Meta(max_length=316)]
+    status: ConditionStatus
+    reason: Annotated[str, Meta(min_length=1, max_length=1024)]
+    message: Sentence
+    observed_generation: Annotated[int, Meta(ge=0)] = 0
+    last_transition_time: Time = ""
+
+
+Conditions = Annotated[
+    tuple[Condition, ...],
+    Meta(
+        max_length=16,
+        extra_json_schema={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"],
+        },
+    ),
+]

@@ -1,0 +1,102 @@
+"""From typed models to the structural OpenAPI schemas that CRDs hold.
+
+msgspec prints JSON Schema; Kubernetes wants it inline, with one type per value and no null.  Called
+by `crds` (to write them) and by `load` (to name fields that do not exist).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+Schema = dict[str, Any]
+
+_DROPPED = frozenset({"title", "default", "$defs", "propertyNames"})
+_REF = "#/$defs/"
+
+
+def structural(model: type) -> Schema:
+    """`model`'s schema, inline and without defaults."""
+    (schema,), components = msgspec.json.schema_components((model,), ref_template=_REF + "{name}")
+    return _convert(schema, components)
+
+
+def _convert(schema: Schema, components: dict[str, Schema]) -> Schema:
+    if "$ref" in schema:
+        target = components[schema["$ref"].removeprefix(_REF)]
+        return _convert({**target, **_without(schema, "$ref")}, components)
+    if "anyOf" in schema:
+        return _convert_union(schema, components)
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return _without(schema, "additionalProperties", *_DROPPED)
+    out: Schema = {}
+    for key, value in schema.items():
+        if key in _DROPPED or value == []:
+            continue
+        out[key] = _convert_member(key, value, components)
+    if "enum" in out:
+        out["type"] = "string"
+    return out
+
+
+def _convert_member(key: str, value: Any, components: dict[str, Schema]) -> Any:
+    if key == "properties":
+        return {name: _convert(field, components) for name, field in value.items()}
+    if key in {"items", "additionalProperties"}:
+        return _convert(value, components)
+    return value
+
+
+def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
+    members = [m for m in schema["anyOf"] if m.get("type") != "null"]
+    rest = _without(schema, "anyOf")
+    if len(members) == 1:
+        # Unset is absent, never null; an outer description wins over the type's own.
+        return _convert({**members[0], **rest}, components)
+    types = {m["type"] for m in members}
+    if types == {"integer", "string"}:
+        return {
+            **_without(rest, *_DROPPED),
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "x-kubernetes-int-or-string": True,
+            "maxLength": max(m.get("maxLength", 0) for m in members),
+        }
+    assert types == {"integer", "boolean", "string"}, types
+    return {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def _without(schema: Schema, *keys: str) -> Schema:
+    return {key: value for key, value in schema.items() if key not in keys}
+
+
+def unbounded(schema: Schema, path: str = "") -> Iterator[str]:
+    """Every list, map and string in `schema` that has no maximum."""
+    kind = schema.get("type")
+    bounds = {
+        "array": ("maxItems",),
+        "string": ("maxLength", "enum"),
+        "object": ("maxProperties", "properties", "x-kubernetes-preserve-unknown-fields"),
+    }
+    if kind in bounds and not any(bound in schema for bound in bounds[kind]):
+        yield path
+    for name, field in schema.get("properties", {}).items():
+        yield from unbounded(field, f"{path}.{name}")
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), dict):
+            yield from unbounded(schema[part], f"{path}[]")
+
+
+def unknown_fields(value: Any, schema: Schema, path: str) -> Iterator[str]:
+    """The fields of `value` that `schema` does not know: what the API server would prune."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from unknown_fields(item, schema.get("items", {}), f"{path}[{index}]")
+    if not isinstance(value, dict) or "properties" not in schema:
+        return
+    for name, field in value.items():
+        if name not in schema["properties"]:
+            yield f"{path}.{name}"
+        else:
+            yield from unknown_fields(field, schema["properties"][name], f"{path}.{name}")

@@ -1,0 +1,139 @@
+"""`Verification` (plv): drive a workload against a topic, then prove what became of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from plimsoll_operator.api.meta import (
+    Api,
+    Conditions,
+    Count,
+    Image,
+    LocalClusterRef,
+    ObjectMeta,
+    ResourceRequirements,
+    Short,
+    Time,
+    TopicName,
+)
+
+Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
+Phase = Literal["Pending", "Producing", "Verifying", "Completed", "Failed"]
+Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
+
+
+class Produce(Api, frozen=True, kw_only=True):
+    """What to write."""
+
+    records: Annotated[int, Meta(ge=1, le=1_000_000_000)]
+    record_bytes: Annotated[int, Meta(ge=16, le=1_000_000)] | None = None
+    records_per_second: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    keys: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    acks: Literal["All", "Leader", "None"] | None = None
+    idempotent: bool | None = None
+    compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] | None = None
+
+
+class Verify(Api, frozen=True, kw_only=True):
+    """What to prove; unset means all checks."""
+
+    checks: Annotated[tuple[Check, ...], Meta(max_length=8)] | None = None
+    timeout_seconds: Annotated[int, Meta(ge=1, le=86_400)] | None = None
+
+
+class Runner(Api, frozen=True, kw_only=True):
+    """The pod that does it."""
+
+    image: Image | None = None
+    resources: ResourceRequirements | None = None
+
+
+class VerificationSpec(Api, frozen=True, kw_only=True):
+    """Wholly immutable: a run is made once."""
+
+    cluster_ref: LocalClusterRef
+    topic: TopicName
+    produce: Produce
+    verify: Verify | None = None
+    runner: Runner | None = None
+    allow_existing: (
+        Annotated[bool, Meta(description="Accept a topic that already holds records.")] | None
+    ) = None
+    deadline_seconds: Annotated[int, Meta(ge=1, le=604_800)] | None = None
+
+
+class Counts(Api, omit_defaults=False, frozen=True, kw_only=True):
+    """Records by fate."""
+
+    sent: Count = 0
+    acked: Count = 0
+    unknown: Count = 0
+    read: Count = 0
+    lost: Count = 0
+    duplicated: Count = 0
+    out_of_order: Count = 0
+    gaps: Count = 0
+
+
+class Milliseconds(Api, frozen=True, kw_only=True):
+    """A distribution's middle and tail."""
+
+    p50: float = 0
+    p99: float = 0
+
+
+class Timing(Api, frozen=True, kw_only=True):
+    """When, and how long writes stood still."""
+
+    start_time: Time | None = None
+    completion_time: Time | None = None
+    ack_milliseconds: Milliseconds | None = None
+    longest_stall_milliseconds: float | None = None
+
+
+class Example(Api, frozen=True, kw_only=True):
+    """One record that went wrong."""
+
+    topic: Short = ""
+    partition: int = 0
+    offset: int = 0
+    kind: Short = ""
+
+
+class Evidence(Api, frozen=True, kw_only=True):
+    """Where to read more."""
+
+    report_config_map: Short
+    examples: Annotated[tuple[Example, ...], Meta(max_length=20)] = ()
+
+
+class VerificationStatus(Api, frozen=True, kw_only=True):
+    """How far the run is, and its verdict."""
+
+    observed_generation: Count | None = None
+    phase: Phase | None = None
+    verdict: Verdict | None = None
+    counts: Counts | None = None
+    timing: Timing | None = None
+    evidence: Evidence | None = None
+    conditions: Conditions = ()
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """The object."""
+
+    metadata: ObjectMeta
+    spec: VerificationSpec
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def cluster_key(self) -> tuple[str, str]:
+        """(namespace, name) of the LogCluster meant."""
+        return self.metadata.namespace, self.spec.cluster_ref.name

@@ -1,0 +1,1 @@
+"""Kubernetes objects that the operator makes: pure builders, one kind per file."""

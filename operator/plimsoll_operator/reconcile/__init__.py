@@ -1,0 +1,1 @@
+"""From resources to requests and children, and from results to conditions: pure decisions."""

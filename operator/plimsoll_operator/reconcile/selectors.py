@@ -1,0 +1,28 @@
+"""Kubernetes' label selectors, evaluated here: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_operator.api.logcluster import LabelSelector, LabelSelectorRequirement
+
+
+def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Whether `labels` satisfy every part of `selector`; an empty selector takes all."""
+    for key, value in (selector.match_labels or {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(_satisfies(e, labels) for e in selector.match_expressions or ())
+
+
+def _satisfies(expression: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression.key)
+    match expression.operator:
+        case "In":
+            return value is not None and value in (expression.values or ())
+        case "NotIn":
+            return value is None or value not in (expression.values or ())
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None

@@ -1,0 +1,153 @@
+"""A Topic object as a request to the controller: pure.
+
+Called by the operator's Topic reconciler and by local mode.  It resolves every default, checks what
+can be said without the cluster's state, and leaves the rest (names taken, brokers missing, unknown
+configs) to the controller, whose refusals have the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages import DeclareTopic
+from plimsoll_core.model import TopicObject
+from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_operator.api.logcluster import (
+    MIN_ISR_DEFAULT,
+    PARTITIONS_DEFAULT,
+    REPLICATION_FACTOR_DEFAULT,
+    LogCluster,
+    TopicDefaults,
+    Topics,
+)
+from plimsoll_operator.api.topic import Placement, Topic
+from plimsoll_operator.reconcile.selectors import matches
+
+MIN_ISR_KEY = "min.insync.replicas"
+
+Assignment = tuple[tuple[BrokerId, ...], ...]
+
+
+def declare(
+    topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str] | None = None
+) -> DeclareTopic | Refusal:
+    """What `topic` asks of `cluster`'s controller.
+
+    `namespace_labels` are those of the topic's namespace; they matter when the cluster selects
+    namespaces by label.
+    """
+    if refusal := _namespace_refusal(topic, cluster, namespace_labels or {}):
+        return refusal
+    if MIN_ISR_KEY in (topic.spec.config or {}):
+        return Refusal(
+            reason=Reason.InvalidConfig,
+            message=f"Set spec.minInSyncReplicas instead of the config {MIN_ISR_KEY}.",
+        )
+    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+    partitions = topic.spec.partitions or defaults.partitions or PARTITIONS_DEFAULT
+    placement = topic.spec.placement or Placement()
+    assignment = _assignment(placement, topic.spec.partitions)
+    if isinstance(assignment, Refusal):
+        return assignment
+    factor = topic.spec.replication_factor
+    if assignment is not None:
+        partitions = len(assignment)
+        if factor not in (None, len(assignment[0])):
+            return _invalid_placement(
+                f"spec.replicationFactor is {factor}, but the assignment lists "
+                f"{len(assignment[0])} replicas for each partition."
+            )
+        factor = len(assignment[0])
+    factor = factor or default_replication_factor(cluster)
+    return DeclareTopic(
+        object=object_of(topic),
+        topic_name=topic.topic_name,
+        partitions=partitions,
+        replication_factor=factor,
+        min_isr=topic.spec.min_in_sync_replicas
+        or min(defaults.min_in_sync_replicas or MIN_ISR_DEFAULT, factor),
+        strategy=placement.strategy or "RoundRobin",
+        assignment=assignment,
+        configs=config_strings(topic.spec.config or {}),
+        deletion_policy=topic.spec.deletion_policy or "Delete",
+    )
+
+
+def default_replication_factor(cluster: LogCluster) -> int:
+    """The cluster's default, or 3, or as many as there are brokers."""
+    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+    return defaults.replication_factor or min(REPLICATION_FACTOR_DEFAULT, cluster.count)
+
+
+def object_of(topic: Topic) -> TopicObject:
+    """How the metadata log names the object."""
+    meta = topic.metadata
+    return TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def config_strings(config: Mapping[str, int | bool | str]) -> dict[str, str]:
+    """Configs as Kafka carries them, in key order."""
+    return {key: _config_string(config[key]) for key in sorted(config)}
+
+
+def _config_string(value: int | bool | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_allowed(namespace: str, cluster: LogCluster, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether `namespace` may declare topics in `cluster`."""
+    if namespace == cluster.metadata.namespace:
+        return True
+    allowed = (cluster.spec.topics or Topics()).allowed_namespaces
+    match (allowed.from_ if allowed else None) or "Same":
+        case "All":
+            return True
+        case "Selector":
+            selector = allowed.selector if allowed else None
+            return selector is not None and matches(selector, namespace_labels)
+        case _:
+            return False
+
+
+def _namespace_refusal(
+    topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str]
+) -> Refusal | None:
+    if is_allowed(topic.metadata.namespace, cluster, namespace_labels):
+        return None
+    return Refusal(
+        reason=Reason.NotAllowed,
+        message=(
+            f"LogCluster {cluster.metadata.namespace}/{cluster.metadata.name} does not take topics "
+            f"from namespace {topic.metadata.namespace}; its owner lists namespaces in "
+            "spec.topics.allowedNamespaces."
+        ),
+    )
+
+
+def _invalid_placement(message: str) -> Refusal:
+    return Refusal(reason=Reason.PlacementInvalid, message=message)
+
+
+def _assignment(placement: Placement, partitions: int | None) -> Assignment | Refusal | None:
+    if placement.strategy != "Explicit":
+        if placement.assignment:
+            return _invalid_placement("placement.assignment belongs to strategy Explicit.")
+        return None
+    entries = sorted(placement.assignment or (), key=lambda entry: entry.partition)
+    if not entries:
+        return _invalid_placement("Strategy Explicit needs placement.assignment.")
+    wanted = partitions if partitions is not None else len(entries)
+    if [entry.partition for entry in entries] != list(range(wanted)):
+        return _invalid_placement(
+            f"placement.assignment must list every partition from 0 to {wanted - 1} once."
+        )
+    for entry in entries:
+        if len(set(entry.replicas)) != len(entry.replicas):
+            return _invalid_placement(f"Partition {entry.partition} lists a broker twice.")
+        if len(entry.replicas) != len(entries[0].replicas):
+            return _invalid_placement(
+                f"Partition {entry.partition} lists {len(entry.replicas)} replicas, partition 0 "
+                f"lists {len(entries[0].replicas)}; all must list the same number."
+            )
+    return tuple(tuple(BrokerId(b) for b in entry.replicas) for entry in entries)

@@ -1,0 +1,39 @@
+"""The CRDs under `crds/` are what the models say, and the API server can price their rules."""
+
+from pathlib import Path
+
+import pytest
+
+from plimsoll_operator.api.crds import KINDS, Kind, crd, file_name, render, spec_schema
+from plimsoll_operator.api.schema import structural, unbounded
+
+CRDS = Path(__file__).parents[2] / "crds"
+BY_NAME = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+
+
+@BY_NAME
+def test_checked_in_crd_is_what_the_models_say(kind: Kind):
+    hint = "run: python -m plimsoll_operator.api.crds crds"
+    assert (CRDS / file_name(kind)).read_text() == render(kind), hint
+
+
+@BY_NAME
+def test_every_list_map_and_string_has_a_maximum(kind: Kind):
+    assert list(unbounded(spec_schema(kind))) == []
+    assert list(unbounded(structural(kind.status))) == []
+
+
+@BY_NAME
+def test_rules_are_explained_in_sentences(kind: Kind):
+    for _, message in kind.rules:
+        assert message.endswith(".")
+
+
+@BY_NAME
+def test_no_field_has_a_schema_default(kind: Kind):
+    assert "default:" not in render(kind)
+
+
+@BY_NAME
+def test_kind_is_found_under_the_category(kind: Kind):
+    assert crd(kind)["spec"]["names"]["categories"] == ["plimsoll"]
