@@ -1,0 +1,29 @@
+"""What a replica wants done after a step, in the order in which it must be done.
+
+`Replica.take_ready` makes it; the broker's driver is the only one that carries it out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from plimsoll_core.messages import IsrProposal
+from plimsoll_core.replica.waiting import Answered
+
+
+class Ready(NamedTuple):
+    """The effects of one step on one partition, first to last."""
+
+    answers: list[Answered]
+    """First.  What produces hear.  Everything they were promised is in the log already: a batch is
+    written by the driver before the replica is told of it, and counted only then."""
+
+    woken: list[object]
+    """Second.  Parked fetches that have something new to read; they read the log as it is now."""
+
+    proposal: IsrProposal | None
+    """Last, and never before the replica took up the maximal in-sync set that the proposal means:
+    it did so when it made the proposal.  Proposals of one partition are sent in order."""
+
+
+NOTHING = Ready([], [], None)

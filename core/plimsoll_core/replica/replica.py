@@ -1,0 +1,386 @@
+"""One partition's copy: the rules for leading it, following with it, and answering about it.
+
+A mutable object with a single owner, the broker's `ReplicaManager`, which feeds it metadata,
+produces, fetches, replies and time.  Questions are answered at once; everything that follows from
+an event (acknowledgements, woken fetches, a proposed in-sync set) is collected and handed over by
+`take_ready`, once per turn of the event loop, however many events there were.  It never touches a
+byte: the driver writes what it is told to and then says `wrote`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
+from plimsoll_core.messages import IsrProposal, PartitionAnswer
+from plimsoll_core.model import Partition
+from plimsoll_core.replica import follower
+from plimsoll_core.replica.isr import CommittedIsr, IsrState, proposal_in_flight
+from plimsoll_core.replica.leader import INELIGIBLE_BACKOFF_MS, Leader
+from plimsoll_core.replica.ready import NOTHING, Ready
+from plimsoll_core.replica.surroundings import LogView, Surroundings
+from plimsoll_core.replica.values import (
+    Append,
+    BatchInfo,
+    Code,
+    Duplicate,
+    EndOffset,
+    FollowerFetch,
+)
+from plimsoll_core.replica.waiting import AckWaiter, AckWaiters, Answered, ParkedFetches
+
+# The proposal may have been committed, or was overtaken: only metadata can tell.
+_UNDECIDED = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.FENCED_LEADER_EPOCH,
+        Code.INVALID_UPDATE_VERSION,
+        Code.INVALID_REQUEST,
+        Code.NEW_LEADER_ELECTED,
+    }
+)
+
+
+class Replica:
+    """`partition` is the newest committed state known here; `leader` is set while leading."""
+
+    __slots__ = (
+        "_answers",
+        "_around",
+        "_commit_moved",
+        "_end_moved",
+        "_proposal",
+        "failed",
+        "high_watermark",
+        "leader",
+        "log",
+        "parked",
+        "partition",
+        "stopped",
+        "waiters",
+    )
+
+    def __init__(
+        self, partition: Partition, log: LogView, high_watermark: int | None, around: Surroundings
+    ) -> None:
+        """`partition`: as in the image; it takes effect with the first `apply`.
+        `high_watermark`: the checkpointed one, if any."""
+        self._around = around
+        self.log = log
+        # No term is known yet, so that the first `apply` is a change of term.
+        self.partition = msgspec.structs.replace(
+            partition, leader=None, leader_epoch=LeaderEpoch(-1), partition_epoch=PartitionEpoch(-1)
+        )
+        start = log.log_start_offset
+        self.high_watermark = min(max(high_watermark or start, start), log.log_end_offset)
+        self.leader: Leader | None = None
+        self.stopped = True  # a follower that must not fetch until newer metadata
+        self.failed = False  # its storage is unusable
+        self.waiters = AckWaiters()
+        self.parked = ParkedFetches()
+        self._answers: list[Answered] = []
+        self._proposal: IsrProposal | None = None
+        self._end_moved = self._commit_moved = False
+
+    # --- metadata -----------------------------------------------------------------------------
+
+    def apply(self, partition: Partition, now_ms: int) -> None:
+        """Take the role that newer metadata gives.
+
+        Equal epochs bring nothing new, not even an end to a proposal in flight: the controller's
+        answer to the proposal before it told the same already.
+        """
+        known = self.partition
+        if partition.partition_epoch <= known.partition_epoch:
+            return
+        new_term = partition.leader_epoch > known.leader_epoch
+        self.partition = partition
+        if new_term and (self.log.epochs.latest or 0) > partition.leader_epoch:
+            # The log was written in a term that the metadata has not reached: the metadata went
+            # back in time, or the volume is another cluster's.  Neither may be led or followed.
+            self.fail()
+            return
+        if partition.leader == self._around.broker_id:
+            self._lead(partition, new_term, now_ms)
+        else:
+            self._follow(new_term)
+
+    def _lead(self, partition: Partition, new_term: bool, now_ms: int) -> None:
+        self.stopped = True
+        self._proposal = None
+        if self.leader is None or new_term:
+            # Waiters of an older term must not be completed by this term's high watermark.
+            self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)
+            end = self.log.log_end_offset
+            self.log.epochs.assign(partition.leader_epoch, end)
+            self.leader = Leader(self._around.broker_id, partition, end, now_ms)
+        else:
+            self.leader.stay(partition, now_ms)
+        self._in_sync_set_changed()
+        self._end_moved = self._commit_moved = True  # parked fetches must hear of the change
+
+    def _follow(self, new_term: bool) -> None:
+        self.leader = None
+        self._proposal = None
+        self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)
+        self._end_moved = self._commit_moved = True
+        if new_term:
+            # Terms without a record are forgotten: the new leader need not have heard of them.
+            self.log.epochs.truncate_from_end(self.log.log_end_offset)
+            self.stopped = False
+
+    def close(self, code: Code) -> None:
+        """The replica is going away: whoever waits hears `code`."""
+        self.leader = None
+        self.stopped = True
+        self._proposal = None
+        self._fail_waiters(code)
+        self._end_moved = self._commit_moved = True
+
+    def fail(self) -> None:
+        """Its storage broke: it serves nothing any more, and acknowledges nothing."""
+        self.failed = True
+        self.close(Code.KAFKA_STORAGE_ERROR)
+
+    # --- leading ------------------------------------------------------------------------------
+
+    def produce(self, batch: BatchInfo, acks: int) -> Append | Duplicate | Code:
+        """Whether a client's batch may be written, and where."""
+        leader = self.leader
+        if leader is None:
+            return self._not_leading()
+        if acks == -1 and not leader.enough_in_sync:
+            return Code.NOT_ENOUGH_REPLICAS
+        log = self.log
+        if batch.producer_id >= 0:
+            verdict = log.producers.check(batch)
+            if verdict is not None:
+                return verdict
+        return Append(log.log_end_offset, leader.epoch)
+
+    def wrote(self) -> None:
+        """What `produce` allowed is in the log."""
+        self._end_moved = True
+
+    def wait_for_commit(self, waiter: AckWaiter) -> None:
+        self.waiters.add(waiter)
+
+    def expire_waiters(self, now_ms: int) -> None:
+        if self.waiters:
+            self._answers.extend(self.waiters.expire(now_ms))
+
+    def check_lag(self, now_ms: int) -> None:
+        """Propose to drop in-sync followers that lag; called every half of the lag limit."""
+        leader = self.leader
+        if leader is None:
+            return
+        shrinkage = leader.shrinkage(self._around, self.log.log_end_offset, now_ms)
+        if shrinkage is not None:
+            leader.set_isr(shrinkage)
+            self._proposal = shrinkage.proposal
+
+    def altered(self, proposal: IsrProposal, answer: PartitionAnswer | None, now_ms: int) -> bool:
+        """The controller's answer (None: no answer came).  True: send the same proposal again."""
+        leader = self.leader
+        if leader is None or proposal_in_flight(leader.isr) is not proposal:
+            return False
+        if answer is None:
+            return True
+        if answer.code == Code.NONE:
+            self._committed(leader, answer)
+            return False
+        if answer.code == Code.INELIGIBLE_REPLICA:
+            leader.not_before_ms = now_ms + INELIGIBLE_BACKOFF_MS
+            self._settle(leader, CommittedIsr(committed=leader.isr.committed))
+            return False
+        return answer.code not in _UNDECIDED
+
+    def _committed(self, leader: Leader, answer: PartitionAnswer) -> None:
+        current = (
+            answer.leader_epoch == leader.epoch
+            and answer.partition_epoch >= self.partition.partition_epoch
+        )
+        if not current:
+            return
+        self.partition = leader.partition = msgspec.structs.replace(
+            self.partition, isr=answer.isr, partition_epoch=answer.partition_epoch
+        )
+        self._settle(leader, CommittedIsr(committed=answer.isr))
+
+    def _settle(self, leader: Leader, isr: IsrState) -> None:
+        leader.set_isr(isr)
+        self._in_sync_set_changed()
+
+    def _in_sync_set_changed(self) -> None:
+        leader = self.leader
+        if leader is not None and not leader.enough_in_sync:
+            # The high watermark is frozen: waiting longer could only end in a timeout.
+            self._fail_waiters(Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+
+    def _fail_waiters(self, code: Code) -> None:
+        if self.waiters:
+            self._answers.extend(self.waiters.fail_all(code))
+
+    # --- being asked --------------------------------------------------------------------------
+
+    def check_epoch(self, leader_epoch: int | None) -> Code:
+        """A stale asker must hear that it is stale before anything else (KIP-320)."""
+        if leader_epoch is not None:
+            known = self.partition.leader_epoch
+            if leader_epoch < known:
+                return Code.FENCED_LEADER_EPOCH
+            if leader_epoch > known:
+                return Code.UNKNOWN_LEADER_EPOCH
+        return Code.NONE
+
+    def _not_leading(self) -> Code:
+        return Code.KAFKA_STORAGE_ERROR if self.failed else Code.NOT_LEADER_OR_FOLLOWER
+
+    def _check_leading(self, leader_epoch: int | None) -> Code:
+        if self.failed:
+            return Code.KAFKA_STORAGE_ERROR
+        stale = self.check_epoch(leader_epoch)
+        if stale is not Code.NONE:
+            return stale
+        return Code.NONE if self.leader is not None else Code.NOT_LEADER_OR_FOLLOWER
+
+    def consumer_fetch(
+        self, offset: int, leader_epoch: int | None, last_fetched_epoch: int | None
+    ) -> Code | EndOffset:
+        """Whether a consumer may read from `offset`; what it sees ends at the high watermark."""
+        code = self._check_leading(leader_epoch)
+        if code is not Code.NONE:
+            return code
+        return self._check_position(offset, last_fetched_epoch)
+
+    def follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> Code | EndOffset:
+        """Whether a follower may read; if so, what its position proves is taken up."""
+        code = self._check_leading(fetch.leader_epoch)
+        if code is not Code.NONE:
+            return code
+        leader = self.leader
+        assert leader is not None
+        progress = leader.followers.get(BrokerId(fetch.broker_id))
+        if progress is None:
+            return Code.UNKNOWN_LEADER_EPOCH
+        answer = self._check_position(fetch.offset, fetch.last_fetched_epoch)
+        if answer is not Code.NONE:
+            return answer
+        registered = self._around.brokers.get(BrokerId(fetch.broker_id))
+        if registered is not None and fetch.broker_epoch < registered.broker_epoch:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        progress.fetched(
+            fetch.offset, fetch.log_start, fetch.broker_epoch, self.log.log_end_offset, now_ms
+        )
+        if fetch.broker_id not in leader.isr.committed:
+            self._consider(leader, BrokerId(fetch.broker_id), now_ms)
+        return Code.NONE
+
+    def _check_position(self, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
+        log = self.log
+        end = log.log_end_offset
+        if offset < log.log_start_offset:
+            return Code.OFFSET_OUT_OF_RANGE
+        if last_fetched_epoch is not None and last_fetched_epoch != log.epochs.latest:
+            known = log.epochs.end_offset_for(last_fetched_epoch, end)
+            if known is None:
+                return Code.OFFSET_OUT_OF_RANGE
+            if known[0] < last_fetched_epoch or known[1] < offset:
+                return EndOffset(*known)
+        elif last_fetched_epoch is not None and offset > end:
+            return EndOffset(last_fetched_epoch, end)
+        return Code.OFFSET_OUT_OF_RANGE if offset > end else Code.NONE
+
+    def _consider(self, leader: Leader, candidate: BrokerId, now_ms: int) -> None:
+        expansion = leader.expansion(candidate, self._around, self.high_watermark, now_ms)
+        if expansion is not None:
+            leader.set_isr(expansion)  # counted from now on, before the proposal is even sent
+            self._proposal = expansion.proposal
+
+    def latest_offset(self, leader_epoch: int | None, *, for_replica: bool) -> int | Code:
+        """Where the log ends for the asker.
+
+        A new leader does not know yet how far the last term committed: a consumer that is told
+        too little would see the log shrink.
+        """
+        code = self._check_leading(leader_epoch)
+        if code is not Code.NONE:
+            return code
+        if for_replica:
+            return self.log.log_end_offset
+        assert self.leader is not None
+        if self.high_watermark < self.leader.start_offset:
+            return Code.OFFSET_NOT_AVAILABLE
+        return self.high_watermark
+
+    def end_offset_for(self, epoch: int, leader_epoch: int | None) -> EndOffset | Code | None:
+        """Where term `epoch` ended; None when nothing is known of it."""
+        code = self._check_leading(leader_epoch)
+        if code is not Code.NONE:
+            return code
+        known = self.log.epochs.end_offset_for(epoch, self.log.log_end_offset)
+        return None if known is None else EndOffset(*known)
+
+    # --- following ----------------------------------------------------------------------------
+
+    @property
+    def fetches_from(self) -> BrokerId | None:
+        """Whom to fetch from now, if anybody."""
+        if self.stopped or self.failed or self.leader is not None:
+            return None
+        return self.partition.leader
+
+    def position(self) -> follower.FetchPosition:
+        return follower.position(self.partition.leader_epoch, self.log)
+
+    def expects(self, sender: BrokerId, asked: follower.FetchPosition) -> bool:
+        """A reply counts only while its question would still be asked the same way."""
+        return (
+            self.fetches_from == sender
+            and asked.leader_epoch == self.partition.leader_epoch
+            and asked.fetch_offset == self.log.log_end_offset
+        )
+
+    def cut(self) -> None:
+        """The driver truncated or discarded: never more than the log is committed here."""
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        self.high_watermark = min(max(self.high_watermark, start), end)
+
+    def replicated(self, high_watermark: int) -> None:
+        """The driver appended a reply's batches (maybe none) that came with this high watermark."""
+        log = self.log
+        self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+
+    # --- handing over -------------------------------------------------------------------------
+
+    def _commit(self, leader: Leader) -> None:
+        candidate = leader.committable(self.log.log_end_offset)
+        if candidate is None or candidate <= self.high_watermark:
+            return
+        self.high_watermark = candidate
+        self._commit_moved = True
+
+    def _complete(self, leader: Leader) -> None:
+        enough = len(leader.isr.maximal) >= leader.min_isr
+        code = Code.NONE if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        self._answers.extend(self.waiters.reached(self.high_watermark, code))
+
+    def take_ready(self) -> Ready:
+        """Everything that follows from the events since the last call."""
+        leader = self.leader
+        if leader is not None:
+            self._commit(leader)
+            if self.waiters:
+                self._complete(leader)
+        woken: list[object] = []
+        if self._end_moved or self._commit_moved:
+            woken = self.parked.take(end_moved=self._end_moved, commit_moved=self._commit_moved)
+            self._end_moved = self._commit_moved = False
+        if not self._answers and not woken and self._proposal is None:
+            return NOTHING
+        ready = Ready(self._answers, woken, self._proposal)
+        self._answers = []
+        self._proposal = None
+        return ready

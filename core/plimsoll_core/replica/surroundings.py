@@ -1,0 +1,32 @@
+"""What a replica reads around itself: its log, and what all replicas of a broker see in common."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from immutables import Map
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import Broker
+from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_core.replica.producers import ProducerStates
+
+
+class LogView(Protocol):
+    """What a replica reads of its log.  Only the shell's driver writes to it."""
+
+    log_start_offset: int
+    log_end_offset: int
+    epochs: EpochCache
+    producers: ProducerStates
+
+
+class Surroundings:
+    """What every replica of a broker sees in common; the broker's shell replaces its fields."""
+
+    __slots__ = ("broker_id", "brokers", "lag_time_max_ms")
+
+    def __init__(self, broker_id: BrokerId, lag_time_max_ms: int = 30_000) -> None:
+        self.broker_id = broker_id
+        self.brokers: Map[BrokerId, Broker] = Map()
+        self.lag_time_max_ms = lag_time_max_ms
