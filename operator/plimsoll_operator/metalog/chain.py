@@ -1,0 +1,198 @@
+"""Which batches of what was found in storage are the log, and from which snapshot they follow.
+
+Pure; both shells call it with whatever they read.  A log is accepted only when every batch after
+the snapshot is there and names its predecessor's nonce; nothing found after a hole is believed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from plimsoll_operator.metalog.interface import (
+    EMPTY_TIP,
+    Batch,
+    LogCorrupt,
+    LogRegressed,
+    Opened,
+    Snapshot,
+    Tip,
+)
+
+
+class Gap(Exception):
+    """What was read is not one state of the log: read again before judging it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emptied:
+    """A place whose records were given back after a snapshot; who wrote them is still known."""
+
+    sequence: int
+    end_offset: int
+    nonce: str
+
+
+@dataclass(slots=True)
+class Follower:
+    """Applies the chain's laws to one batch after another.
+
+    `offer` returns the batches that may now be applied: none while a group is incomplete, the
+    whole group with its last batch.  The first batch of a higher controller epoch voids an
+    unfinished group, whose offsets are then used again.
+    """
+
+    tip: Tip
+    _group: list[Batch] = field(default_factory=list)
+
+    def offer(self, batch: Batch) -> tuple[Batch, ...]:
+        opens_term = batch.controller_epoch > self.tip.controller_epoch
+        if opens_term and self._group:
+            self._void()
+        self._check(batch, opens_term)
+        self.tip = self.tip.after(batch)
+        if batch.group is None:
+            return (batch,)
+        self._group.append(batch)
+        if not batch.last_of_group:
+            return ()
+        whole, self._group = tuple(self._group), []
+        return whole
+
+    def _void(self) -> None:
+        self.tip = self.writers_tip()
+        self._group = []
+
+    def _check(self, batch: Batch, opens_term: bool) -> None:
+        tip = self.tip
+        if (batch.sequence, batch.previous_nonce) != (tip.next_sequence, tip.nonce):
+            raise Gap(f"batch {batch.sequence} does not follow {tip}")
+        group = self._group[0].group if self._group else None
+        lawful = (
+            batch.base_offset == tip.next_offset
+            and batch.controller_epoch >= tip.controller_epoch
+            and (not opens_term or (batch.group is None and batch.record_count == 1))
+            and (group is None or batch.group == group)
+        )
+        if not lawful:
+            raise LogCorrupt(f"metadata batch {batch.sequence} cannot follow {tip}")
+
+    def writers_tip(self) -> Tip:
+        """Where a new term goes on: after everything, but at the offset of an unfinished group."""
+        if not self._group:
+            return self.tip
+        return Tip(
+            next_sequence=self.tip.next_sequence,
+            next_offset=self._group[0].base_offset,
+            nonce=self.tip.nonce,
+            controller_epoch=self.tip.controller_epoch,
+        )
+
+
+def assemble(
+    snapshots: Sequence[Snapshot], found: Mapping[int, Batch | Emptied]
+) -> tuple[Opened, Follower]:
+    """The log made of the newest snapshot that what was found follows from.
+
+    `snapshots` are complete ones; `found` is by sequence.  `Gap` when none fits (read again; a
+    snapshot may have been released between two reads), `LogRegressed` when batches are missing
+    below others.
+    """
+    last = max(found, default=-1)
+    for snapshot in sorted(
+        snapshots, key=lambda s: (s.end_offset, s.controller_epoch), reverse=True
+    ):
+        if snapshot.last_sequence > last:
+            raise LogRegressed(
+                f"snapshot {snapshot.name} ends at batch {snapshot.last_sequence}, but the log "
+                f"ends at {last}: its storage lost committed batches"
+            )
+        at_end = found.get(snapshot.last_sequence)
+        if at_end is not None and at_end.nonce != snapshot.nonce:
+            continue
+        if (opened := _follow(snapshot, found, last)) is not None:
+            return opened
+    if (opened := _follow(None, found, last)) is not None:
+        return opened
+    raise Gap("no snapshot is followed by an unbroken chain of batches")
+
+
+def _follow(
+    snapshot: Snapshot | None, found: Mapping[int, Batch | Emptied], last: int
+) -> tuple[Opened, Follower] | None:
+    """None when already the first batch after the snapshot is missing or not its successor."""
+    follower = Follower(snapshot.tip if snapshot else EMPTY_TIP)
+    batches: list[Batch] = []
+    first = follower.tip.next_sequence
+    for sequence in range(first, last + 1):
+        batch = found.get(sequence)
+        if not isinstance(batch, Batch):
+            if sequence == first or batch is not None:
+                return None
+            raise LogRegressed(
+                f"metadata batches {sequence} to {_hole_end(found, sequence)} are missing while "
+                f"{last} exists: its storage went back in time or objects were deleted"
+            )
+        try:
+            batches += follower.offer(batch)
+        except Gap:
+            if sequence == first:
+                return None
+            raise LogRegressed(
+                f"metadata batch {sequence} does not follow {sequence - 1}: two histories are mixed"
+            ) from None
+    return Opened(snapshot=snapshot, batches=tuple(batches), tip=follower.writers_tip()), follower
+
+
+def _hole_end(found: Mapping[int, Batch | Emptied], sequence: int) -> int:
+    return min(known for known in found if known > sequence) - 1
+
+
+class History:
+    """Which nonce stands at which offset, for the part of the log that is still there."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []
+        self._known: list[tuple[int, int, str]] = []
+
+    def rebuild(self, snapshot: Snapshot | None, batches: Iterable[Batch]) -> None:
+        self._ends.clear()
+        self._known.clear()
+        if snapshot is not None:
+            self._push(
+                snapshot.last_sequence, snapshot.end_offset, snapshot.end_offset, snapshot.nonce
+            )
+        for batch in batches:
+            self.add(batch)
+
+    def add(self, batch: Batch) -> None:
+        while self._ends and self._ends[-1] > batch.base_offset:
+            self._ends.pop()
+            self._known.pop()
+        self._push(batch.sequence, batch.base_offset + 1, batch.end_offset, batch.nonce)
+
+    def _push(self, sequence: int, first: int, end: int, nonce: str) -> None:
+        self._ends.append(end)
+        self._known.append((sequence, first, nonce))
+
+    def nonce_at(self, applied_offset: int) -> str | None:
+        index = bisect_left(self._ends, applied_offset)
+        if index == len(self._ends):
+            return None
+        _, first, nonce = self._known[index]
+        return nonce if first <= applied_offset else None
+
+    def sequence_of(self, end_offset: int, nonce: str) -> int:
+        """The batch that ends at `end_offset`; asking for one that is not committed is a bug."""
+        index = bisect_left(self._ends, end_offset)
+        assert end_offset in self._ends[index : index + 1], end_offset
+        sequence, _, found = self._known[index]
+        assert found == nonce, (end_offset, nonce, found)
+        return sequence
+
+    def forget_below(self, end_offset: int) -> None:
+        """Keep the batch that ends at `end_offset` and what follows."""
+        index = bisect_left(self._ends, end_offset)
+        del self._ends[:index]
+        del self._known[:index]

@@ -1,0 +1,226 @@
+"""Records to canonical JSON and back, and batches to what is stored of them.
+
+Canonical: keys sorted, no white space, UTF-8, integers and strings only (no floats), so that
+storage which re-serialises JSON cannot change the checksum.  Pure; called by the controller's
+runtime (`pack`, `decode_records`) and by both shells (`store`, `load`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from plimsoll_core.records import Record, SnapshotTaken
+from plimsoll_operator.metalog.interface import (
+    AppendRefused,
+    Batch,
+    LogCorrupt,
+    Tip,
+    UnknownRecord,
+)
+
+BATCH_BYTES_MAX = 900_000
+"""Records per batch, as JSON.  etcd takes requests of 1.5 MiB; indentation is not stored."""
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_records_decoder = msgspec.json.Decoder(list[Record])
+
+
+class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A batch as both shells store it."""
+
+    sequence: int
+    base_offset: int
+    controller_epoch: int
+    nonce: str
+    record_count: int
+    checksum: str
+    previous_nonce: str | None = None
+    group: str | None = None
+    last_of_group: bool = True
+    records: msgspec.Raw
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+_stored_decoder = msgspec.json.Decoder(StoredBatch)
+_types_decoder = msgspec.json.Decoder(list[_Typed])
+
+
+def canonical(raw: bytes | msgspec.Raw) -> bytes:
+    return _encoder.encode(msgspec.json.decode(raw))
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    return _encoder.encode(list(records))
+
+
+def decode_records(batch: Batch) -> tuple[Record, ...]:
+    """The batch's records; `UnknownRecord` when a newer version wrote some of them."""
+    try:
+        return tuple(_records_decoder.decode(batch.records_json))
+    except msgspec.ValidationError as error:
+        raise _why_not(batch, error) from error
+
+
+def _why_not(batch: Batch, error: msgspec.ValidationError) -> Exception:
+    known = {kind.__name__ for kind in Record.__args__}
+    unknown = {item.type for item in _types_decoder.decode(batch.records_json)} - known
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        return UnknownRecord(
+            f"metadata batch {batch.sequence} holds records this version does not know: {names}"
+        )
+    return UnknownRecord(f"metadata batch {batch.sequence} cannot be read: {error}")
+
+
+def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:
+    """The `SnapshotTaken` records in a batch; cheap when there are none."""
+    if b'"SnapshotTaken"' not in batch.records_json:
+        return ()
+    return tuple(record for record in decode_records(batch) if isinstance(record, SnapshotTaken))
+
+
+def record_too_large(records: Sequence[Record]) -> str | None:
+    """A sentence when some record fits no batch and must be refused before it is queued."""
+    for record in records:
+        size = len(_encoder.encode(record)) + 2
+        if size > BATCH_BYTES_MAX:
+            return (
+                f"a {type(record).__name__} record of {size} bytes is larger than a metadata batch "
+                f"({BATCH_BYTES_MAX} bytes)"
+            )
+    return None
+
+
+def pack(
+    records: Sequence[Record], tip: Tip, controller_epoch: int, new_nonce: Callable[[], str]
+) -> tuple[Batch, ...]:
+    """The batches that append `records` after `tip`: one, or a group when one cannot hold them."""
+    assert records, "an empty batch would commit nothing"
+    if (refusal := record_too_large(records)) is not None:
+        raise AppendRefused(refusal)
+    bodies = _bodies(records)
+    group = new_nonce() if len(bodies) > 1 else None
+    batches: list[Batch] = []
+    for index, (body, count) in enumerate(bodies):
+        batch = _seal(
+            Batch(
+                sequence=tip.next_sequence,
+                base_offset=tip.next_offset,
+                controller_epoch=controller_epoch,
+                nonce=new_nonce(),
+                previous_nonce=tip.nonce,
+                group=group,
+                last_of_group=index == len(bodies) - 1,
+                records_json=body,
+                record_count=count,
+                checksum="",
+            )
+        )
+        batches.append(batch)
+        tip = tip.after(batch)
+    return tuple(batches)
+
+
+def _bodies(records: Sequence[Record]) -> list[tuple[bytes, int]]:
+    whole = encode_records(records)
+    if len(whole) <= BATCH_BYTES_MAX:
+        return [(whole, len(records))]
+    bodies: list[tuple[bytes, int]] = []
+    part: list[bytes] = []
+    size = 2
+    for record in records:
+        encoded = _encoder.encode(record)
+        if part and size + len(encoded) + 1 > BATCH_BYTES_MAX:
+            bodies.append((b"[" + b",".join(part) + b"]", len(part)))
+            part, size = [], 2
+        part.append(encoded)
+        size += len(encoded) + 1
+    bodies.append((b"[" + b",".join(part) + b"]", len(part)))
+    return bodies
+
+
+def checksum(batch: Batch) -> str:
+    """SHA-256 over the canonical header, a newline, and the canonical records."""
+    header = {
+        "baseOffset": batch.base_offset,
+        "controllerEpoch": batch.controller_epoch,
+        "group": batch.group,
+        "lastOfGroup": batch.last_of_group,
+        "nonce": batch.nonce,
+        "previousNonce": batch.previous_nonce,
+        "recordCount": batch.record_count,
+        "sequence": batch.sequence,
+    }
+    digest = hashlib.sha256(_encoder.encode(header))
+    digest.update(b"\n")
+    digest.update(batch.records_json)
+    return digest.hexdigest()
+
+
+def _seal(batch: Batch) -> Batch:
+    return _with(batch, checksum(batch))
+
+
+def _with(batch: Batch, digest: str) -> Batch:
+    return Batch(
+        sequence=batch.sequence,
+        base_offset=batch.base_offset,
+        controller_epoch=batch.controller_epoch,
+        nonce=batch.nonce,
+        previous_nonce=batch.previous_nonce,
+        group=batch.group,
+        last_of_group=batch.last_of_group,
+        records_json=batch.records_json,
+        record_count=batch.record_count,
+        checksum=digest,
+    )
+
+
+def store(batch: Batch) -> StoredBatch:
+    return StoredBatch(
+        sequence=batch.sequence,
+        base_offset=batch.base_offset,
+        controller_epoch=batch.controller_epoch,
+        nonce=batch.nonce,
+        record_count=batch.record_count,
+        checksum=batch.checksum,
+        previous_nonce=batch.previous_nonce,
+        group=batch.group,
+        last_of_group=batch.last_of_group,
+        records=msgspec.Raw(batch.records_json),
+    )
+
+
+def encode_batch(batch: Batch) -> bytes:
+    return _encoder.encode(store(batch))
+
+
+def decode_batch(raw: bytes | msgspec.Raw) -> Batch:
+    """A stored batch, its count and checksum verified; `LogCorrupt` otherwise."""
+    try:
+        stored = _stored_decoder.decode(raw)
+        count = len(msgspec.json.decode(stored.records, type=list[msgspec.Raw]))
+        records_json = canonical(stored.records)
+    except msgspec.MsgspecError as error:
+        raise LogCorrupt(f"a metadata batch cannot be read: {error}") from error
+    batch = Batch(
+        sequence=stored.sequence,
+        base_offset=stored.base_offset,
+        controller_epoch=stored.controller_epoch,
+        nonce=stored.nonce,
+        previous_nonce=stored.previous_nonce,
+        group=stored.group,
+        last_of_group=stored.last_of_group,
+        records_json=records_json,
+        record_count=stored.record_count,
+        checksum=stored.checksum,
+    )
+    if count != batch.record_count or checksum(batch) != batch.checksum:
+        raise LogCorrupt(f"metadata batch {batch.sequence} does not match its checksum")
+    return batch

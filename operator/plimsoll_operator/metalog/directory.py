@@ -1,0 +1,287 @@
+"""The metadata log in a directory: for `plimsoll local`, and for tests that need no Kubernetes.
+
+One append-only file at a time, fsynced before an append returns; a torn last line is cut when the
+log is opened.  An flock on the directory keeps a second process out.  Should the lock be lost all
+the same (a network file system), the compare-and-set is the file's end: a writer appends only
+where it knows the log to end, else it answers `AppendConflict`.  Called by the controller's
+runtime; never interprets records other than `SnapshotTaken`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from plimsoll_core.records import SnapshotTaken
+from plimsoll_operator.metalog import chain, codec, files, snapshots
+from plimsoll_operator.metalog.interface import (
+    AppendConflict,
+    AppendRefused,
+    Batch,
+    LogCorrupt,
+    LogRegressed,
+    LogUnavailable,
+    Opened,
+)
+
+READS_MAX = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class _Tail:
+    """The file that takes the next batch, and where it ends."""
+
+    path: Path
+    descriptor: int
+    size: int
+
+
+class DirectoryLog:
+    """`metalog.interface.MetadataLog` over files in `path`."""
+
+    def __init__(self, path: Path, cluster_id: UUID, *, poll_ms: int = 200) -> None:
+        self._path = path
+        self._cluster_id = str(cluster_id)
+        self._poll_ms = poll_ms
+        self._lock: int | None = None
+        self._tail: _Tail | None = None
+        self._follower: chain.Follower | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._turn = asyncio.Lock()
+        self._history = chain.History()
+        self._weight = snapshots.Weight()
+
+    async def open(self) -> Opened:
+        await self._settle()
+        self._follower = None
+        self._close_tail()
+        self._path.mkdir(parents=True, exist_ok=True)
+        self._take_lock()
+        files.claim(self._path, self._cluster_id)
+        for leftover in self._path.glob("*.tmp"):
+            leftover.unlink()
+        found, (opened, follower) = self._read()
+        self._open_tail(found, opened)
+        self._follower = follower
+        self._history.rebuild(opened.snapshot, opened.batches)
+        self._weigh(opened)
+        return opened
+
+    async def read(self) -> Opened:
+        _, (opened, _) = self._read()
+        return opened
+
+    async def append(self, batch: Batch) -> None:
+        async with self._turn:
+            await self._append(batch)
+
+    async def _append(self, batch: Batch) -> None:
+        tail, follower = self._held()
+        assert follower.tip.next_sequence == batch.sequence, (follower.tip, batch.sequence)
+        line = codec.encode_batch(batch) + b"\n"
+        self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, tail, batch, line))
+        # Cancelling the caller does not stop the thread: `_writing` stays set until `open`.  So it
+        # does after a failure, except a refusal, which leaves the log as it was.
+        try:
+            await asyncio.shield(self._writing)
+        except AppendRefused:
+            self._writing = None
+            raise
+        self._writing = None
+        for committed in follower.offer(batch):
+            self._history.add(committed)
+        self._weight.batch_bytes += len(line)
+
+    async def write_snapshot(
+        self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
+    ) -> str:
+        last_sequence = self._history.sequence_of(end_offset, nonce)
+        name = f"snapshot-{end_offset:020d}-{controller_epoch:010d}-{secrets.token_hex(4)}.zlib"
+        stored = await asyncio.to_thread(snapshots.compress, image_bytes)
+        header = files.SnapshotHeader(
+            end_offset=end_offset,
+            last_sequence=last_sequence,
+            nonce=nonce,
+            controller_epoch=controller_epoch,
+            image_size=len(image_bytes),
+            sha256=snapshots.sha256(stored),
+        )
+        try:
+            await asyncio.to_thread(files.write_snapshot, self._path, name, header, stored)
+        except OSError as error:
+            raise LogUnavailable(f"snapshot {name} cannot be written: {error}") from error
+        return name
+
+    async def release(self, taken: SnapshotTaken) -> None:
+        async with self._turn:
+            self._release(taken)
+
+    def _release(self, taken: SnapshotTaken) -> None:
+        _, follower = self._held()
+        path = self._path / taken.name
+        if not path.exists():
+            raise LogCorrupt(f"snapshot {taken.name} was taken, but is not there")
+        self._start_new_file(follower.tip.next_sequence)
+        for old in sorted(self._path.glob(files.SNAPSHOTS_GLOB)):
+            if old.name.split("-")[1] < taken.name.split("-")[1]:
+                old.unlink(missing_ok=True)
+        for file in files.read_batch_files(self._path):
+            if file.batches and file.batches[-1].end_offset <= taken.end_offset:
+                file.path.unlink(missing_ok=True)
+        files.sync_directory(self._path)
+        self._history.forget_below(taken.end_offset)
+        self._weight = snapshots.Weight(snapshot_bytes=path.stat().st_size)
+
+    def needs_snapshot(self) -> bool:
+        return self._weight.due()
+
+    def nonce_at(self, applied_offset: int) -> str | None:
+        return self._history.nonce_at(applied_offset)
+
+    async def watch(self) -> AsyncIterator[Opened | Batch]:
+        opened = await self.read()
+        yield opened
+        seen, signature = opened.tip.next_sequence, self._signature()
+        while True:
+            await asyncio.sleep(self._poll_ms / 1000)
+            if (now := self._signature()) == signature:
+                continue
+            opened, signature = await self.read(), now
+            first = opened.snapshot.last_sequence + 1 if opened.snapshot else 0
+            if first > seen:
+                yield opened
+            else:
+                for batch in opened.batches:
+                    if batch.sequence >= seen:
+                        yield batch
+            seen = max([seen, first, *(batch.sequence + 1 for batch in opened.batches)])
+
+    async def close(self) -> None:
+        await self._settle()
+        self._follower = None
+        self._close_tail()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _read(self) -> tuple[list[files.BatchFile], tuple[Opened, chain.Follower]]:
+        gap: chain.Gap | None = None
+        for _ in range(READS_MAX):
+            files.check_owner(self._path, self._cluster_id)
+            stored = files.read_snapshots(self._path)
+            try:
+                found = files.read_batch_files(self._path)
+                batches = {batch.sequence: batch for file in found for batch in file.batches}
+                return found, chain.assemble(stored, batches)
+            except FileNotFoundError:
+                continue
+            except chain.Gap as error:
+                gap = error
+        raise LogRegressed(f"the metadata log in {self._path} is incomplete: {gap}")
+
+    def _signature(self) -> list[tuple[str, int]]:
+        return [
+            (path.name, path.stat().st_size)
+            for path in sorted(self._path.glob(files.BATCHES_GLOB))
+            if path.exists()
+        ]
+
+    def _weigh(self, opened: Opened) -> None:
+        self._weight = snapshots.Weight(
+            batch_bytes=sum(len(batch.records_json) for batch in opened.batches)
+        )
+        if opened.snapshot is not None:
+            self._weight.snapshot_bytes = (self._path / opened.snapshot.name).stat().st_size
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _held(self) -> tuple[_Tail, chain.Follower]:
+        if self._tail is None or self._follower is None or self._writing is not None:
+            raise AppendConflict("the metadata log must be opened again before it is written to")
+        return self._tail, self._follower
+
+    def _take_lock(self) -> None:
+        if self._lock is not None:
+            return
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise LogUnavailable(f"{self._path} is in use by another process") from None
+        self._lock = descriptor
+
+    def _open_tail(self, found: list[files.BatchFile], opened: Opened) -> None:
+        if not found:
+            self._start_new_file(opened.tip.next_sequence)
+            return
+        newest = found[-1]
+        descriptor = os.open(newest.path, os.O_RDWR)
+        if newest.torn:
+            os.ftruncate(descriptor, newest.good_bytes)
+            os.fsync(descriptor)
+        self._tail = _Tail(path=newest.path, descriptor=descriptor, size=newest.good_bytes)
+
+    def _start_new_file(self, first_sequence: int) -> None:
+        path = files.batches_path(self._path, first_sequence)
+        if self._tail is not None and self._tail.path == path:
+            return
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            raise AppendConflict(f"another process has written to {self._path}") from None
+        files.sync_directory(self._path)
+        self._close_tail()
+        self._tail = _Tail(path=path, descriptor=descriptor, size=0)
+
+    def _write(self, tail: _Tail, batch: Batch, line: bytes) -> None:
+        """In a thread.  Either the whole line is on the disk, or nothing of it is in the file."""
+        self._check_end(tail, batch)
+        try:
+            written = 0
+            while written < len(line):
+                written += os.pwrite(tail.descriptor, line[written:], tail.size + written)
+        except OSError as error:
+            self._cut_back(tail)
+            raise AppendRefused(f"{tail.path} cannot be written: {error.strerror}") from error
+        try:
+            os.fsync(tail.descriptor)
+        except OSError as error:
+            # The kernel may have dropped the pages: nothing about this file is known any more.
+            raise LogCorrupt(f"{tail.path} cannot be made durable: {error.strerror}") from error
+        tail.size += len(line)
+
+    def _check_end(self, tail: _Tail, batch: Batch) -> None:
+        status = os.fstat(tail.descriptor)
+        next_file = files.batches_path(self._path, batch.sequence)
+        elsewhere = next_file != tail.path and next_file.exists()
+        if status.st_nlink == 0 or status.st_size != tail.size or elsewhere:
+            raise AppendConflict(f"another process has written to {self._path}")
+
+    def _cut_back(self, tail: _Tail) -> None:
+        try:
+            os.ftruncate(tail.descriptor, tail.size)
+            os.fsync(tail.descriptor)
+        except OSError as error:
+            raise LogCorrupt(f"{tail.path} cannot be cut back: {error.strerror}") from error
+
+    async def _settle(self) -> None:
+        """Wait for a write whose caller was cancelled; its outcome will be read from the file."""
+        if self._writing is not None:
+            with contextlib.suppress(AppendConflict, AppendRefused, LogCorrupt):
+                await asyncio.shield(self._writing)
+            self._writing = None
+
+    def _close_tail(self) -> None:
+        if self._tail is not None:
+            os.close(self._tail.descriptor)
+            self._tail = None

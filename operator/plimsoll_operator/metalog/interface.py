@@ -1,0 +1,170 @@
+"""What a metadata log promises, whatever holds its bytes.
+
+A log is a chain of batches.  Each batch holds records, follows its predecessor by sequence and by
+the predecessor's nonce, and is committed by a compare-and-set that only one writer can win.  The
+controller's runtime is the only caller; the shells are `directory` and `kubernetes`.
+
+The life of a writer:
+
+1. `opened = await log.open()`; replay `opened.snapshot`, then `opened.batches` in order.
+2. Append the term's first record alone, in a batch of a higher controller epoch.  `AppendConflict`
+   here means somebody else wrote meanwhile: open again and read on (bounded by the caller).
+3. Append; a batch is committed when `append` returns.  At most one append is in flight.
+   `AppendConflict` now means deposed.  An append that was cancelled has an unknown outcome: the
+   log refuses everything until it is opened again.
+4. When `needs_snapshot()`: `write_snapshot` of a committed image, append `SnapshotTaken`, and only
+   after that commit `release`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from plimsoll_core.records import SnapshotTaken
+
+
+class MetadataLogError(Exception):
+    """Anything a log may answer instead of doing what it was asked to; a sentence for the user."""
+
+
+class AppendConflict(MetadataLogError):
+    """Certain: the batch is not committed, and another writer holds the log."""
+
+
+class AppendRefused(MetadataLogError):
+    """Certain and final for this batch alone (too large, not permitted); others may follow."""
+
+
+class SnapshotRequired(MetadataLogError):
+    """Certain: nothing was sent.  Every place in the log is taken until a snapshot is released."""
+
+
+class LogRegressed(MetadataLogError):
+    """The log lost committed batches: its storage went back in time.  Nothing more may commit."""
+
+
+class LogCorrupt(MetadataLogError):
+    """The log holds something that no writer wrote.  Nothing more may commit."""
+
+
+class UnknownRecord(MetadataLogError):
+    """The log holds records of a newer version; this version must not lead."""
+
+
+class LogUnavailable(MetadataLogError):
+    """The log cannot be read or written at the moment; opening it may be tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Records that commit together.  Made by `codec.pack`; `checksum` covers all other fields.
+
+    A decision too large for one batch is a group: its batches carry the same `group`, and its
+    records count only when the one with `last_of_group` is there.
+    """
+
+    sequence: int
+    base_offset: int
+    controller_epoch: int
+    nonce: str
+    previous_nonce: str | None
+    group: str | None
+    last_of_group: bool
+    records_json: bytes
+    record_count: int
+    checksum: str
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + self.record_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tip:
+    """Where the next batch goes: it follows the batch with `nonce`."""
+
+    next_sequence: int
+    next_offset: int
+    nonce: str | None
+    controller_epoch: int
+
+    def after(self, batch: Batch) -> Tip:
+        assert batch.sequence == self.next_sequence, (batch.sequence, self)
+        return Tip(
+            next_sequence=batch.sequence + 1,
+            next_offset=batch.end_offset,
+            nonce=batch.nonce,
+            controller_epoch=batch.controller_epoch,
+        )
+
+
+EMPTY_TIP = Tip(next_sequence=0, next_offset=0, nonce=None, controller_epoch=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The image after `end_offset` records; the last of them came in the batch with `nonce`."""
+
+    name: str
+    end_offset: int
+    last_sequence: int
+    nonce: str
+    controller_epoch: int
+    image_bytes: bytes
+
+    @property
+    def tip(self) -> Tip:
+        return Tip(
+            next_sequence=self.last_sequence + 1,
+            next_offset=self.end_offset,
+            nonce=self.nonce,
+            controller_epoch=self.controller_epoch,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A whole log, verified.
+
+    `batches` are those to apply after the snapshot, in order: unfinished and voided groups are
+    not among them.  Both still have their sequence numbers, so build the next batch from `tip`.
+    """
+
+    snapshot: Snapshot | None
+    batches: tuple[Batch, ...]
+    tip: Tip
+
+
+class MetadataLog(Protocol):
+    async def open(self) -> Opened:
+        """Become able to append; read everything.  May be called again at any time."""
+
+    async def read(self) -> Opened:
+        """Read everything and change nothing; for a standby."""
+
+    async def append(self, batch: Batch) -> None:
+        """Returns when the batch is committed.  Unknown outcomes are resolved inside, for as long
+        as it takes; cancel it to give up."""
+
+    async def write_snapshot(
+        self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
+    ) -> str:
+        """Store the image committed at `end_offset`, where the batch with `nonce` ends; returns
+        the snapshot's name for `SnapshotTaken`."""
+
+    async def release(self, taken: SnapshotTaken) -> None:
+        """`taken` is committed: give back what it covers.  Best effort; safe to repeat."""
+
+    def needs_snapshot(self) -> bool:
+        """Whether the batches since the last snapshot outweigh a new one."""
+
+    def nonce_at(self, applied_offset: int) -> str | None:
+        """The nonce of the committed batch that holds record `applied_offset - 1`; None when that
+        is no longer, or not yet, in the log."""
+
+    def watch(self) -> AsyncIterator[Opened | Batch]:
+        """Follow without writing: an `Opened` first (and again after a gap), then each batch."""
+
+    async def close(self) -> None: ...
