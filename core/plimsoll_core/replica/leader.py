@@ -68,9 +68,7 @@ class Leader:
         "start_offset",
     )
 
-    def __init__(
-        self, broker_id: BrokerId, partition: Partition, log_end: int, now_ms: int
-    ) -> None:
+    def __init__(self, me: BrokerId, partition: Partition, log_end: int, now_ms: int) -> None:
         self.epoch = partition.leader_epoch
         self.start_offset = log_end
         self.partition = partition
