@@ -1,0 +1,137 @@
+"""Fetches Apache Kafka's own jars, once per version, through the ordinary Maven client.
+
+Called by conformance tests and the benchmark.  Decides nothing but where the jars lie: a folder per
+version under the checkout's `.cache/`.  Never names a registry; Maven's settings do.
+
+Run as a script to fetch them ahead of a test run: `python tests/conformance/kafka_jars.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+BROKER_VERSION = "4.1.0"
+VERSIONS = (BROKER_VERSION, "3.9.1")
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+FETCH_TIMEOUT_S = 540
+
+# 4.x is compiled against SLF4J 1 and ships its log4j 2 binding only in the tar ball.
+_ARTIFACTS = {
+    "4.1.0": (
+        "org.apache.kafka:kafka_2.13:4.1.0",
+        "org.apache.kafka:kafka-tools:4.1.0",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
+    ),
+    "3.9.1": ("org.apache.kafka:kafka_2.13:3.9.1", "org.apache.kafka:kafka-tools:3.9.1"),
+}
+
+
+class JarsUnavailable(RuntimeError):
+    """Maven is missing, or it could not fetch what was asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaJars:
+    """One version of Kafka: a class path, and the class names that moved between versions."""
+
+    version: str
+    directory: Path
+
+    @property
+    def classpath(self) -> str:
+        """What to give to `java -cp`."""
+        return f"{self.directory}{os.sep}*"
+
+    @property
+    def dump_log_segments(self) -> str:
+        """Main class of the segment reader."""
+        return "kafka.tools.DumpLogSegments"
+
+    @property
+    def storage_tool(self) -> str:
+        """Main class of the directory formatter."""
+        return "kafka.tools.StorageTool"
+
+    @property
+    def console_producer(self) -> str:
+        """Main class of the console producer."""
+        package = "kafka.tools" if self.version.startswith("3.") else "org.apache.kafka.tools"
+        return f"{package}.ConsoleProducer"
+
+    @property
+    def console_consumer(self) -> str:
+        """Main class of the console consumer."""
+        return "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+    def command(self, main_class: str, *arguments: str, heap_mb: int = 256) -> list[str]:
+        """The command line that runs one of Kafka's classes."""
+        java = [java_command(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return [*java, "-cp", self.classpath, main_class, *arguments]
+
+
+def java_command() -> str:
+    """The `java` to run."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if not found:
+        raise JarsUnavailable("java is not installed (Debian: openjdk-17-jre-headless)")
+    return found
+
+
+def kafka_jars(version: str = BROKER_VERSION) -> KafkaJars:
+    """The jars of `version`, fetched when this machine has not got them yet."""
+    directory = CACHE / f"kafka-{version}"
+    if not directory.is_dir():
+        _fetch(version, directory)
+    return KafkaJars(version=version, directory=directory)
+
+
+def _fetch(version: str, directory: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsUnavailable("mvn is not installed (Debian: maven)")
+    CACHE.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE, prefix="fetching-") as work:
+        pom, jars = Path(work, "pom.xml"), Path(work, "jars")
+        pom.write_text(_pom(_ARTIFACTS[version]))
+        done = subprocess.run(
+            [maven, "-B", "-q", "-C", "-f", str(pom), COPY]
+            + ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"],
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise JarsUnavailable(f"Maven could not fetch Kafka {version}: {done.stdout[-2000:]}")
+        try:
+            jars.rename(directory)
+        except OSError:  # somebody else fetched the same version meanwhile
+            if not directory.is_dir():
+                raise
+
+
+def _pom(artifacts: tuple[str, ...]) -> str:
+    parts = [artifact.split(":") for artifact in artifacts]
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version></dependency>"
+        for group, name, version in parts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>dev.plimsoll</groupId><artifactId>jars</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or VERSIONS:
+        print(kafka_jars(wanted).directory)
