@@ -1,0 +1,107 @@
+"""A connection to another broker: one request, one reply, as whole frames.
+
+Called by the fetcher.  A frame is received straight into a buffer of its own, so that records are
+never copied on their way to the log.  It decides nothing; a peer that breaks the framing or falls
+silent loses the connection (`PeerLost`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+_LENGTH = struct.Struct(">i")
+FRAME_BYTES_MAX = 128 * 1024 * 1024
+
+
+class PeerLost(Exception):
+    """The connection is gone, or the peer is not worth keeping; connect again."""
+
+
+class PeerConnection(asyncio.BufferedProtocol):
+    """One outstanding request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._reply: asyncio.Future[memoryview] | None = None
+        self._length = bytearray(4)
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._lost: str | None = None
+
+    @classmethod
+    async def open(cls, host: str, port: int, timeout_s: float) -> PeerConnection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(cls, host, port)
+        except (OSError, TimeoutError) as error:
+            raise PeerLost(f"{host}:{port}: {error or 'no answer'}") from error
+        return connection
+
+    async def request(self, frame: bytes, timeout_s: float) -> memoryview:
+        """Send a frame; its reply, without the length."""
+        if self._transport is None or self._lost is not None:
+            raise PeerLost(self._lost or "closed")
+        assert self._reply is None, "one request at a time"
+        reply = self._reply = asyncio.get_running_loop().create_future()
+        self._transport.write(frame)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await reply
+        except TimeoutError as error:
+            self.close()
+            raise PeerLost(f"no reply within {timeout_s} s") from error
+        finally:
+            self._reply = None
+
+    def close(self) -> None:
+        """Give up the connection; whoever waits for a reply gets `PeerLost`."""
+        if self._transport is not None:
+            self._transport.abort()
+        self._fail("closed")
+
+    def _fail(self, why: str) -> None:
+        self._lost = self._lost or why
+        reply = self._reply
+        if reply is not None and not reply.done():
+            reply.set_exception(PeerLost(why))
+
+    # --- the transport's calls ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(str(exc) if exc else "closed by the peer")
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        target = self._length if self._frame is None else self._frame
+        return memoryview(target)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        frame = self._frame
+        if frame is None:
+            if self._filled == len(self._length):
+                self._begin_frame()
+        elif self._filled == len(frame):
+            self._frame, self._filled = None, 0
+            reply = self._reply
+            if reply is None or reply.done():
+                self._break("a reply that nobody asked for")
+            else:
+                reply.set_result(memoryview(frame))
+
+    def _begin_frame(self) -> None:
+        (size,) = _LENGTH.unpack(self._length)
+        if not 4 <= size <= FRAME_BYTES_MAX:
+            self._break(f"a frame of {size} bytes")
+            return
+        self._frame, self._filled = bytearray(size), 0
+
+    def _break(self, why: str) -> None:
+        self._fail(why)
+        if self._transport is not None:
+            self._transport.abort()

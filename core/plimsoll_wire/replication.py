@@ -1,0 +1,229 @@
+"""A follower's side of Kafka's Fetch (v15) and ListOffsets (v5): requests out, replies in.
+
+Called by the broker's fetcher.  Sans-IO; records stay views into the reply's buffer.  Whatever does
+not decode is the peer's fault: `MalformedReply`, and the connection is closed.  KIP-595, KIP-903.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+FETCH_KEY, FETCH_VERSION = 1, 15
+LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION = 2, 5
+LATEST, EARLIEST = -1, -2
+
+_HEADER = struct.Struct(">ihhih")
+_FETCH = struct.Struct(">iiibii")
+_PARTITION = struct.Struct(">iiqiqiB")
+_REPLICA_STATE = struct.Struct(">BBBiqB")
+_REPLY = struct.Struct(">iBihi")
+_PARTITION_REPLY = struct.Struct(">ihqqq")
+_INT = struct.Struct(">i")
+_END_OFFSET = struct.Struct(">iq")
+_OFFSET_REPLY = struct.Struct(">ihqqi")
+
+_NO_TOPICS_FORGOTTEN_NO_RACK = b"\x01\x01"
+_UVARINT_BYTES_MAX = 5
+
+
+class MalformedReply(Exception):
+    """The peer sent something that is not the reply."""
+
+
+class PartitionFetch(NamedTuple):
+    """What a follower asks of one partition."""
+
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int | None
+    log_start: int
+
+
+class FetchLimits(NamedTuple):
+    """How long the leader may wait and how much it may send."""
+
+    wait_ms_max: int
+    bytes_max: int
+    partition_bytes_max: int
+
+
+class PartitionReply(NamedTuple):
+    """A leader's answer for one partition; `diverging`: (epoch, end offset)."""
+
+    topic_id: bytes
+    partition: int
+    code: int
+    high_watermark: int
+    log_start: int
+    diverging: tuple[int, int] | None
+    records: memoryview
+
+
+def _uvarint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _frame(key: int, version: int, correlation_id: int, client_id: bytes, body: bytes) -> bytes:
+    length = _HEADER.size - 4 + len(client_id) + len(body)
+    return _HEADER.pack(length, key, version, correlation_id, len(client_id)) + client_id + body
+
+
+def encode_fetch(
+    correlation_id: int,
+    broker_id: int,
+    broker_epoch: int,
+    limits: FetchLimits,
+    topics: Iterable[tuple[UUID, Sequence[PartitionFetch]]],
+) -> bytes:
+    """A whole frame.  Sessions are declined: every request names every partition."""
+    parts: list[bytes] = []
+    count = 0
+    for topic_id, partitions in topics:
+        count += 1
+        parts.append(topic_id.bytes)
+        parts.append(_uvarint(len(partitions) + 1))
+        for index, leader_epoch, offset, last_epoch, log_start in partitions:
+            last = -1 if last_epoch is None else last_epoch
+            parts.append(
+                _PARTITION.pack(
+                    index, leader_epoch, offset, last, log_start, limits.partition_bytes_max, 0
+                )
+            )
+        parts.append(b"\0")
+    body = b"".join(
+        (
+            b"\0",  # the request header's tags
+            _FETCH.pack(limits.wait_ms_max, 1, limits.bytes_max, 0, 0, -1),
+            _uvarint(count + 1),
+            *parts,
+            _NO_TOPICS_FORGOTTEN_NO_RACK,
+            _REPLICA_STATE.pack(1, 1, 13, broker_id, broker_epoch, 0),  # one tag, number 1
+        )
+    )
+    return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)
+
+
+class _Reader:
+    """Walks a flexible-version buffer; `struct.error` and `IndexError` mean that it is torn."""
+
+    __slots__ = ("data", "position")
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        self.data = data
+        self.position = position
+
+    def uvarint(self) -> int:
+        data, position = self.data, self.position
+        value = shift = 0
+        for _ in range(_UVARINT_BYTES_MAX):
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.position = position
+                return value
+            shift += 7
+        raise MalformedReply("a length of more than five bytes")
+
+    def take(self, size: int) -> memoryview:
+        end = self.position + size
+        if end > len(self.data):
+            raise MalformedReply("the reply ends inside a field")
+        view = self.data[self.position : end]
+        self.position = end
+        return view
+
+    def integer(self) -> int:
+        (value,) = _INT.unpack(self.take(4))
+        return int(value)
+
+    def tags(self) -> dict[int, memoryview]:
+        if self.data[self.position] == 0:
+            self.position += 1
+            return {}
+        return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
+
+
+def decode_fetch(frame: memoryview, correlation_id: int) -> tuple[int, list[PartitionReply]]:
+    """The request's error code and the partitions' replies."""
+    try:
+        return _decode_fetch(frame, correlation_id)
+    except (struct.error, IndexError) as error:
+        raise MalformedReply(str(error)) from error
+
+
+def _decode_fetch(frame: memoryview, correlation_id: int) -> tuple[int, list[PartitionReply]]:
+    got, _, _, code, _ = _REPLY.unpack_from(frame)
+    if got != correlation_id:
+        raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
+    reader = _Reader(frame, _REPLY.size)
+    replies: list[PartitionReply] = []
+    for _ in range(reader.uvarint() - 1):
+        topic_id = bytes(reader.take(16))
+        count = reader.uvarint() - 1
+        replies.extend(_decode_partition(reader, topic_id) for _ in range(count))
+        reader.tags()
+    return code, replies
+
+
+def _decode_partition(reader: _Reader, topic_id: bytes) -> PartitionReply:
+    index, code, high_watermark, _, log_start = _PARTITION_REPLY.unpack(
+        reader.take(_PARTITION_REPLY.size)
+    )
+    for _ in range(reader.uvarint() - 1):  # aborted transactions
+        reader.take(16)
+        reader.tags()
+    reader.take(4)  # the preferred read replica
+    records = reader.take(max(reader.uvarint() - 1, 0))
+    tags = reader.tags()
+    diverging = None
+    if 0 in tags:
+        epoch, end_offset = _END_OFFSET.unpack_from(tags[0])
+        diverging = (epoch, end_offset) if epoch >= 0 else None
+    return PartitionReply(topic_id, index, code, high_watermark, log_start, diverging, records)
+
+
+def encode_list_offsets(
+    correlation_id: int,
+    broker_id: int,
+    topic: str,
+    partition: tuple[int, int],
+    timestamp: int,
+) -> bytes:
+    """A whole frame for one partition, given as (index, leader epoch)."""
+    name = topic.encode()
+    index, leader_epoch = partition
+    body = b"".join(
+        (
+            struct.pack(">ibi", broker_id, 0, 1),
+            struct.pack(">h", len(name)),
+            name,
+            struct.pack(">i", 1),
+            struct.pack(">iiq", index, leader_epoch, timestamp),
+        )
+    )
+    return _frame(LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION, correlation_id, b"plimsoll-replica", body)
+
+
+def decode_list_offsets(frame: memoryview, correlation_id: int) -> tuple[int, int]:
+    """The error code and the offset of the one partition that was asked for."""
+    try:
+        got, _, topics = struct.unpack_from(">iii", frame)
+        (name_length,) = struct.unpack_from(">h", frame, 12)
+        at = 14 + name_length
+        (partitions,) = _INT.unpack_from(frame, at)
+        _, code, _, offset, _ = _OFFSET_REPLY.unpack_from(frame, at + 4)
+    except struct.error as error:
+        raise MalformedReply(str(error)) from error
+    if (got, topics, partitions) != (correlation_id, 1, 1):
+        raise MalformedReply("the reply is not about the one partition that was asked for")
+    return code, offset
