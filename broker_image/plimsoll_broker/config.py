@@ -1,0 +1,108 @@
+"""What a broker is told when it starts: a file, and a few overrides from the environment.
+
+`__main__` reads it once; everything else gets the typed value.  An unknown or ill-typed key is
+refused with the place where it stands, before anything is touched.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+BROKER_ID_ENV = "PLIMSOLL_BROKER_ID"
+ADVERTISED_HOST_ENV = "PLIMSOLL_ADVERTISED_HOST"
+POD_UID_ENV = "PLIMSOLL_POD_UID"
+RACK_ENV = "PLIMSOLL_RACK"
+
+
+class BadConfig(Exception):
+    """The config cannot be used; a sentence for the user."""
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to listen or to be reached."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One broker.  `controllers`: "host:port", where a DNS name stands for all its addresses."""
+
+    cluster_id: UUID
+    broker_id: int | None = None
+    data_dir: str
+    listen: Address
+    advertised: Address
+    controllers: tuple[str, ...]
+    metrics: Address | None = None
+    rack: str | None = None
+    pod_uid: str | None = None
+    configs: dict[str, str | int | bool] = {}
+
+    @property
+    def id(self) -> int:
+        assert self.broker_id is not None, "checked when it was read"
+        return self.broker_id
+
+    @property
+    def kafka_configs(self) -> dict[str, str]:
+        """Kafka's keys with values as Kafka writes them."""
+        return {key: _kafka_text(value) for key, value in self.configs.items()}
+
+
+def _kafka_text(value: str | int | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def read(path: Path, environment: Mapping[str, str] = os.environ) -> BrokerConfig:
+    """The config in a JSON or YAML file, with the environment's overrides."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise BadConfig(f"the config file cannot be read: {error}") from error
+    try:
+        if path.suffix in (".yaml", ".yml"):
+            config = msgspec.yaml.decode(raw, type=BrokerConfig)
+        else:
+            config = msgspec.json.decode(raw, type=BrokerConfig)
+        config = _overridden(config, environment)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise BadConfig(f"{path}: {error}") from error
+    return _checked(config)
+
+
+def _overridden(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerConfig:
+    advertised, broker_id = config.advertised, config.broker_id
+    if host := environment.get(ADVERTISED_HOST_ENV):
+        advertised = Address(host=host, port=advertised.port)
+    if number := environment.get(BROKER_ID_ENV):
+        broker_id = int(number)
+    return msgspec.structs.replace(
+        config,
+        advertised=advertised,
+        broker_id=broker_id,
+        pod_uid=environment.get(POD_UID_ENV) or config.pod_uid,
+        rack=environment.get(RACK_ENV) or config.rack,
+    )
+
+
+def _checked(config: BrokerConfig) -> BrokerConfig:
+    if config.broker_id is None or config.broker_id < 0:
+        raise BadConfig(f"broker_id is missing: set it in the config or in {BROKER_ID_ENV}")
+    if not config.controllers:
+        raise BadConfig("controllers is empty: name at least one host:port")
+    for address in config.controllers:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise BadConfig(f"controllers: {address!r} is not host:port")
+    return config

@@ -1,0 +1,247 @@
+"""A broker's commands to whoever is the controller: finds it, keeps to it, leaves it in time.
+
+The lifecycle, the replica manager and the admin handlers call `command`; it re-sends to the
+current controller, with bounded backoff, until the caller's deadline.  It believes no controller
+whose epoch is below the highest it has seen.  A controller that is silent or `unconfirmed` is
+compared with all other addresses once a second, and left for a confirmed one of a higher epoch.
+Source: the architecture's broker-controller section; safety review R4.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from uuid import UUID
+
+from plimsoll_broker.control_connection import ControlConnection, connect
+from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.messages import Answer, Heartbeat, Refused
+from plimsoll_core.reasons import Reason
+from plimsoll_wire import control
+
+logger = logging.getLogger("plimsoll.controller_client")
+
+CONNECT_MS_MAX = 1_000
+ATTEMPT_MS_MAX = 5_000
+BACKOFF_MS = 50
+BACKOFF_MS_MAX = 1_000
+ADDRESSES_MAX = 16
+
+
+class NoController(Exception):
+    """No controller answered before the deadline; the outcome of the request is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """Who asks whom."""
+
+    cluster_id: UUID
+    broker_id: BrokerId
+    controllers: tuple[str, ...]
+
+    @property
+    def client_id(self) -> str:
+        return f"broker-{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """`confirmed`: the controller could show that it still is the one."""
+
+    answer: Answer
+    confirmed: bool
+
+
+class ControllerClient:
+    """Single owner: the broker's event loop."""
+
+    def __init__(self, peers: Peers) -> None:
+        self.peers = peers
+        self.highest_epoch = ControllerEpoch(0)
+        self._connection: ControlConnection | None = None
+        self._address: tuple[str, int] | None = None
+        self._connecting = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where the controller was found; the metadata stream goes there too."""
+        return self._address
+
+    async def wait_address(self) -> tuple[str, int]:
+        while self._address is None:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._address
+
+    def believes(self, epoch: ControllerEpoch) -> bool:
+        """Whether a controller of this epoch may be listened to; remembers the highest."""
+        if epoch < self.highest_epoch:
+            return False
+        self.highest_epoch = epoch
+        return True
+
+    async def command(
+        self, request: control.BrokerRequest, timeout_ms: int = 30_000, *, once: bool = False
+    ) -> Answer:
+        """The committed answer.  Raises NoController at the deadline.
+
+        `once`: never sent again after it may have been received (client admin requests, which
+        are not idempotent)."""
+        backoffs = _backoffs()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    connection = await self._connected()
+                    reply = await self._attempt(connection, request, once=once)
+                    if reply is not None:
+                        return reply.answer
+                    await asyncio.sleep(next(backoffs) / 1000)
+        except TimeoutError:
+            raise NoController(f"no controller answered within {timeout_ms} ms") from None
+
+    async def _attempt(
+        self, connection: ControlConnection, request: control.BrokerRequest, *, once: bool
+    ) -> control.CommandReply | None:
+        """None: ask again, whoever is the controller then."""
+        try:
+            reply = await connection.command(self._envelope(request), ATTEMPT_MS_MAX)
+        except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
+            self._leave(connection, str(error) or "no answer")
+            if once:
+                raise NoController("the controller was lost; the outcome is unknown") from None
+            return None
+        if not self._accepts(reply):
+            self._leave(connection, "not the controller")
+            return None
+        return reply
+
+    async def heartbeat(self, heartbeat: Heartbeat, timeout_ms: int) -> HeartbeatResult | None:
+        """One attempt.  None when nobody answered in time: the caller's clock decides."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                connection = await self._connected()
+                reply = await connection.command(self._envelope(heartbeat), timeout_ms)
+        except TimeoutError:
+            await self._look_elsewhere(heartbeat)
+            return None
+        except (ConnectionError, control.MalformedControlMessage) as error:
+            if self._connection is not None:
+                self._leave(self._connection, str(error))
+            return None
+        if not self._accepts(reply):
+            self._leave(connection, "not the controller")
+            return None
+        if reply.unconfirmed:
+            await self._look_elsewhere(heartbeat)
+        return HeartbeatResult(reply.answer, not reply.unconfirmed)
+
+    def give_up(self, why: str) -> None:
+        """Leave the present controller; the next request looks for one."""
+        if self._connection is not None:
+            self._leave(self._connection, why)
+
+    def saw_epoch(self, epoch: ControllerEpoch) -> None:
+        """A peer follows a controller of this epoch: leave an older one at once."""
+        if epoch > self.highest_epoch:
+            self.highest_epoch = epoch
+            self.give_up(f"a peer follows controller epoch {epoch}")
+
+    def close(self) -> None:
+        self.give_up("the broker stops")
+
+    # --- finding the controller -----------------------------------------------------------------
+
+    def _envelope(self, request: control.BrokerRequest) -> control.Command:
+        return control.Command(
+            cluster_id=self.peers.cluster_id,
+            controller_epoch=self.highest_epoch,
+            request=request,
+        )
+
+    def _accepts(self, reply: control.CommandReply) -> bool:
+        answer = reply.answer
+        if isinstance(answer, Refused) and answer.reason == Reason.NotController.name:
+            return False
+        return self.believes(reply.controller_epoch)
+
+    def _leave(self, connection: ControlConnection, why: str) -> None:
+        if self._connection is connection:
+            logger.info("leaving controller %s: %s", self._address, why)
+            self._connection = None
+            self._rotate(self._address)
+            self._address = None
+        connection.close(why)
+
+    def _rotate(self, address: tuple[str, int] | None) -> None:
+        self._avoid = address
+
+    _avoid: tuple[str, int] | None = None
+
+    async def _connected(self) -> ControlConnection:
+        """The present connection, or a new one; tries addresses until the caller's deadline."""
+        async with self._connecting:
+            backoffs = _backoffs()
+            while self._connection is None or self._connection.closed:
+                for address in await self._candidates():
+                    connection = await self._try(address)
+                    if connection is not None:
+                        self._take(connection, address)
+                        return connection
+                await asyncio.sleep(next(backoffs) / 1000)
+            return self._connection
+
+    def _take(self, connection: ControlConnection, address: tuple[str, int]) -> None:
+        self._connection = connection
+        self._address = address
+        self._changed.set()
+
+    async def _try(self, address: tuple[str, int]) -> ControlConnection | None:
+        try:
+            return await connect(*address, self.peers.client_id, CONNECT_MS_MAX)
+        except (OSError, TimeoutError):
+            return None
+
+    async def _candidates(self) -> list[tuple[str, int]]:
+        """Every address of every controller name; the one just left comes last."""
+        loop = asyncio.get_running_loop()
+        found: list[tuple[str, int]] = []
+        for name in self.peers.controllers:
+            host, _, port = name.rpartition(":")
+            with contextlib.suppress(OSError):
+                infos = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+                found += [(str(info[4][0]), int(info[4][1])) for info in infos]
+        unique = list(dict.fromkeys(found))[:ADDRESSES_MAX]
+        return sorted(unique, key=lambda address: address == self._avoid)
+
+    async def _look_elsewhere(self, heartbeat: Heartbeat) -> None:
+        """The present controller is silent or unconfirmed: is a newer one at another address?"""
+        for address in await self._candidates():
+            if address == self._address:
+                continue
+            connection = await self._try(address)
+            if connection is None:
+                continue
+            try:
+                reply = await connection.command(self._envelope(heartbeat), CONNECT_MS_MAX)
+            except (ConnectionError, TimeoutError, control.MalformedControlMessage):
+                connection.close("no answer")
+                continue
+            newer = reply.controller_epoch > self.highest_epoch
+            if newer and not reply.unconfirmed and self._accepts(reply):
+                self.give_up(f"{address} is the controller now")
+                self._take(connection, address)
+                return
+            connection.close("not a newer controller")
+
+
+def _backoffs() -> Iterator[int]:
+    delay = BACKOFF_MS
+    while True:
+        yield delay
+        delay = min(delay * 2, BACKOFF_MS_MAX)

@@ -1,0 +1,107 @@
+"""The controller's side of the metadata log: replay it, and append decisions at its end.
+
+`runtime` calls it, `metalog` stores.  It decides nothing and never re-orders.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from uuid import UUID
+
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.image import apply_all, decode_image
+from plimsoll_core.messages import MetadataBatchCopy
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.records import Record
+from plimsoll_operator.controller.tail import MetadataTail
+from plimsoll_operator.metalog.codec import decode_records, pack
+from plimsoll_operator.metalog.interface import (
+    EMPTY_TIP,
+    Batch,
+    LogCorrupt,
+    MetadataLog,
+    Opened,
+    Tip,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What the log holds: the image at its end, and its newest batches for the streams."""
+
+    image: ClusterImage
+    tail: MetadataTail
+
+
+class Journal:
+    """Where the next batch goes.  One append at a time; the caller sees to that."""
+
+    def __init__(self, log: MetadataLog, cluster_id: UUID) -> None:
+        self.log = log
+        self._cluster_id = cluster_id
+        self._tip: Tip = EMPTY_TIP
+        self.group_unfinished = False
+        """A group was begun and not ended: only a new term may follow, it voids the group."""
+
+    async def open(self) -> Restored:
+        """Read everything; from then on appends go to the end that was read."""
+        opened = await self.log.open()
+        restored = replay(opened, self._cluster_id)
+        self._tip = opened.tip
+        self.group_unfinished = False
+        return restored
+
+    async def append(
+        self, records: Sequence[Record], controller_epoch: ControllerEpoch
+    ) -> MetadataBatchCopy:
+        """Commit the records in one batch, or in a group when one cannot hold them.
+
+        Returns what the brokers get."""
+        batches = pack(records, self._tip, controller_epoch, _new_nonce)
+        for batch in batches:
+            await self.log.append(batch)
+            self._tip = self._tip.after(batch)
+            self.group_unfinished = not batch.last_of_group
+        return merged(batches)
+
+
+def _new_nonce() -> str:
+    return secrets.token_hex(8)
+
+
+def replay(opened: Opened, cluster_id: UUID) -> Restored:
+    """The image and the tail that a log gives."""
+    snapshot = opened.snapshot
+    if snapshot is None:
+        image = ClusterImage(cluster_id=cluster_id)
+    else:
+        image = decode_image(snapshot.image_bytes)
+    if image.cluster_id != cluster_id:
+        raise LogCorrupt(f"this metadata log belongs to cluster {image.cluster_id}")
+    tail = MetadataTail(start=image.next_offset, nonce=snapshot.nonce if snapshot else None)
+    for whole in _wholes(opened.batches):
+        for batch in whole:
+            image = apply_all(image, decode_records(batch))
+        tail.append(merged(whole))
+    return Restored(image=image, tail=tail)
+
+
+def _wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:
+    """Single batches, and complete groups together."""
+    keyed = groupby(batches, key=lambda batch: batch.group or f"single {batch.sequence}")
+    return [tuple(members) for _, members in keyed]
+
+
+def merged(batches: Sequence[Batch]) -> MetadataBatchCopy:
+    """A batch, or a whole group, as one batch for the brokers: they never see half of a group."""
+    body = b"[" + b",".join(batch.records_json[1:-1] for batch in batches) + b"]"
+    return MetadataBatchCopy(
+        base_offset=MetadataOffset(batches[0].base_offset),
+        controller_epoch=ControllerEpoch(batches[-1].controller_epoch),
+        nonce=batches[-1].nonce,
+        records_json=body,
+        record_count=sum(batch.record_count for batch in batches),
+    )

@@ -1,0 +1,444 @@
+"""One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
+
+The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
+decides.  A term runs from a committed `ControllerChanged` to the first failure of the log; then
+everything speculative is dropped and the log is opened anew, or the controller steps down.  It
+never leaves the process and never answers from what is not committed.
+Source: the architecture's group commit, take-over and failure detection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from uuid import UUID
+
+from plimsoll_core.controller.step import Decision, Settings, Soft, decide
+
+from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.messages import (
+    Activated,
+    Answer,
+    BrokerProvenDead,
+    Done,
+    FetchMetadata,
+    Heartbeat,
+    LogPosition,
+    MetadataUpdate,
+    Refused,
+    RegisterBroker,
+    Request,
+    Tick,
+)
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.reasons import Reason
+from plimsoll_core.records import ClusterDeclared, ControllerChanged, Record
+from plimsoll_operator.controller.clock import Clock
+from plimsoll_operator.controller.commit import CommitQueue, refused
+from plimsoll_operator.controller.journal import Journal
+from plimsoll_operator.controller.snapshots import Snapshotter, snapshot_update
+from plimsoll_operator.controller.stats import ControllerStats
+from plimsoll_operator.controller.tail import MetadataTail, Standing
+from plimsoll_operator.metalog.interface import (
+    AppendConflict,
+    AppendRefused,
+    MetadataLog,
+    MetadataLogError,
+    SnapshotRequired,
+)
+
+logger = logging.getLogger("plimsoll.controller")
+
+TAKE_OVER_ATTEMPTS = 5
+CAUTIOUS_APPENDS = 64
+DRAIN_TURNS = 5
+STOP_MS_MAX = 2_000
+
+Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
+
+
+class Outcome(Enum):
+    """Why `run` returned."""
+
+    STOPPED = "stopped"
+    DEPOSED = "another controller owns the log"
+    HANDED_OVER = "half of the brokers were lost at once: another controller must see it too"
+    STALLED = "the log went back in time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What differs between Kubernetes and local mode."""
+
+    always_confirmed: bool = False
+    """The log is locked by this process: nobody else can commit."""
+    confirmed_ms: int = 3_000
+    tick_ms: int = 500
+    backoff_ms: int = 100
+    backoff_ms_max: int = 5_000
+
+
+class _TermEnded(Exception):
+    """The term can not go on; the log is opened anew."""
+
+
+class _HandOver(Exception):
+    """The core asks that somebody else looks."""
+
+
+class _Regressed(Exception):
+    """A broker holds committed metadata that this log does not."""
+
+
+class Controller:
+    """`run` is the only task; everything else is called from its event loop."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: UUID,
+        name: str,
+        log: MetadataLog,
+        settings: Settings,
+        identity: str,
+        options: Options | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.name = name
+        self.options = options or Options()
+        self.stats = ControllerStats()
+        self.stalled: Refused | None = None
+        self._settings = settings
+        self._identity = identity
+        self._clock = Clock()
+        self._log = log
+        self._journal = Journal(log, cluster_id)
+        self._queue = CommitQueue(ClusterImage(cluster_id=cluster_id))
+        self._tail = MetadataTail(start=self.image.next_offset, nonce=None)
+        self._soft = Soft()
+        self._subscribers: list[Subscriber] = []
+        self._claims: dict[int, LogPosition] = {}
+        self._ended: asyncio.Future[None] | None = None
+        self._active = False
+        self._stopping = asyncio.Event()
+        self._activated = asyncio.Event()
+        self._confirmed_at_ms = 0
+        self._cautious = 0
+        self._in_flight_since_ms: int | None = None
+        self._snapshotter = Snapshotter(self)
+
+    # --- what others read ---------------------------------------------------------------------
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed state."""
+        return self._queue.committed
+
+    @property
+    def active(self) -> bool:
+        """Whether it decides: it took over and nothing has ended its term."""
+        return self._active
+
+    @property
+    def epoch(self) -> ControllerEpoch:
+        return self.image.controller_epoch
+
+    @property
+    def journal(self) -> Journal:
+        return self._journal
+
+    @property
+    def tail(self) -> MetadataTail:
+        return self._tail
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Nothing shows that it still is the controller: its answers extend nothing."""
+        if self.options.always_confirmed:
+            return False
+        return self._clock.now_ms() - self._confirmed_at_ms > self.options.confirmed_ms
+
+    def confirm(self, started_ms_ago: int = 0) -> None:
+        """A lease renewal that started so long ago succeeded."""
+        self._confirmed_at_ms = max(self._confirmed_at_ms, self._clock.now_ms() - started_ms_ago)
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """Called after each commit with (old image, new image, records); must not block."""
+        self._subscribers.append(callback)
+
+    async def wait_active(self) -> None:
+        """Until it has taken over; bound it with a timeout."""
+        await self._activated.wait()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def request(self, request: Request) -> Answer:
+        """Decide now, answer after the commit."""
+        return await self.submit(request)
+
+    def submit(self, request: Request) -> asyncio.Future[Answer]:
+        """Decide now; the future holds the answer once everything before it is committed."""
+        if not self._active:
+            return _done(self.stalled or _not_controller("This is not the active controller."))
+        if isinstance(request, RegisterBroker | Heartbeat) and request.position is not None:
+            if not self._consistent(request.broker_id, request.position):
+                return _done(_not_controller("A broker's metadata contradicts this log."))
+        if isinstance(request, BrokerProvenDead):
+            logger.info("broker %d is proven dead: %s", request.broker_id, request.evidence)
+        return self._decide(request)
+
+    def _decide(self, request: Request) -> asyncio.Future[Answer]:
+        try:
+            decision: Decision = decide(
+                self._queue.speculative,
+                self._soft,
+                request,
+                self._clock.now_ms(),
+                self._settings,
+            )
+            if decision.hand_over:
+                self._end(_HandOver())
+                return _done(_not_controller("The controller hands over."))
+            return self._queue.add(decision.records, decision.answer)
+        except Exception as error:  # a bug in a decision must end the controller, not hide
+            self._end(error)
+            raise
+
+    def _consistent(self, broker_id: int, position: LogPosition) -> bool:
+        """Whether the broker's metadata can come from this log; if not, the term ends."""
+        standing = self._tail.standing(position.applied_offset, position.nonce)
+        newer = position.controller_epoch > self.epoch
+        if standing in (Standing.WITHIN, Standing.TOO_OLD) and not newer:
+            self._claims.pop(broker_id, None)
+            return True
+        logger.warning(
+            "broker %d holds metadata up to %d (nonce %s, controller epoch %d), which is %s; "
+            "this log ends at %d in epoch %d: reading it again",
+            *(broker_id, position.applied_offset, position.nonce, position.controller_epoch),
+            *(standing.value, self._tail.end, self.epoch),
+        )
+        self._claims[broker_id] = position
+        if newer:
+            self._end(
+                AppendConflict(f"a broker follows controller epoch {position.controller_epoch}")
+            )
+        else:
+            self._end(_TermEnded("a broker's metadata is newer"))
+        return False
+
+    async def commit_own(self, records: tuple[Record, ...]) -> Answer:
+        """Commit records that need no decision (`SnapshotTaken`)."""
+        if not self._active:
+            return _not_controller("This is not the active controller.")
+        return await self._queue.add(records, Done())
+
+    async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
+        """What follows `fetch.offset`; waits for it, but not longer than asked."""
+        if not self._active:
+            return self.stalled or _not_controller("This is not the active controller.")
+        tail = self._tail
+        standing = tail.standing(fetch.offset, fetch.nonce)
+        if standing in (Standing.AHEAD, Standing.DIFFERENT):
+            return refused(
+                Reason.MetadataRegressed,
+                f"Broker {fetch.broker_id} holds metadata up to {fetch.offset} that is not in this "
+                f"log, which ends at {tail.end}.",
+            )
+        if standing is Standing.TOO_OLD:
+            return await snapshot_update(self.image, tail)
+        await tail.wait_beyond(fetch.offset, min(fetch.wait_ms_max, 10_000))
+        if fetch.offset < tail.start:
+            return await snapshot_update(self.image, tail)
+        return MetadataUpdate(batches=tail.read(fetch.offset), end_offset=tail.end)
+
+    # --- the life of a controller -------------------------------------------------------------
+
+    async def run(self) -> Outcome:
+        """Take over and serve until stopped or deposed.  May be called again afterwards."""
+        backoff_ms = self.options.backoff_ms
+        self._stopping.clear()
+        while not self._stopping.is_set():
+            try:
+                await self._take_over()
+                backoff_ms = self.options.backoff_ms
+                await self._serve()
+            except AppendConflict as error:
+                logger.warning("deposed: %s", error)
+                return self._step_down(Outcome.DEPOSED)
+            except _HandOver:
+                return self._step_down(Outcome.HANDED_OVER)
+            except _Regressed as error:
+                self.stalled = refused(Reason.MetadataRegressed, str(error))
+                logger.error("%s", error)
+                return self._step_down(Outcome.STALLED)
+            except (MetadataLogError, OSError, _TermEnded) as error:
+                self._drop(f"The controller's term ended: {error}")
+                logger.warning("term ended, opening the log again: %r", error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(backoff_ms / 1000):
+                        await self._stopping.wait()
+                backoff_ms = min(backoff_ms * 2, self.options.backoff_ms_max)
+            finally:
+                self._active = False
+                self._activated.clear()
+        return self._step_down(Outcome.STOPPED)
+
+    async def stop(self) -> None:
+        """Stop deciding at once; what is queued gets a bounded chance to commit."""
+        self._active = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_MS_MAX / 1000):
+                while self._queue.queued and self._ended and not self._ended.done():
+                    await asyncio.wait([self._ended], timeout=0.02)
+        self._stopping.set()
+        self._end(_TermEnded("stopped"))
+
+    def _step_down(self, outcome: Outcome) -> Outcome:
+        self._drop(f"Not the controller any more: {outcome.value}.")
+        return outcome
+
+    def _drop(self, why: str) -> None:
+        self._active = False
+        self._queue.drop(why)
+
+    def _end(self, error: Exception) -> None:
+        """The current term is over; `run` hears why."""
+        self._active = False
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(error)
+
+    async def _take_over(self) -> None:
+        """Read the log to its end and commit `ControllerChanged` alone."""
+        self._ended = asyncio.get_running_loop().create_future()
+        for attempt in range(TAKE_OVER_ATTEMPTS):
+            restored = await self._journal.open()
+            self._check_claims(restored.tail)
+            self._queue = CommitQueue(restored.image)
+            self._tail = restored.tail
+            reported = max((claim.controller_epoch for claim in self._claims.values()), default=0)
+            change = ControllerChanged(
+                cause="TakeOver",
+                controller_epoch=ControllerEpoch(max(self.epoch, reported) + 1),
+                identity=self._identity,
+            )
+            self._queue.add((change,), Done())
+            try:
+                await self._append_next()
+                break
+            except AppendConflict:
+                # Somebody wrote between our read and our append: during a take-over, read on.
+                self._queue.drop("The take-over met another writer.")
+                if attempt == TAKE_OVER_ATTEMPTS - 1:
+                    raise
+        self._soft = Soft()
+        if not self.image.name:
+            declared = ClusterDeclared(
+                cause="FirstStart", cluster_id=self.cluster_id, name=self.name
+            )
+            self._queue.add((declared,), Done())
+        self.stalled = None
+        self._decide(Activated())
+        self._active = True
+        self._activated.set()
+        logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
+
+    def _check_claims(self, tail: MetadataTail) -> None:
+        for broker_id, claim in self._claims.items():
+            standing = tail.standing(claim.applied_offset, claim.nonce)
+            if standing in (Standing.AHEAD, Standing.DIFFERENT):
+                raise _Regressed(
+                    f"The metadata log went back in time: it ends at {tail.end}, but broker "
+                    f"{broker_id} holds committed metadata up to {claim.applied_offset} that is "
+                    "not in it. Nothing more is committed; brokers keep serving. Restore the log."
+                )
+
+    async def _serve(self) -> None:
+        """Until the term ends; always raises or stops."""
+        assert self._ended is not None
+        workers = [
+            asyncio.ensure_future(self._commit_forever()),
+            asyncio.ensure_future(self._tick_forever()),
+            asyncio.ensure_future(self._snapshotter.run_forever()),
+        ]
+        try:
+            await asyncio.wait([self._ended, *workers], return_when=asyncio.FIRST_COMPLETED)
+            for task in (*workers, self._ended):
+                if task.done():
+                    task.result()
+        finally:
+            self._active = False
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _tick_forever(self) -> None:
+        interval_ms = self.options.tick_ms
+        due_ms = self._clock.now_ms() + interval_ms
+        while True:
+            await asyncio.sleep(max(0, due_ms - self._clock.now_ms()) / 1000)
+            late_ms = max(0, self._clock.now_ms() - due_ms)
+            # What waited in the sockets counts as heard before anybody is called silent.
+            for _ in range(DRAIN_TURNS):
+                await asyncio.sleep(0)
+            self.stats.loop_lag(late_ms)
+            if self._active:
+                answer = self._decide(Tick(late_ms=late_ms))
+                answer.add_done_callback(_forget)
+            due_ms = self._clock.now_ms() + interval_ms
+
+    # --- committing ---------------------------------------------------------------------------
+
+    async def _commit_forever(self) -> None:
+        while True:
+            await self._queue.wakeup.wait()
+            try:
+                await self._append_next()
+            except AppendRefused as error:
+                self._refused(error)
+            except SnapshotRequired as error:
+                self._queue.drop(f"The metadata log is full: {error}")
+                self._snapshotter.urgent.set()
+
+    async def _append_next(self) -> None:
+        units = self._queue.take(units_max=1 if self._cautious else None)
+        records = [record for unit in units for record in unit.records]
+        epoch = self._queue.speculative.controller_epoch
+        started_ms = self._clock.now_ms()
+        copy = await self._journal.append(records, epoch)
+        elapsed_ms = self._clock.now_ms() - started_ms
+        self.confirm(elapsed_ms)
+        self._cautious = max(0, self._cautious - 1)
+        self.stats.committed(len(records), elapsed_ms)
+        self._tail.append(copy)
+        old, new, committed = self._queue.commit()
+        for subscriber in self._subscribers:
+            subscriber(old, new, committed)
+
+    def _refused(self, error: AppendRefused) -> None:
+        """This batch can never commit.  Everything speculative goes; for a while decisions commit
+        one by one, so that the culprit alone is told why when it comes back."""
+        logger.warning("the metadata log refused a batch: %s", error)
+        if self._journal.group_unfinished:
+            raise _TermEnded("a group of batches was refused half-way") from error
+        culprit = refused(Reason.RecordTooLarge, str(error))
+        self._queue.drop("A batch was refused; ask again.", culprit=culprit)
+        self._cautious = CAUTIOUS_APPENDS
+
+
+def _done(answer: Answer) -> asyncio.Future[Answer]:
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    future.set_result(answer)
+    return future
+
+
+def _not_controller(message: str) -> Refused:
+    return refused(Reason.NotController, message)
+
+
+def _forget(future: asyncio.Future[Answer]) -> None:
+    if not future.cancelled():
+        future.exception()

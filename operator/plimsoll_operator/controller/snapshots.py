@@ -1,0 +1,73 @@
+"""When the metadata log has grown enough, write the image beside it and free what it covers.
+
+One snapshot at a time, taken at a committed offset; `SnapshotTaken` commits before anything is
+released, so two writers can never destroy each other's history.  Also the snapshot a broker gets
+when it is too far behind.  Source: the architecture's snapshots; safety review R3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import zlib
+from typing import TYPE_CHECKING
+
+from plimsoll_core.image import encode_image
+from plimsoll_core.messages import Done, MetadataUpdate
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.records import SnapshotTaken
+from plimsoll_operator.controller.tail import MetadataTail
+
+if TYPE_CHECKING:
+    from plimsoll_operator.controller.runtime import Controller
+
+logger = logging.getLogger("plimsoll.controller")
+
+CHECK_S = 1.0
+
+
+class Snapshotter:
+    """Part of one controller's term."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+        self.urgent = asyncio.Event()
+
+    async def run_forever(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S):
+                    await self.urgent.wait()
+            if self.urgent.is_set() or self._controller.journal.log.needs_snapshot():
+                self.urgent.clear()
+                await self.take()
+
+    async def take(self) -> None:
+        """Write, commit, release."""
+        controller = self._controller
+        log = controller.journal.log
+        image, nonce = controller.image, controller.tail.end_nonce
+        assert controller.tail.end == image.next_offset
+        assert nonce is not None, "a term starts with a committed batch"
+        encoded = await asyncio.to_thread(encode_image, image)
+        name = await log.write_snapshot(encoded, image.next_offset, nonce, image.controller_epoch)
+        taken = SnapshotTaken(cause="LogGrew", end_offset=image.next_offset, name=name)
+        answer = await controller.commit_own((taken,))
+        if isinstance(answer, Done):
+            await log.release(taken)
+            logger.info("snapshot %s: %d bytes of image", name, len(encoded))
+
+
+async def snapshot_update(image: ClusterImage, tail: MetadataTail) -> MetadataUpdate:
+    """The image instead of batches that are gone; the stream goes on from there."""
+    end, nonce = tail.end, tail.end_nonce
+    assert end == image.next_offset
+    compressed = await asyncio.to_thread(_compressed, image)
+    return MetadataUpdate(
+        snapshot=compressed, snapshot_end=end, snapshot_nonce=nonce, end_offset=end
+    )
+
+
+def _compressed(image: ClusterImage) -> bytes:
+    return zlib.compress(encode_image(image), 3)
