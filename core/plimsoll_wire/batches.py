@@ -171,13 +171,15 @@ def stamp_append_time(
     _CRC.pack_into(data, position + _CRC_AT, crc32c(view[position + _CRC_FROM : position + length]))
 
 
-def whole_batches_end(data: Buffer, up_to_offset: int, max_bytes: int) -> int:
-    """How many leading bytes of `data` are whole batches below `up_to_offset`, within `max_bytes`.
+def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int, int]:
+    """How many leading bytes of `data` are whole batches below `up_to_offset`, within `max_bytes`,
+    and the offset after them (-1 when there is none).
 
     `data` starts at a batch and may end inside one.  The first batch may exceed `max_bytes`, so
     that a reader always gets on.
     """
     position = 0
+    next_offset = -1
     size = len(data)
     unpack = _STEP.unpack_from
     while position + HEADER_SIZE <= size:
@@ -188,7 +190,8 @@ def whole_batches_end(data: Buffer, up_to_offset: int, max_bytes: int) -> int:
         if end > max_bytes and position > 0:
             break
         position = end
-    return position
+        next_offset = base + last_delta + 1
+    return position, next_offset
 
 
 def seal(header: BatchHeader, records: Buffer) -> bytes:

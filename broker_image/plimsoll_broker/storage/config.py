@@ -1,0 +1,55 @@
+"""How one log is kept: the topic configs that storage obeys, as numbers.
+
+Made by the broker from a topic's configs and its own defaults; validated long before, by whoever
+accepted the topic, so that an unreadable value here only falls back to the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_WEEK_MS = 7 * 24 * 3600 * 1000
+_SEGMENT_BYTES_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """None = unlimited, or never."""
+
+    segment_bytes: int = 2**30
+    segment_ms: int = _WEEK_MS
+    segment_index_bytes: int = 10 * 2**20
+    index_interval_bytes: int = 4096
+    retention_ms: int | None = _WEEK_MS
+    retention_bytes: int | None = None
+    delete: bool = True
+    flush_messages: int | None = None
+    flush_ms: int | None = None
+
+    @classmethod
+    def of(cls, configs: Mapping[str, str]) -> LogConfig:
+        """From Kafka's topic config names."""
+        default = cls()
+
+        def number(name: str, otherwise: int) -> int:
+            try:
+                return int(configs.get(name, otherwise))
+            except ValueError:
+                return otherwise
+
+        def limit(name: str, otherwise: int | None) -> int | None:
+            value = number(name, -1 if otherwise is None else otherwise)
+            return None if value < 0 or value == 2**63 - 1 else value
+
+        return cls(
+            segment_bytes=min(number("segment.bytes", default.segment_bytes), _SEGMENT_BYTES_MAX),
+            segment_ms=number("segment.ms", default.segment_ms),
+            segment_index_bytes=number("segment.index.bytes", default.segment_index_bytes),
+            index_interval_bytes=number("index.interval.bytes", default.index_interval_bytes),
+            retention_ms=limit("retention.ms", default.retention_ms),
+            retention_bytes=limit("retention.bytes", default.retention_bytes),
+            delete="delete" in configs.get("cleanup.policy", "delete"),
+            flush_messages=limit("flush.messages", default.flush_messages),
+            flush_ms=limit("flush.ms", default.flush_ms),
+        )

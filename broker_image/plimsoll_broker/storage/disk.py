@@ -1,0 +1,214 @@
+"""The only place that touches files: everything else in storage goes through a `Disk`.
+
+Called by storage only; a simulated disk takes its place in the simulator.  It translates what the
+operating system says into `StorageError` and decides nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+
+Buffer = bytes | bytearray | memoryview
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class StorageFault(Enum):
+    """What is wrong with the disk; the value is a sentence's end."""
+
+    FULL = "the disk is full"
+    IO = "the disk failed"
+    CORRUPT = "the file does not hold what it should"
+
+
+class StorageError(Exception):
+    """The world's fault: a file could not be read or written.
+
+    The partition it belongs to goes offline (KAFKA_STORAGE_ERROR); nothing else does.
+    """
+
+    def __init__(self, fault: StorageFault, path: Path, detail: str) -> None:
+        super().__init__(f"{path}: {fault.value} ({detail})")
+        self.fault = fault
+        self.path = path
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        fault = StorageFault.FULL if error.errno in _FULL else StorageFault.IO
+        raise StorageError(fault, path, error.strerror or str(error)) from error
+
+
+class DiskFile:
+    """An open file.  Closed when nobody refers to it any more.
+
+    A read in a thread keeps its reference, so a file that was deleted meanwhile is still whole,
+    and its descriptor is never taken over by another file under the reader's feet.
+    """
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd = fd
+        self.path = path
+
+    def append(self, data: Buffer) -> None:
+        """Write all of `data` at the end; on an error some of it may have been written."""
+        try:
+            written = os.write(self._fd, data)
+            if written != len(data):
+                view = memoryview(data)
+                while written < len(view):
+                    written += os.write(self._fd, view[written:])
+        except OSError as error:
+            fault = StorageFault.FULL if error.errno in _FULL else StorageFault.IO
+            raise StorageError(fault, self.path, error.strerror or str(error)) from error
+
+    def pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+        with _translated(self.path):
+            data = os.pread(self._fd, size, position)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(self._fd, size - got, position + got)):
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+
+    def size(self) -> int:
+        with _translated(self.path):
+            return os.fstat(self._fd).st_size
+
+    def fsync(self) -> None:
+        with _translated(self.path):
+            os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        with _translated(self.path):
+            os.ftruncate(self._fd, size)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Lock:
+    """Somebody's exclusive use of a directory; given up by `release` or by the process's end."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Disk:
+    """A real disk."""
+
+    def open(self, path: Path) -> DiskFile:
+        """Open for reading and appending; made when missing."""
+        with _translated(path):
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            return DiskFile(os.open(path, flags, 0o644), path)
+
+    def read(self, path: Path) -> bytes | None:
+        """The whole of a small file; None when it does not exist."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(StorageFault.IO, path, error.strerror or str(error)) from error
+
+    def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
+        """Put `data` in the file's place: old or new, never a mixture.
+
+        With `sync` it survives a power cut before this returns.
+        """
+        temporary = path.with_name(path.name + ".tmp")
+        with _translated(path):
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(fd, view) :]
+                if sync:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.replace(temporary, path)
+            if sync:
+                self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        with _translated(path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def exists(self, path: Path) -> bool:
+        with _translated(path):
+            return path.exists()
+
+    def list(self, path: Path) -> list[str]:
+        with _translated(path):
+            return sorted(os.listdir(path))
+
+    def is_directory(self, path: Path) -> bool:
+        with _translated(path):
+            return path.is_dir()
+
+    def make_directory(self, path: Path) -> None:
+        with _translated(path):
+            path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, old: Path, new: Path) -> None:
+        with _translated(old):
+            os.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; one that is gone already is fine."""
+        with _translated(path):
+            path.unlink(missing_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        with _translated(path):
+            if path.exists():
+                shutil.rmtree(path)
+
+    def free_bytes(self, path: Path) -> int:
+        with _translated(path):
+            status = os.statvfs(path)
+            return status.f_bavail * status.f_frsize
+
+    def modified_ms(self, path: Path) -> int:
+        with _translated(path):
+            return os.stat(path).st_mtime_ns // 1_000_000
+
+    def lock(self, path: Path) -> Lock | None:
+        """Take the lock, or None when another process has it."""
+        with _translated(path):
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(fd)
+                return None
+            return Lock(fd)

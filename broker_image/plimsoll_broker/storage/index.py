@@ -1,0 +1,161 @@
+"""Sparse indexes of one segment: offset → file position, and timestamp → offset.
+
+Called by a segment.  An index is a hint that can always be made again from the log; entries are
+buffered and written in small groups, so that an append costs one write.  Source: Kafka's index
+formats (8 and 12 bytes an entry, offsets relative to the segment's base); an entry names the last
+offset of the batch it points at, which is what Kafka's dump tool checks.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from plimsoll_broker.storage.disk import Disk, DiskFile
+
+_PENDING_ENTRIES_MAX = 64
+
+
+class _EntryFile:
+    """Fixed-size entries in a file, the newest of them still in memory."""
+
+    __slots__ = ("_disk", "_entry", "_file", "_pending", "_written", "path")
+
+    def __init__(self, disk: Disk, path: Path, entry: struct.Struct) -> None:
+        self._disk = disk
+        self._entry = entry
+        self._file: DiskFile | None = None
+        self._pending = bytearray()
+        self.path = path
+        size = self._open().size() if disk.exists(path) else 0
+        self._written = size // entry.size
+        if size % entry.size:
+            self._open().truncate(self._written * entry.size)
+
+    def _open(self) -> DiskFile:
+        if self._file is None:
+            self._file = self._disk.open(self.path)
+        return self._file
+
+    def __len__(self) -> int:
+        return self._written + len(self._pending) // self._entry.size
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        size = self._entry.size
+        if index >= self._written:
+            values = self._entry.unpack_from(self._pending, (index - self._written) * size)
+        else:
+            values = self._entry.unpack(self._open().pread(size, index * size))
+        return values[0], values[1]
+
+    def append(self, first: int, second: int) -> None:
+        self._pending += self._entry.pack(first, second)
+        if len(self._pending) >= _PENDING_ENTRIES_MAX * self._entry.size:
+            self.write()
+
+    def write(self) -> None:
+        """Hand what is pending to the operating system; makes the file when there is none."""
+        if self._pending or self._file is None:
+            self._open().append(self._pending)
+            self._written += len(self._pending) // self._entry.size
+            self._pending.clear()
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        if count < self._written:
+            self._open().truncate(count * self._entry.size)
+            self._written = count
+            self._pending.clear()
+        else:
+            del self._pending[(count - self._written) * self._entry.size :]
+
+    def count_until(self, value: int, column: int) -> int:
+        """How many leading entries have `column` <= value.  The columns never decrease."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if self[middle][column] <= value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def fsync(self) -> None:
+        self.write()
+        self._open().fsync()
+
+    def close(self) -> None:
+        """Write what is pending and give the descriptor back; opened again when needed."""
+        self.write()
+        self._file = None
+
+
+class OffsetIndex(_EntryFile):
+    """Last offset of a batch → where the batch starts."""
+
+    __slots__ = ("_base_offset",)
+
+    def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
+        super().__init__(disk, path, struct.Struct(">ii"))
+        self._base_offset = base_offset
+
+    def add(self, last_offset: int, position: int) -> None:
+        self.append(last_offset - self._base_offset, position)
+
+    def position_for(self, offset: int) -> int:
+        """Where to start looking for `offset`: a batch's start at or before it."""
+        count = self.count_until(offset - self._base_offset, 0)
+        return self[count - 1][1] if count else 0
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at or above `offset`."""
+        self.truncate(self.count_until(offset - 1 - self._base_offset, 0))
+
+    def sane(self, log_size: int) -> bool:
+        """Whether the ends of the index could belong to a log of this size."""
+        if not len(self):
+            return True
+        first, last = self[0], self[len(self) - 1]
+        return 0 <= first[0] <= last[0] and 0 <= first[1] <= last[1] < log_size
+
+
+class TimeIndex(_EntryFile):
+    """Largest timestamp so far → last offset of the batch that has it."""
+
+    __slots__ = ("_base_offset",)
+
+    def __init__(self, disk: Disk, path: Path, base_offset: int) -> None:
+        super().__init__(disk, path, struct.Struct(">qi"))
+        self._base_offset = base_offset
+
+    @property
+    def last(self) -> tuple[int, int] | None:
+        """Timestamp and absolute offset of the newest entry."""
+        if not len(self):
+            return None
+        timestamp, relative = self[len(self) - 1]
+        return timestamp, relative + self._base_offset
+
+    def add(self, timestamp: int, last_offset: int) -> None:
+        """Skipped unless the timestamp grows: the index stays strictly monotone."""
+        newest = self.last
+        if timestamp < 0:
+            return
+        if newest is None or (timestamp > newest[0] and last_offset >= newest[1]):
+            self.append(timestamp, last_offset - self._base_offset)
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset no later than the first record at or after `timestamp`."""
+        count = self.count_until(timestamp, 0)
+        return self[count - 1][1] + self._base_offset if count else self._base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the entries at or above `offset`."""
+        self.truncate(self.count_until(offset - 1 - self._base_offset, 1))
+
+    def sane(self) -> bool:
+        """Whether the ends of the index are in order."""
+        if not len(self):
+            return True
+        first, last = self[0], self[len(self) - 1]
+        return first[0] <= last[0] and 0 <= first[1] <= last[1]

@@ -1,0 +1,395 @@
+"""One partition's log on disk: segments, leader epochs and producer states that belong together.
+
+Called by whoever executes what a replica decided (the driver) and by recovery.  Synchronous: writes
+go to the page cache.  It never decides what may be read or must be cut, only how; a disk that fails
+takes this log offline (`fault`) and nothing else.  Source: the protocol's local storage rules.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile, StorageError, StorageFault
+from plimsoll_broker.storage.segment import POSITION_MAX, Segment
+from plimsoll_broker.storage.snapshots import ProducerSnapshots
+from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_wire.batches import BatchError, BatchHeader
+
+_HINTS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Which partition's log, and where it is."""
+
+    disk: Disk
+    directory: Path
+    topic: str
+    topic_id: UUID
+    index: int
+
+
+@dataclass(slots=True, kw_only=True)
+class LogContents:
+    """What was found (or made) there."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: EpochCache
+    producers: ProducerStates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush:
+    """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not."""
+
+    up_to_offset: int
+    files: tuple[DiskFile, ...]
+    cuts: int
+
+    def sync(self) -> None:
+        for file in self.files:
+            file.fsync()
+
+
+class Log:
+    """Offsets in [log_start_offset, log_end_offset).  One owner; not thread-safe."""
+
+    __slots__ = (
+        "_cuts",
+        "_disk",
+        "_epochs_saved",
+        "_epochs_synced",
+        "_hints",
+        "_save_recovery_point",
+        "_snapshots",
+        "config",
+        "directory",
+        "epochs",
+        "fault",
+        "index",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "segments",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        place: LogPlace,
+        config: LogConfig,
+        contents: LogContents,
+        save_recovery_point: Callable[[], None],
+    ) -> None:
+        self._disk = place.disk
+        self.directory = place.directory
+        self.topic = place.topic
+        self.topic_id = place.topic_id
+        self.index = place.index
+        self.config = config
+        self.segments = contents.segments
+        self.log_start_offset = contents.log_start_offset
+        self.log_end_offset = contents.log_end_offset
+        self.recovery_point = contents.recovery_point
+        self.epochs = contents.epochs
+        self.producers = contents.producers
+        self.fault: StorageError | None = None
+        self._save_recovery_point = save_recovery_point
+        self._snapshots = ProducerSnapshots(place.disk, place.directory)
+        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._cuts = 0
+        self._epochs_saved = -1
+        self._epochs_synced = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    # --- appending ------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Write whole batches, verbatim.  `headers` are theirs, as stamped.
+
+        Raises StorageError when the disk does not take it: then nothing of it is in the log, and
+        the log is offline.
+        """
+        if self.fault is not None:
+            raise self.fault
+        assert headers[0].base_offset >= self.log_end_offset, "the log only grows at its end"
+        try:
+            self._roll_when_due(len(data), headers)
+            segment = self.segments[-1]
+            position = segment.size
+            segment.append(data, headers)
+        except StorageError as error:
+            self._fail(error)
+            raise
+        self._remember(headers[0].base_offset, segment, position)
+        epochs, producers = self.epochs, self.producers
+        for header in headers:
+            if header.leader_epoch != epochs.latest:
+                epochs.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                producers.update(header)
+        self.log_end_offset = headers[-1].next_offset
+
+    def _fail(self, error: StorageError) -> None:
+        """Offline until the broker starts again; what was half written is cut if the disk allows.
+
+        If it does not, the next start cuts it: a log with a fault never closes cleanly.
+        """
+        self.fault = error
+        try:
+            self.segments[-1].drop_tail()
+        except StorageError as second:
+            error.add_note(f"and the torn tail could not be cut: {second}")
+
+    def _roll_when_due(self, size: int, headers: Sequence[BatchHeader]) -> None:
+        segment = self.segments[-1]
+        if not segment.size:
+            return
+        config = self.config
+        entries_max = config.segment_index_bytes // 12
+        if (
+            segment.size + size > min(config.segment_bytes, POSITION_MAX)
+            or headers[-1].last_offset - segment.base_offset > POSITION_MAX
+            or len(segment.time_index) >= entries_max
+            or self._too_old(segment, headers[-1].max_timestamp)
+        ):
+            self.roll()
+
+    def _too_old(self, segment: Segment, timestamp: int) -> bool:
+        first = segment.first_timestamp
+        return first is not None and first >= 0 and timestamp - first > self.config.segment_ms
+
+    def roll(self) -> None:
+        """Seal the active segment and start the next at the log's end."""
+        if not self.segments[-1].size:
+            return
+        self._snapshots.save(self.log_end_offset, self.producers, sync=False)
+        self.segments[-1].seal()
+        self.segments.append(self._new_segment(self.log_end_offset))
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment(self._disk, self.directory, base_offset, self.config.index_interval_bytes)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True
+    ) -> bytes:
+        """Whole batches from the one that holds `offset`; none that reaches `up_to_offset`.
+
+        It may start before `offset`.  With `min_one_batch` at least one, even above `max_bytes`.
+        """
+        assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
+        if offset >= up_to_offset or offset >= self.log_end_offset:
+            return b""
+        try:
+            located = self._locate(offset)
+            if located is None:
+                return b""
+            segment, position = located
+            limit = None if up_to_offset >= self.log_end_offset else up_to_offset
+            data, next_offset = segment.read(position, max_bytes, limit)
+        except BatchError as error:
+            raise StorageError(StorageFault.CORRUPT, self.directory, str(error)) from error
+        if len(data) > max_bytes and not min_one_batch:
+            return b""
+        if next_offset >= 0:
+            self._remember(next_offset, segment, position + len(data))
+        return data
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        hint = self._hints.get(offset)
+        if hint is not None and hint[1] < hint[0].size:
+            return hint
+        at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
+        for segment in self.segments[max(at, 0) :]:
+            found = segment.find(offset)
+            if found is not None:
+                return segment, found[0]
+        return None
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        """Where the next reader of `offset` need not search: tails are read over and over."""
+        hints = self._hints
+        hints[offset] = (segment, position)
+        if len(hints) > _HINTS_MAX:
+            del hints[next(iter(hints))]
+
+    # --- cutting --------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut whole batches whose last offset is at or after `offset`, and the terms from there.
+
+        The terms go even when no record does.  The recovery point is on disk before the cut.
+        """
+        if offset < self.log_start_offset:
+            self.discard_to(offset)
+            return
+        if offset < self.log_end_offset:
+            try:
+                self._cut_from(offset)
+            except BatchError as error:
+                raise StorageError(StorageFault.CORRUPT, self.directory, str(error)) from error
+        self.epochs.truncate_from_end(offset)
+
+    def _cut_from(self, offset: int) -> None:
+        self._forget_flushed(offset)
+        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
+            self.segments.pop().remove()
+        segment = self.segments[-1]
+        end = offset
+        found = segment.find(offset)
+        if found is not None:
+            position, header = found
+            end = min(end, header.base_offset)
+            segment.cut(position, end)
+        self.log_end_offset = end
+        self._disk.sync_directory(self.directory)
+        self.rebuild_producers()
+
+    def rebuild_producers(self) -> None:
+        """As of the log's end: the newest readable snapshot below it, and the batches since."""
+        start = self._snapshots.restore(self.producers, self.log_start_offset, self.log_end_offset)
+        for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
+            if following is not None and following.base_offset <= start:
+                continue
+            for _, header in segment.headers(segment.offset_index.position_for(start)):
+                if header.base_offset >= start and header.producer_id >= 0:
+                    self.producers.update(header)
+
+    def discard_to(self, offset: int) -> None:
+        """Forget everything; the log is empty and starts at `offset`."""
+        self._forget_flushed(offset)
+        for segment in self.segments:
+            segment.remove()
+        self.epochs.clear()
+        self.producers.clear()
+        self._snapshots.remove(above=-1)
+        self.segments[:] = [self._new_segment(offset)]
+        self._disk.sync_directory(self.directory)
+        self.log_start_offset = self.log_end_offset = offset
+        self.recovery_point = offset
+
+    def _forget_flushed(self, offset: int) -> None:
+        self._cuts += 1
+        self._hints.clear()
+        if self.recovery_point > offset:
+            self.recovery_point = offset
+            self._save_recovery_point()
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone for everybody; their segments go with the retention."""
+        assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def apply_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Drop whole segments that are too old or too many, never above the high watermark.
+
+        Returns the log's start.
+        """
+        config = self.config
+        keep_from = self.log_start_offset
+        size = self.size
+        for segment in list(self.segments):
+            active = segment is self.segments[-1]
+            end = self.log_end_offset if active else self._end_of(segment)
+            surplus = config.retention_bytes is not None and (
+                not active and size - segment.size >= config.retention_bytes
+            )
+            if end > high_watermark or not segment.size:
+                break
+            if not (config.delete and (surplus or self._expired(segment, now_ms))):
+                break
+            if active:
+                self.roll()
+            size -= segment.size
+            keep_from = max(keep_from, end)
+        self.advance_log_start(keep_from)
+        while len(self.segments) > 1 and self.segments[1].base_offset <= self.log_start_offset:
+            self._hints.clear()
+            removed = self.segments.pop(0)
+            removed.remove()
+        self._snapshots.remove_below(self.segments[0].base_offset)
+        self.recovery_point = max(self.recovery_point, self.log_start_offset)
+        return self.log_start_offset
+
+    def _end_of(self, segment: Segment) -> int:
+        return self.segments[self.segments.index(segment) + 1].base_offset
+
+    def _expired(self, segment: Segment, now_ms: int) -> bool:
+        retention_ms = self.config.retention_ms
+        if retention_ms is None:
+            return False
+        newest = segment.max_timestamp
+        if newest < 0:
+            newest = self._disk.modified_ms(segment.path)
+        return now_ms - newest > retention_ms
+
+    # --- durability -----------------------------------------------------------------------------
+
+    def begin_flush(self) -> Flush:
+        """What has to reach the disk for the recovery point to become the log's end."""
+        self._save_epochs(sync=False)
+        files = tuple(
+            segment.file
+            for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True)
+            if following is None or following.base_offset > self.recovery_point
+        )
+        return Flush(up_to_offset=self.log_end_offset, files=files, cuts=self._cuts)
+
+    def flushed(self, flush: Flush) -> None:
+        """The files are synced: move the recovery point, unless something was cut meanwhile."""
+        if flush.cuts == self._cuts and flush.up_to_offset > self.recovery_point:
+            # The terms below a recovery point are never read from the batches again.
+            self._save_epochs(sync=True)
+            self.recovery_point = flush.up_to_offset
+
+    def flush(self) -> None:
+        """Everything appended so far survives a power cut."""
+        flush = self.begin_flush()
+        try:
+            flush.sync()
+        except StorageError as error:
+            self.fault = error
+            raise
+        self.flushed(flush)
+
+    def close(self, clean: bool) -> None:
+        """`clean`: everything is on disk, with a producer snapshot; raises if that fails."""
+        if self.fault is not None and clean:
+            raise self.fault
+        if clean:
+            self.flush()
+            self._save_epochs(sync=True)
+            self._snapshots.save(self.log_end_offset, self.producers, sync=True)
+            for segment in self.segments:
+                segment.seal()
+        self.segments[-1].write_indexes()
+
+    def _save_epochs(self, *, sync: bool) -> None:
+        version = self.epochs.version
+        if (self._epochs_synced if sync else self._epochs_saved) == version:
+            return
+        data = checkpoints.encode_epochs(self.epochs.entries)
+        self._disk.replace(self.directory / checkpoints.EPOCHS, data, sync=sync)
+        self._epochs_saved = version
+        if sync:
+            self._epochs_synced = version

@@ -1,0 +1,216 @@
+"""One segment of a log: a run of batches in a file named by its first offset, and its indexes.
+
+Called by `Log` and by recovery.  It appends, finds, cuts and scans; it does not know about epochs,
+producers or other segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from plimsoll_broker.storage.disk import Buffer, Disk
+from plimsoll_broker.storage.index import OffsetIndex, TimeIndex
+from plimsoll_wire.batches import (
+    HEADER_SIZE,
+    BadBatch,
+    BatchError,
+    BatchHeader,
+    check_crc,
+    peek_header,
+    whole_batches,
+)
+
+_SCAN_BYTES = 256 * 1024
+POSITION_MAX = 2**31 - 1
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+class Segment:
+    """The file `<base offset>.log` with `.index` and `.timeindex` beside it."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_index_interval_bytes",
+        "base_offset",
+        "file",
+        "first_timestamp",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "path",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self, disk: Disk, directory: Path, base_offset: int, index_interval_bytes: int
+    ) -> None:
+        self._disk = disk
+        self._index_interval_bytes = index_interval_bytes
+        self._bytes_since_index = 0
+        self.base_offset = base_offset
+        self.path = directory / file_name(base_offset, ".log")
+        self.file = disk.open(self.path)
+        self.size = self.file.size()
+        self.offset_index = OffsetIndex(
+            disk, directory / file_name(base_offset, ".index"), base_offset
+        )
+        self.time_index = TimeIndex(
+            disk, directory / file_name(base_offset, ".timeindex"), base_offset
+        )
+        newest = self.time_index.last
+        self.max_timestamp = newest[0] if newest else -1
+        self.max_timestamp_offset = newest[1] if newest else base_offset
+        self.first_timestamp: int | None = None
+
+    # --- appending ------------------------------------------------------------------------------
+
+    def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Write the batches; after an error part of them may be in the file: `drop_tail`."""
+        self.file.append(data)
+        position = self.size
+        for header in headers:
+            self._note(header, position)
+            position += header.length
+        assert position == self.size + len(data), "headers do not cover the data"
+        self.size = position
+
+    def drop_tail(self) -> None:
+        """Cut what a failed append left."""
+        self.file.truncate(self.size)
+
+    def _note(self, header: BatchHeader, position: int) -> None:
+        last_offset = header.base_offset + header.last_offset_delta
+        if header.max_timestamp > self.max_timestamp:
+            self.max_timestamp = header.max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.first_timestamp is None:
+            self.first_timestamp = header.max_timestamp
+        if self._bytes_since_index > self._index_interval_bytes:
+            self.offset_index.add(last_offset, position)
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+        self._bytes_since_index += header.length
+
+    def seal(self) -> None:
+        """No more appends: complete the time index, write both indexes out."""
+        self.write_indexes()
+        self.offset_index.close()
+        self.time_index.close()
+
+    def write_indexes(self) -> None:
+        if self.size:
+            self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.write()
+        self.time_index.write()
+
+    def fsync(self) -> None:
+        self.file.fsync()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Positions and headers from `position` (a batch's start) on.
+
+        Raises BatchError at the first that is torn or no batch; CRCs are not looked at.
+        """
+        chunk, start = b"", position
+        while position < self.size:
+            if position - start + HEADER_SIZE > len(chunk):
+                chunk, start = self.file.pread(_SCAN_BYTES, position), position
+            try:
+                header = peek_header(chunk, position - start)
+            except BatchError as error:
+                raise BatchError(error.reason, position) from None
+            if position + header.length > self.size:
+                raise BatchError(BadBatch.TORN, position)
+            yield position, header
+            position += header.length
+
+    def checked_headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Like `headers`, but reads every byte: CRCs and the order of offsets hold."""
+        next_offset = self.base_offset
+        for at, header in self.headers(position):
+            if header.base_offset < next_offset:
+                raise BatchError(BadBatch.OFFSETS, at)
+            if not check_crc(self.file.pread(header.length, at), 0, header.length):
+                raise BatchError(BadBatch.CRC, at)
+            next_offset = header.next_offset
+            yield at, header
+
+    def find(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The batch that holds `offset`, or the first after it; None at the segment's end."""
+        for at, header in self.headers(self.offset_index.position_for(offset)):
+            if header.last_offset >= offset:
+                return at, header
+        return None
+
+    def read(self, position: int, max_bytes: int, up_to_offset: int | None) -> tuple[bytes, int]:
+        """Whole batches from `position` on, at least one unless it reaches `up_to_offset`, and the
+        offset after them (-1: not looked at, or nothing read).
+
+        `up_to_offset` None: the caller knows that all of the segment may be read.
+        """
+        data = self.file.pread(max(max_bytes, HEADER_SIZE), position)
+        if up_to_offset is None and position + len(data) == self.size and len(data) <= max_bytes:
+            return data, -1
+        if len(data) >= HEADER_SIZE and (length := peek_header(data).length) > len(data):
+            data = self.file.pread(length, position)
+        limit = 2**63 - 1 if up_to_offset is None else up_to_offset
+        end, next_offset = whole_batches(data, limit, max_bytes)
+        return (data if end == len(data) else data[:end]), next_offset
+
+    # --- cutting --------------------------------------------------------------------------------
+
+    def cut(self, position: int, offset: int) -> None:
+        """Drop everything from `position` on, whose first offset is at least `offset`."""
+        self.file.truncate(position)
+        self.size = position
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self._bytes_since_index = 0
+        newest = self.time_index.last
+        self.max_timestamp = newest[0] if newest else -1
+        self.max_timestamp_offset = newest[1] if newest else self.base_offset
+        start = 0
+        if len(self.offset_index):
+            start = self.offset_index[len(self.offset_index) - 1][1]
+        for _, header in self.headers(start):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+
+    def reset_indexes(self) -> None:
+        """Empty both indexes; `index` fills them again, batch by batch."""
+        self.offset_index.truncate(0)
+        self.time_index.truncate(0)
+        self._bytes_since_index = 0
+        self.max_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self.first_timestamp = None
+
+    def index(self, position: int, header: BatchHeader) -> None:
+        """Take up one batch that is in the file already."""
+        self._note(header, position)
+
+    def indexes_sane(self) -> bool:
+        """Whether both indexes exist and could belong to this log."""
+        if self.size and not len(self.time_index):
+            return False  # short of its newest timestamp, or made without any: look again
+        return (
+            self._disk.exists(self.offset_index.path)
+            and self._disk.exists(self.time_index.path)
+            and self.offset_index.sane(self.size)
+            and self.time_index.sane()
+        )
+
+    def remove(self) -> None:
+        """Delete the files.  Whoever still reads holds the open file."""
+        self._disk.remove(self.path)
+        self._disk.remove(self.offset_index.path)
+        self._disk.remove(self.time_index.path)

@@ -1,0 +1,66 @@
+"""The producer snapshots of one log: `<end offset>.snapshot`, taken at every roll and clean close.
+
+Called by `Log`.  A snapshot is never needed for correctness: what it says is also in the batches
+before it, so one that is torn (its CRC shows it) is removed and an older one is used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.disk import Disk
+from plimsoll_broker.storage.segment import file_name
+from plimsoll_core.replica.producers import ProducerStates
+
+_SUFFIX = ".snapshot"
+
+
+class ProducerSnapshots:
+    """Files in the log's directory."""
+
+    __slots__ = ("_directory", "_disk")
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def offsets(self) -> list[int]:
+        """Oldest first."""
+        names = (name.removesuffix(_SUFFIX) for name in self._names())
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _names(self) -> list[str]:
+        return [name for name in self._disk.list(self._directory) if name.endswith(_SUFFIX)]
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / file_name(offset, _SUFFIX)
+
+    def save(self, end_offset: int, producers: ProducerStates, *, sync: bool) -> None:
+        data = checkpoints.encode_snapshot(producers.snapshot())
+        self._disk.replace(self._path(end_offset), data, sync=sync)
+
+    def remove(self, above: int) -> None:
+        """Those that describe offsets which are no longer there."""
+        for offset in self.offsets():
+            if offset > above:
+                self._disk.remove(self._path(offset))
+
+    def remove_below(self, offset: int) -> None:
+        """Those that only describe what retention has deleted."""
+        for each in self.offsets():
+            if each < offset:
+                self._disk.remove(self._path(each))
+
+    def restore(self, producers: ProducerStates, log_start: int, log_end: int) -> int:
+        """Load the newest readable one; returns the offset from which batches must be replayed."""
+        self.remove(above=log_end)
+        producers.clear()
+        for offset in reversed(self.offsets()):
+            data = self._disk.read(self._path(offset))
+            entries = None if data is None else checkpoints.decode_snapshot(data)
+            if entries is not None:
+                producers.restore(entries)
+                return max(log_start, offset)
+            self._disk.remove(self._path(offset))
+        return log_start

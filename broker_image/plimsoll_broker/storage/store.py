@@ -1,0 +1,299 @@
+"""A broker's volume: whose it is, who uses it, and every log on it.
+
+Called by the broker's lifecycle (open, identify, clean stop) and by the replica manager (logs).  It
+obeys the protocol's local storage order: the clean-shutdown marker is read and removed before
+anything else happens, and written only after everything else was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.checkpoints import Meta, Partition
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
+from plimsoll_broker.storage.log import Log, LogPlace
+from plimsoll_broker.storage.recovery import Known, load_log
+
+DELETE_DELAY_MS = 60_000
+STRAY_DELAY_MS = 24 * 3600 * 1000
+_DELETE = "-delete"
+_STRAY = "-stray"
+_NAME_MAX = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeRefused:
+    """This volume must not be used; the sentence says why and what to do."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A partition's directory.  `topic_id` None: unknown, so it must not be served."""
+
+    topic: str
+    index: int
+    topic_id: UUID | None
+    path: Path
+
+
+class LogStore:
+    """One directory with one log per partition."""
+
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+        self.directory = directory
+        self.disk = disk if disk is not None else Disk()
+        self.logs: dict[Partition, Log] = {}
+        self.clean_epoch: int | None = None
+        self._lock: Lock | None = None
+        self._high_watermarks: dict[Partition, int] = {}
+        self._recovery_points: dict[Partition, int] = {}
+        self._log_starts: dict[Partition, int] = {}
+        self._doomed: dict[Path, int] = {}
+
+    # --- whose volume -----------------------------------------------------------------------------
+
+    def open(self) -> VolumeRefused | None:
+        """Take the lock."""
+        self.disk.make_directory(self.directory)
+        self._lock = self.disk.lock(self.directory / ".lock")
+        if self._lock is None:
+            return VolumeRefused(
+                reason="VolumeInUse",
+                message=f"another process uses {self.directory}: stop it first",
+            )
+        return None
+
+    @property
+    def meta(self) -> Meta | None:
+        """Who formatted the volume; None when nobody did."""
+        data = self.disk.read(self.directory / checkpoints.META_PROPERTIES)
+        if data is None:
+            return None
+        meta = checkpoints.decode_meta(data)
+        if meta is None:
+            path = self.directory / checkpoints.META_PROPERTIES
+            raise StorageError(StorageFault.CORRUPT, path, "it is no meta.properties of version 1")
+        return meta
+
+    def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
+        """Whether this is that broker's volume, or nobody's yet (`meta` is None)."""
+        meta = self.meta
+        if meta is None:
+            return None
+        if meta.cluster_id != cluster_id:
+            return VolumeRefused(
+                reason="ForeignVolume",
+                message=(
+                    f"{self.directory} belongs to cluster {meta.cluster_id}, this broker to "
+                    f"cluster {cluster_id}: mount the right volume, or an empty one"
+                ),
+            )
+        if meta.node_id != node_id:
+            return VolumeRefused(
+                reason="ForeignVolume",
+                message=(
+                    f"{self.directory} belongs to broker {meta.node_id}, this is broker "
+                    f"{node_id}: mount the right volume, or an empty one"
+                ),
+            )
+        return None
+
+    def format(self, cluster_id: UUID, node_id: int, directory_id: UUID) -> Meta:
+        """Make an empty volume this broker's."""
+        meta = Meta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+        path = self.directory / checkpoints.META_PROPERTIES
+        self.disk.replace(path, checkpoints.encode_meta(meta), sync=True)
+        return meta
+
+    def take_clean_marker(self) -> int | None:
+        """The broker epoch of the last clean stop; the marker is gone for good when this returns.
+
+        Must come before registering: a broker that dies after it counts as unclean.
+        """
+        path = self.directory / checkpoints.CLEAN_SHUTDOWN
+        data = self.disk.read(path)
+        if data is None:
+            return None
+        self.disk.remove(path)
+        self.disk.sync_directory(self.directory)
+        self.clean_epoch = checkpoints.decode_clean_shutdown(data)
+        return self.clean_epoch
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def load(self, now_ms: int) -> list[Found]:
+        """Read the checkpoints and list the partitions; earlier deletions are taken up again."""
+        self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
+        self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
+        self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
+        found = []
+        for name in self.disk.list(self.directory):
+            path = self.directory / name
+            if not self.disk.is_directory(path):
+                continue
+            if name.endswith(_DELETE):
+                self._doomed[path] = now_ms
+            elif name.endswith(_STRAY):
+                self._doomed[path] = now_ms + STRAY_DELAY_MS
+            elif (partition := _partition_of(name)) is not None:
+                topic, index = partition
+                topic_id = self._topic_id(path)
+                found.append(Found(topic=topic, index=index, topic_id=topic_id, path=path))
+        return found
+
+    def _read_offsets(self, name: str) -> dict[Partition, int]:
+        """A checkpoint that is missing or makes no sense only means more to read."""
+        data = self.disk.read(self.directory / name)
+        return (None if data is None else checkpoints.decode_offsets(data)) or {}
+
+    def _topic_id(self, path: Path) -> UUID | None:
+        data = self.disk.read(path / checkpoints.PARTITION_METADATA)
+        return None if data is None else checkpoints.decode_partition_metadata(data)
+
+    # --- logs -------------------------------------------------------------------------------------
+
+    def open_log(
+        self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
+    ) -> Log:
+        """The partition's log, recovered if need be, or a new one.
+
+        A directory that holds another topic's data under this name is set aside first.
+        """
+        partition = (topic, index)
+        assert partition not in self.logs, "one log, one owner"
+        path = self.directory / f"{topic}-{index}"
+        known = Known(
+            recovery_point=self._recovery_points.get(partition),
+            log_start_offset=self._log_starts.get(partition),
+            clean=self.clean_epoch is not None,
+        )
+        if self.disk.exists(path) and self._topic_id(path) != topic_id:
+            self.set_aside(path, now_ms)
+        if not self.disk.exists(path):
+            known = Known(clean=True)
+            self._forget(partition)
+            self.disk.make_directory(path)
+            data = checkpoints.encode_partition_metadata(topic_id)
+            self.disk.replace(path / checkpoints.PARTITION_METADATA, data, sync=True)
+            self.disk.sync_directory(self.directory)
+        place = LogPlace(
+            disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
+        )
+        log = load_log(place, config, known, self.checkpoint_recovery_points)
+        self.logs[partition] = log
+        return log
+
+    def _forget(self, partition: Partition) -> None:
+        for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
+            offsets.pop(partition, None)
+
+    def high_watermark(self, log: Log) -> int:
+        """The last checkpointed one, within what the log holds; without one the log's start."""
+        stored = self._high_watermarks.get((log.topic, log.index), log.log_start_offset)
+        return min(max(stored, log.log_start_offset), log.log_end_offset)
+
+    def delete_log(self, log: Log, now_ms: int) -> None:
+        """The replica is gone: its directory gets another name now and goes a minute later."""
+        self._release(log, _DELETE, now_ms + DELETE_DELAY_MS)
+
+    def strand_log(self, log: Log, now_ms: int) -> None:
+        """The data is not ours to serve: kept aside for a day, for somebody to look at."""
+        self._release(log, _STRAY, now_ms + STRAY_DELAY_MS)
+
+    def _release(self, log: Log, suffix: str, due_ms: int) -> None:
+        partition = (log.topic, log.index)
+        assert self.logs.pop(partition) is log
+        self._forget(partition)
+        log.close(clean=False)
+        self._move_aside(log.directory, suffix, due_ms)
+
+    def set_aside(self, path: Path, now_ms: int) -> None:
+        """A directory that must not be served (`Found` without a place in the cluster)."""
+        partition = _partition_of(path.name)
+        if partition is not None:
+            self._forget(partition)
+        self._move_aside(path, _STRAY, now_ms + STRAY_DELAY_MS)
+
+    def _move_aside(self, path: Path, suffix: str, due_ms: int) -> None:
+        tail = f".{uuid4().hex}{suffix}"
+        moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
+        self.disk.rename(path, moved)
+        self.disk.sync_directory(self.directory)
+        self._doomed[moved] = due_ms
+
+    def due_removals(self, now_ms: int) -> list[Path]:
+        """Directories whose time has come; `remove` each, in a thread if it may be large."""
+        due = [path for path, due_ms in self._doomed.items() if due_ms <= now_ms]
+        for path in due:
+            del self._doomed[path]
+        return due
+
+    def remove(self, path: Path) -> None:
+        self.disk.remove_tree(path)
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def checkpoint_high_watermarks(self, offsets: Mapping[Partition, int]) -> None:
+        """Partitions that are not open keep what the file said."""
+        self._high_watermarks.update(offsets)
+        self._write_offsets(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
+
+    def checkpoint_recovery_points(self) -> None:
+        for partition, log in self.logs.items():
+            self._recovery_points[partition] = log.recovery_point
+        self._write_offsets(checkpoints.RECOVERY_POINTS, self._recovery_points)
+
+    def checkpoint_log_starts(self) -> None:
+        for partition, log in self.logs.items():
+            self._log_starts[partition] = log.log_start_offset
+        self._write_offsets(checkpoints.LOG_STARTS, self._log_starts)
+
+    def _write_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
+        self.disk.replace(self.directory / name, checkpoints.encode_offsets(offsets), sync=True)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def close(self, broker_epoch: int | None, high_watermarks: Mapping[Partition, int]) -> bool:
+        """Flush and close everything; True when the stop was clean, and only then is it marked.
+
+        `broker_epoch` None: this process never registered, so there is nothing to mark.
+        """
+        clean = True
+        for log in self.logs.values():
+            try:
+                log.close(clean=True)
+            except StorageError:
+                clean = False
+        try:
+            self.checkpoint_log_starts()
+            self.checkpoint_recovery_points()
+            self.checkpoint_high_watermarks(high_watermarks)
+            if clean and broker_epoch is not None:
+                path = self.directory / checkpoints.CLEAN_SHUTDOWN
+                self.disk.replace(path, checkpoints.encode_clean_shutdown(broker_epoch), sync=True)
+        except StorageError:
+            clean = False
+        self.logs.clear()
+        self.release_lock()
+        return clean and broker_epoch is not None
+
+    def release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _partition_of(name: str) -> Partition | None:
+    """`<topic>-<index>`, as long as it could be one."""
+    topic, dash, index = name.rpartition("-")
+    if not dash or not topic or not index.isdecimal():
+        return None
+    return topic, int(index)
