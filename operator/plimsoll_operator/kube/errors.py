@@ -1,0 +1,49 @@
+"""What the API server may answer instead of doing what it was asked to.
+
+Certain answers (`NotFound`, `Conflict`, `Rejected`) say that nothing was changed.  `Unavailable`
+says nothing: the request may or may not have been executed.
+"""
+
+from __future__ import annotations
+
+
+class ApiError(Exception):
+    """An answer that is not a success; `status` is HTTP's, 0 when there was none."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class NotFound(ApiError):
+    """404: there is no such object, or no such kind."""
+
+
+class Conflict(ApiError):
+    """409: the object is not what the caller last saw, or it exists already."""
+
+
+class Gone(ApiError):
+    """410: the watch must start anew from a list."""
+
+
+class Rejected(ApiError):
+    """Any other 4xx: final for this request."""
+
+
+class Unavailable(ApiError):
+    """Timeout, lost connection, 429 or 5xx: the world's fault, and the outcome is unknown."""
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    429: Unavailable,
+}
+
+
+def error(status: int, message: str) -> ApiError:
+    """The error for an HTTP status."""
+    return _BY_STATUS.get(status, Rejected if status < 500 else Unavailable)(status, message)

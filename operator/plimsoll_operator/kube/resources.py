@@ -1,0 +1,90 @@
+"""The kinds this operator reads or writes, and where the API server keeps them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_operator.api import GROUP, VERSION
+from plimsoll_operator.manifests.labels import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """An API resource."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    def path(self, namespace: str | None = None, name: str | None = None) -> str:
+        """The collection, or one object of it."""
+        root = "/api" if "/" not in self.api_version else "/apis"
+        parts = [root, self.api_version]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        if name is not None:
+            parts.append(name)
+        return "/".join(parts)
+
+
+def _user(kind: str, plural: str) -> Kind:
+    return Kind(api_version=f"{GROUP}/{VERSION}", kind=kind, plural=plural)
+
+
+def _core(kind: str, plural: str, *, namespaced: bool = True) -> Kind:
+    return Kind(api_version="v1", kind=kind, plural=plural, namespaced=namespaced)
+
+
+LOG_CLUSTERS = _user("LogCluster", "logclusters")
+TOPICS = _user("Topic", "topics")
+VERIFICATIONS = _user("Verification", "verifications")
+PODS = _core("Pod", "pods")
+CONFIG_MAPS = _core("ConfigMap", "configmaps")
+SERVICES = _core("Service", "services")
+SERVICE_ACCOUNTS = _core("ServiceAccount", "serviceaccounts")
+VOLUME_CLAIMS = _core("PersistentVolumeClaim", "persistentvolumeclaims")
+NAMESPACES = _core("Namespace", "namespaces", namespaced=False)
+NODES = _core("Node", "nodes", namespaced=False)
+EVENTS = Kind(api_version="events.k8s.io/v1", kind="Event", plural="events")
+STATEFUL_SETS = Kind(api_version="apps/v1", kind="StatefulSet", plural="statefulsets")
+DISRUPTION_BUDGETS = Kind(
+    api_version="policy/v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
+)
+NETWORK_POLICIES = Kind(
+    api_version="networking.k8s.io/v1", kind="NetworkPolicy", plural="networkpolicies"
+)
+LEASES = Kind(api_version="coordination.k8s.io/v1", kind="Lease", plural="leases")
+JOBS = Kind(api_version="batch/v1", kind="Job", plural="jobs")
+ROLES = Kind(api_version="rbac.authorization.k8s.io/v1", kind="Role", plural="roles")
+ROLE_BINDINGS = Kind(
+    api_version="rbac.authorization.k8s.io/v1", kind="RoleBinding", plural="rolebindings"
+)
+CRDS = Kind(
+    api_version="apiextensions.k8s.io/v1",
+    kind="CustomResourceDefinition",
+    plural="customresourcedefinitions",
+    namespaced=False,
+)
+METADATA_BATCHES = Kind(
+    api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataBatch", plural="metadatabatches"
+)
+
+_CHILDREN = (
+    CONFIG_MAPS,
+    SERVICES,
+    SERVICE_ACCOUNTS,
+    STATEFUL_SETS,
+    DISRUPTION_BUDGETS,
+    NETWORK_POLICIES,
+    JOBS,
+    ROLES,
+    ROLE_BINDINGS,
+)
+_BY_KIND = {kind.kind: kind for kind in _CHILDREN}
+
+
+def kind_of(manifest: Manifest) -> Kind:
+    """The kind of one of our own manifests."""
+    return _BY_KIND[manifest["kind"]]

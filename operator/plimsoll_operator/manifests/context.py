@@ -1,0 +1,42 @@
+"""What the builders need to know besides the LogCluster itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests.labels import Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """A LogCluster, its id, and what the chart says.
+
+    `controllers` are host:port addresses; a name stands for all its addresses.
+    """
+
+    cluster: LogCluster
+    cluster_id: UUID
+    broker_image: str
+    image_pull_policy: str
+    controllers: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.cluster.metadata.name
+
+    @property
+    def namespace(self) -> str:
+        return self.cluster.metadata.namespace
+
+    def metadata(self, name: str, component: str = "broker") -> Manifest:
+        """The metadata of a child that goes with its LogCluster."""
+        meta = self.cluster.metadata
+        return {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": labels.labels(meta.name, self.cluster_id, component),
+            "ownerReferences": labels.owner("LogCluster", meta.name, meta.uid),
+        }

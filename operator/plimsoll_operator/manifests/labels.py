@@ -1,0 +1,103 @@
+"""Labels, names and ports of everything the operator makes, in one place: selectors match them.
+
+Labels of a user's object are never copied to its children.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from plimsoll_operator.api import API_VERSION
+
+CLUSTER = "plimsoll.dev/cluster"
+CLUSTER_ID = "plimsoll.dev/cluster-id"
+BROKER_ID = "plimsoll.dev/broker-id"
+VERIFICATION = "plimsoll.dev/verification"
+NAME = "app.kubernetes.io/name"
+COMPONENT = "app.kubernetes.io/component"
+INSTANCE = "app.kubernetes.io/instance"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+
+KAFKA_PORT = 9092
+METRICS_PORT = 9100
+CONTROLLER_PORT = 9093
+
+USER_ID = 10001
+
+Manifest = dict[str, Any]
+
+
+def short_id(cluster_id: UUID) -> str:
+    """The cluster id as names and labels carry it: its first 12 hex digits."""
+    return cluster_id.hex[:12]
+
+
+def selector(cluster: str) -> dict[str, str]:
+    """What selects a cluster's broker pods."""
+    return {CLUSTER: cluster, COMPONENT: "broker"}
+
+
+def labels(cluster: str, cluster_id: UUID, component: str) -> dict[str, str]:
+    """The labels of a cluster's child."""
+    return {
+        NAME: "plimsoll",
+        INSTANCE: cluster,
+        COMPONENT: component,
+        MANAGED_BY: "plimsoll-operator",
+        CLUSTER: cluster,
+        CLUSTER_ID: short_id(cluster_id),
+    }
+
+
+def owner(kind: str, name: str, uid: str) -> list[Manifest]:
+    """The ownerReference that makes the garbage collector remove a child after its owner.
+
+    `blockOwnerDeletion` stays off: nothing of ours may hold up a deletion.
+    """
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": kind,
+            "name": name,
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": False,
+        }
+    ]
+
+
+def brokers_service(cluster: str) -> str:
+    """The headless Service that gives every broker pod its DNS name."""
+    return f"{cluster}-brokers"
+
+
+def bootstrap_service(cluster: str) -> str:
+    """The Service that clients start from."""
+    return f"{cluster}-bootstrap"
+
+
+def config_map(cluster: str) -> str:
+    return f"{cluster}-broker"
+
+
+def service_account(cluster: str) -> str:
+    return f"{cluster}-broker"
+
+
+def broker(cluster: str, broker_id: int) -> str:
+    """A broker's StatefulSet."""
+    return f"{cluster}-broker-{broker_id}"
+
+
+def broker_pod(cluster: str, broker_id: int) -> str:
+    return f"{broker(cluster, broker_id)}-0"
+
+
+def broker_volume(cluster: str, broker_id: int) -> str:
+    """A broker's PersistentVolumeClaim."""
+    return f"data-{broker_pod(cluster, broker_id)}"
+
+
+def bootstrap_address(cluster: str, namespace: str) -> str:
+    return f"{bootstrap_service(cluster)}.{namespace}.svc:{KAFKA_PORT}"

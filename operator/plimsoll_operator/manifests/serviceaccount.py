@@ -1,0 +1,16 @@
+"""The brokers' ServiceAccount: a name without a token, since brokers never ask the API server."""
+
+from __future__ import annotations
+
+from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.labels import Manifest
+
+
+def service_account(context: Context) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": context.metadata(labels.service_account(context.name)),
+        "automountServiceAccountToken": False,
+    }

@@ -1,0 +1,160 @@
+"""One StatefulSet of one replica per broker: any broker can go, and pods return by themselves.
+
+`OnDelete`: a changed template reaches no pod until somebody decides so.  The template is written
+once, at creation, for the same reason: a drained pod must not come back with an untried image.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from plimsoll_operator.api.logcluster import Brokers, PodTemplate
+from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.labels import Manifest
+from plimsoll_operator.manifests.security import container_security, pod_security
+
+CONTAINER = "broker"
+RESOURCES_DEFAULT: Manifest = {
+    "requests": {"cpu": "100m", "memory": "256Mi"},
+    "limits": {"memory": "1Gi"},
+}
+# A controlled shutdown gives up after 20 s in all; then files are closed and synced.
+GRACE_SECONDS = 40
+
+
+def stateful_set(context: Context, broker_id: int) -> Manifest:
+    """The StatefulSet of broker `broker_id`."""
+    name = labels.broker(context.name, broker_id)
+    metadata = context.metadata(name)
+    metadata["labels"] |= {labels.BROKER_ID: str(broker_id)}
+    spec: dict[str, Any] = {
+        "replicas": 1,
+        "serviceName": labels.brokers_service(context.name),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "revisionHistoryLimit": 2,
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+        "selector": {
+            "matchLabels": labels.selector(context.name) | {labels.BROKER_ID: str(broker_id)}
+        },
+        "template": _template(context, broker_id),
+        "volumeClaimTemplates": [_volume_claim(context, broker_id)],
+    }
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
+
+
+def _template(context: Context, broker_id: int) -> Manifest:
+    added = _added(context)
+    meta = added.metadata
+    own = labels.labels(context.name, context.cluster_id, "broker")
+    own[labels.BROKER_ID] = str(broker_id)
+    metadata: Manifest = {"labels": ((meta.labels if meta else None) or {}) | own}
+    if meta and meta.annotations:
+        metadata["annotations"] = meta.annotations
+    extra = msgspec.to_builtins(added.spec) if added.spec else {}
+    return {"metadata": metadata, "spec": _pod(context, broker_id) | extra}
+
+
+def _added(context: Context) -> PodTemplate:
+    brokers = context.cluster.spec.brokers
+    return (brokers.template if brokers else None) or PodTemplate()
+
+
+def _pod(context: Context, broker_id: int) -> Manifest:
+    return {
+        "serviceAccountName": labels.service_account(context.name),
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        # So that a fault drill can signal the broker from a process started beside it.
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": pod_security(),
+        "affinity": _spread(context),
+        "containers": [_container(context, broker_id)],
+        "volumes": [
+            {"name": "config", "configMap": {"name": labels.config_map(context.name)}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+        ],
+    }
+
+
+def _spread(context: Context) -> Manifest:
+    """Brokers prefer different nodes; on a single node they all run there."""
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": labels.selector(context.name)},
+    }
+    return {
+        "podAntiAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "podAffinityTerm": term}
+            ]
+        }
+    }
+
+
+def _container(context: Context, broker_id: int) -> Manifest:
+    host = (
+        f"{labels.broker_pod(context.name, broker_id)}."
+        f"{labels.brokers_service(context.name)}.{context.namespace}.svc"
+    )
+    brokers = context.cluster.spec.brokers or Brokers()
+    resources = msgspec.to_builtins(brokers.resources) if brokers.resources else RESOURCES_DEFAULT
+    return {
+        "name": CONTAINER,
+        "image": context.cluster.spec.image or context.broker_image,
+        "imagePullPolicy": context.image_pull_policy,
+        "args": ["--config", f"{DIRECTORY}/{FILE}"],
+        "env": [
+            {"name": "PLIMSOLL_BROKER_ID", "value": str(broker_id)},
+            {"name": "PLIMSOLL_ADVERTISED_HOST", "value": host},
+            {
+                "name": "PLIMSOLL_POD_UID",
+                "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}},
+            },
+        ],
+        "ports": [
+            {"name": "kafka", "containerPort": labels.KAFKA_PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": labels.METRICS_PORT, "protocol": "TCP"},
+        ],
+        "startupProbe": _probe("/healthz", period=2, failures=300),
+        "livenessProbe": _probe("/healthz", period=10, failures=6),
+        "readinessProbe": _probe("/readyz", period=2, failures=2),
+        "resources": resources,
+        "securityContext": container_security(),
+        "volumeMounts": [
+            {"name": "data", "mountPath": DATA},
+            {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+
+
+def _probe(path: str, *, period: int, failures: int) -> Manifest:
+    return {
+        "httpGet": {"path": path, "port": "metrics"},
+        "periodSeconds": period,
+        "timeoutSeconds": 2,
+        "failureThreshold": failures,
+    }
+
+
+def _volume_claim(context: Context, broker_id: int) -> Manifest:
+    storage = context.cluster.spec.storage
+    own = labels.labels(context.name, context.cluster_id, "broker")
+    spec: Manifest = {
+        "accessModes": ["ReadWriteOncePod"],
+        "resources": {"requests": {"storage": storage.size}},
+    }
+    if storage.storage_class_name:
+        spec["storageClassName"] = storage.storage_class_name
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "labels": own | {labels.BROKER_ID: str(broker_id)}},
+        "spec": spec,
+    }

@@ -1,0 +1,188 @@
+"""The driver of a Verification: one Job, and the right to write one ConfigMap."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+
+from plimsoll_operator.api.verification import Runner, Verification, Verify
+from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests.labels import Manifest
+from plimsoll_operator.manifests.security import container_security, pod_security
+
+FILE = "verification.json"
+DIRECTORY = "/etc/plimsoll"
+DEADLINE_SECONDS_DEFAULT = 3600
+RESOURCES_DEFAULT: Manifest = {
+    "requests": {"cpu": "100m", "memory": "768Mi"},
+    "limits": {"memory": "2Gi"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """A Verification and what its driver is made from."""
+
+    verification: Verification
+    image: str
+    image_pull_policy: str
+
+    @property
+    def name(self) -> str:
+        return self.verification.metadata.name
+
+    @property
+    def report(self) -> str:
+        """The ConfigMap that the driver writes."""
+        return f"{self.name}-report"
+
+    def metadata(self, name: str) -> Manifest:
+        meta = self.verification.metadata
+        return {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": self.labels,
+            "ownerReferences": labels.owner("Verification", meta.name, meta.uid),
+        }
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {
+            labels.NAME: "plimsoll",
+            labels.COMPONENT: "verification",
+            labels.MANAGED_BY: "plimsoll-operator",
+            labels.VERIFICATION: self.name,
+        }
+
+
+def children(driver: Driver) -> list[Manifest]:
+    """Everything to apply, in order: the Job comes when all it needs is there."""
+    return [
+        service_account(driver),
+        role(driver),
+        role_binding(driver),
+        report(driver),
+        config(driver),
+        job(driver),
+    ]
+
+
+def service_account(driver: Driver) -> Manifest:
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": driver.metadata(f"{driver.name}-driver"),
+        "automountServiceAccountToken": False,
+    }
+
+
+def role(driver: Driver) -> Manifest:
+    """The driver may write its own report and nothing else."""
+    rule = {
+        "apiGroups": [""],
+        "resources": ["configmaps"],
+        "resourceNames": [driver.report],
+        "verbs": ["get", "patch"],
+    }
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": driver.metadata(f"{driver.name}-driver"),
+        "rules": [rule],
+    }
+
+
+def role_binding(driver: Driver) -> Manifest:
+    name = f"{driver.name}-driver"
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": driver.metadata(name),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [
+            {
+                "kind": "ServiceAccount",
+                "name": name,
+                "namespace": driver.verification.metadata.namespace,
+            }
+        ],
+    }
+
+
+def report(driver: Driver) -> Manifest:
+    """Empty: the driver patches its data in."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": driver.metadata(driver.report),
+    }
+
+
+def config(driver: Driver) -> Manifest:
+    """What `python -m plimsoll_spark.verification --config` reads."""
+    verification = driver.verification
+    spec = verification.spec
+    namespace, cluster = verification.cluster_key
+    content = {
+        "name": driver.name,
+        "bootstrap": labels.bootstrap_address(cluster, namespace),
+        "topic": spec.topic,
+        "allowExisting": bool(spec.allow_existing),
+        "produce": msgspec.to_builtins(spec.produce),
+        "verify": msgspec.to_builtins(spec.verify or Verify()),
+        "report": {"configMap": driver.report, "namespace": namespace},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": driver.metadata(f"{driver.name}-config"),
+        "data": {FILE: json.dumps(content, indent=2, sort_keys=True) + "\n"},
+    }
+
+
+def job(driver: Driver) -> Manifest:
+    """One try: a second one would find the first one's records in the topic."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": driver.metadata(f"{driver.name}-driver"),
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": driver.verification.spec.deadline_seconds
+            or DEADLINE_SECONDS_DEFAULT,
+            "template": {"metadata": {"labels": driver.labels}, "spec": _pod(driver)},
+        },
+    }
+
+
+def _pod(driver: Driver) -> Manifest:
+    runner = driver.verification.spec.runner or Runner()
+    resources = msgspec.to_builtins(runner.resources) if runner.resources else RESOURCES_DEFAULT
+    container = {
+        "name": "driver",
+        "image": runner.image or driver.image,
+        "imagePullPolicy": driver.image_pull_policy,
+        "args": ["--config", f"{DIRECTORY}/{FILE}"],
+        # Spark and the JVM write below the home directory; the root file system is read-only.
+        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "SPARK_LOCAL_DIRS", "value": "/tmp"}],
+        "resources": resources,
+        "securityContext": container_security(),
+        "volumeMounts": [
+            {"name": "config", "mountPath": DIRECTORY, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    return {
+        "restartPolicy": "Never",
+        "serviceAccountName": f"{driver.name}-driver",
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        "securityContext": pod_security(),
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": f"{driver.name}-config"}},
+            {"name": "tmp", "emptyDir": {"sizeLimit": "8Gi"}},
+        ],
+    }
