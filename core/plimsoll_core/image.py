@@ -144,9 +144,12 @@ def _topic_configured(image: ClusterImage, record: r.TopicConfigured) -> Cluster
 
 
 def _topic_bound(image: ClusterImage, record: r.TopicBound) -> ClusterImage:
+    before = image.topics[record.topic_id]
+    former = (before.object or before.detached_from) if record.object is None else None
     topic = replace(
-        image.topics[record.topic_id],
+        before,
         object=record.object,
+        detached_from=former,
         deletion_policy=record.deletion_policy,
         pending_deletion=None,
     )

@@ -172,7 +172,14 @@ class SetMembers(_Message, frozen=True, kw_only=True):
 
 
 class Activated(_Message, frozen=True, kw_only=True):
-    """The term's first record is committed: re-run unfinished fences, shutdowns and elections."""
+    """The term's first record is committed: re-run unfinished fences, shutdowns and elections.
+
+    `cluster_name` declares a cluster whose log is new.  `second_opinion`: the term before this one
+    ended because most brokers fell silent at once (`Decision.hand_over`).
+    """
+
+    cluster_name: str = ""
+    second_opinion: bool = False
 
 
 class Tick(_Message, frozen=True, kw_only=True):

@@ -96,7 +96,11 @@ class PendingDeletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic, as committed.  `object` is None for a topic that a client made."""
+    """A topic, as committed.
+
+    `object` is None for a topic that a client made, or that was detached; `detached_from` then says
+    which object may take it back.
+    """
 
     id: TopicId
     name: str
@@ -105,6 +109,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     min_isr: int
     configs: Map[str, str] = Map()
     object: TopicObject | None = None
+    detached_from: TopicObject | None = None
     deletion_policy: str = "Delete"
     pending_deletion: PendingDeletion | None = None
 

@@ -2,8 +2,8 @@
 
 A record states what is true afterwards, and its `cause`.  Partition records are columnar: one
 record for all partitions of a topic that change alike, with ranges of indexes; epochs are stated
-as steps, so that partitions in different terms still share one record.  `image.apply` is the only reader.
-Fields are only ever added; a reader keeps what it does not know.
+as steps, so that partitions in different terms still share one record.  `image.apply` is the only
+reader.  Fields are only ever added; a reader keeps what it does not know.
 """
 
 from __future__ import annotations

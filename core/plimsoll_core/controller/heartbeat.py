@@ -1,0 +1,117 @@
+"""What a broker hears back: fenced or not, caught up or not, may it stop.
+
+Called for Heartbeat.  The three states and their moves are the protocol's heartbeat table; the
+contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (controlled shutdown).
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.controller.liveness import fence, held_back_until_ms, leave, unfence
+from plimsoll_core.controller.turn import Contact, Turn
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages import Answer, Heartbeat, HeartbeatAnswer
+from plimsoll_core.model import Broker
+from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.records import BrokerShutdownStarted
+
+
+def stale_epoch(turn: Turn, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal | None:
+    """Every request of a broker names its lifetime."""
+    broker = turn.image.brokers.get(broker_id)
+    if broker is not None and broker.broker_epoch == broker_epoch:
+        return None
+    now = "is not registered" if broker is None else f"has epoch {broker.broker_epoch}"
+    return Refusal(
+        reason=Reason.StaleBrokerEpoch,
+        message=f"Broker {broker_id} {now}, not epoch {broker_epoch}; register again.",
+    )
+
+
+def heartbeat(turn: Turn, request: Heartbeat) -> Answer | Refusal:
+    refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
+    if refusal:
+        return refusal
+    broker = turn.image.brokers[request.broker_id]
+    turn.soft.contacts[broker.id] = Contact(
+        broker_epoch=broker.broker_epoch,
+        last_ms=turn.now_ms,
+        applied_offset=request.position.applied_offset,
+    )
+    if broker.fenced:
+        return _fenced(turn, broker, request)
+    if broker.shutting_down:
+        return _controlled_shutdown(turn, broker, request)
+    return _unfenced(turn, broker, request)
+
+
+def _caught_up(request: Heartbeat) -> bool:
+    """Whether the broker has applied its own registration (`applied_offset` counts records)."""
+    return request.position.applied_offset > request.broker_epoch
+
+
+def _fenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    caught_up = _caught_up(request)
+    if request.want_shutdown:
+        return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=True)
+    if caught_up and not request.want_fence and not broker.shutting_down:
+        window = (turn.settings.flap_window_ms, turn.settings.flap_wait_ms_max)
+        if turn.now_ms >= held_back_until_ms(turn.soft, broker.id, turn.now_ms, window):
+            unfence(turn, broker)
+            return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
+    return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)
+
+
+def _unfenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    if request.want_fence or (request.want_shutdown and not _leads(turn, broker.id)):
+        return _leave_now(turn, broker, request)
+    if not request.want_shutdown:
+        return _carry_on(request)
+    turn.add(
+        BrokerShutdownStarted(
+            cause="shutdown", broker_id=broker.id, broker_epoch=broker.broker_epoch
+        )
+    )
+    return _hand_leaderships_over(turn, broker, request)
+
+
+def _controlled_shutdown(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    if any(broker.id in p.isr for p in turn.hosted(broker.id)):
+        return _hand_leaderships_over(turn, broker, request)
+    # A successor does not know when the shutdown began: everything so far is a safe bound.
+    known = turn.soft.shutdown_offsets.setdefault(broker.id, turn.image.next_offset)
+    for other in turn.active():
+        contact = turn.soft.contacts.get(other)
+        applied = contact.applied_offset if contact else None
+        if applied is None or applied < known:
+            return _carry_on(request)
+    return _leave_now(turn, broker, request, "shutdown")
+
+
+def _hand_leaderships_over(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    if not leave(turn, broker.id, "shutdown"):
+        turn.again = request
+    else:
+        turn.soft.leaving.discard(broker.id)
+    turn.soft.shutdown_offsets[broker.id] = turn.image.next_offset
+    return _carry_on(request)
+
+
+def _leave_now(turn: Turn, broker: Broker, request: Heartbeat, cause: str = "") -> Answer:
+    why = cause or ("shutdown" if request.want_shutdown else "fenced at its own wish")
+    if not fence(turn, broker, why):
+        turn.again = request
+    return HeartbeatAnswer(
+        is_caught_up=_caught_up(request),
+        is_fenced=True,
+        should_shut_down=request.want_shutdown or broker.shutting_down,
+    )
+
+
+def _carry_on(request: Heartbeat) -> Answer:
+    return HeartbeatAnswer(
+        is_caught_up=_caught_up(request), is_fenced=False, should_shut_down=False
+    )
+
+
+def _leads(turn: Turn, broker_id: BrokerId) -> bool:
+    return any(p.leader == broker_id for p in turn.hosted(broker_id))

@@ -1,0 +1,201 @@
+"""Whether a broker process may begin a lifetime, and what its last one left behind.
+
+Called for RegisterBroker.  A process that did not stop cleanly (its marker does not name exactly
+the epoch that is registered) is no longer trusted to hold what it acknowledged.  An empty volume
+is never accepted where it could stand for the last complete copy.
+Source: the protocol's registration rule; KIP-631, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plimsoll_core.controller.liveness import leave, note_flap
+from plimsoll_core.controller.turn import Contact, Turn
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages import Answer, RegisterBroker, Registered
+from plimsoll_core.model import Broker
+from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.records import BrokerRegistered, BrokerUpdated
+
+Check = Callable[[Turn, RegisterBroker], Refusal | None]
+
+
+def register(turn: Turn, request: RegisterBroker) -> Answer | Refusal:
+    for check in CHECKS:
+        refusal = check(turn, request)
+        if refusal:
+            return refusal
+    existing = turn.image.brokers.get(request.broker_id)
+    if existing and existing.incarnation_id == request.incarnation_id:
+        return _same_incarnation(turn, existing, request)
+    return _new_incarnation(turn, existing, request)
+
+
+def _same_incarnation(turn: Turn, existing: Broker, request: RegisterBroker) -> Answer:
+    """The same process again: it keeps its epoch, and stays fenced or not."""
+    record = BrokerUpdated(
+        cause="registration",
+        broker_id=request.broker_id,
+        broker_epoch=existing.broker_epoch,
+        directory_ids=request.directory_ids,
+        endpoints=request.endpoints,
+        rack=request.rack,
+        pod_uid=request.pod_uid,
+    )
+    before = turn.image
+    turn.add(record)
+    if turn.image.brokers == before.brokers:
+        turn.image = before
+        turn.records.clear()
+    _heard(turn, existing.id, existing.broker_epoch)
+    return Registered(broker_epoch=existing.broker_epoch)
+
+
+def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroker) -> Answer:
+    """The registration comes last: a crash before it makes the broker register again."""
+    clean = (
+        existing is not None
+        and request.previous_broker_epoch == existing.broker_epoch
+        and not request.volume_is_empty
+    )
+    how = "clean" if clean else "unclean"
+    if not leave(turn, request.broker_id, f"registration after an {how} stop", lost=not clean):
+        turn.again = request
+        return Registered(broker_epoch=BrokerEpoch(turn.image.next_offset))
+    if existing and existing.active:
+        note_flap(turn, request.broker_id)
+    broker_epoch = BrokerEpoch(turn.image.next_offset)
+    turn.add(
+        BrokerRegistered(
+            cause="registration" if existing is None else f"registration after an {how} stop",
+            broker_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            directory_ids=request.directory_ids,
+            endpoints=request.endpoints,
+            rack=request.rack,
+            pod_uid=request.pod_uid,
+        )
+    )
+    soft = turn.soft
+    soft.leaving.discard(request.broker_id)
+    soft.shutdown_offsets.pop(request.broker_id, None)
+    _heard(turn, request.broker_id, broker_epoch)
+    return Registered(broker_epoch=broker_epoch)
+
+
+def _heard(turn: Turn, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
+    turn.soft.contacts[broker_id] = Contact(broker_epoch=broker_epoch, last_ms=turn.now_ms)
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def cluster_is_declared(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    if turn.image.name:
+        return None
+    return Refusal(
+        reason=Reason.NotController,
+        message="The cluster is not declared yet; ask again in a moment.",
+    )
+
+
+def cluster_id_is_ours(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    if request.cluster_id == turn.image.cluster_id:
+        return None
+    return Refusal(
+        reason=Reason.InconsistentClusterId,
+        message=(
+            f"Broker {request.broker_id}'s volume belongs to cluster {request.cluster_id}, this is"
+            f" cluster {turn.image.cluster_id} ({turn.image.name}). Attach the right volume."
+        ),
+    )
+
+
+def id_is_a_member(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """A broker that is being removed may come back until it is unregistered."""
+    image = turn.image
+    known = request.broker_id in image.members or request.broker_id in image.brokers
+    if known or not image.members:
+        return None
+    return Refusal(
+        reason=Reason.InvalidRegistration,
+        message=(
+            f"Broker {request.broker_id} is not a member of this cluster; its members are "
+            f"{', '.join(map(str, image.members))}."
+        ),
+    )
+
+
+def directories_are_its_own(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    ids = request.directory_ids
+    if not ids or len(set(ids)) != len(ids):
+        return Refusal(
+            reason=Reason.InvalidRegistration,
+            message=f"Broker {request.broker_id} must name each of its directories once.",
+        )
+    for broker_id, broker in sorted(turn.image.brokers.items()):
+        shared = set(ids) & set(broker.directory_ids)
+        if broker_id != request.broker_id and shared:
+            return Refusal(
+                reason=Reason.InvalidRegistration,
+                message=(
+                    f"Directory {min(shared)} belongs to broker {broker_id}, so this is its volume,"
+                    f" not broker {request.broker_id}'s. Attach the right volume."
+                ),
+            )
+    return None
+
+
+def no_other_process_lives(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """Old lifetimes end before new ones begin.
+
+    A process that holds the same directories holds their lock, so the old one is certainly gone.
+    """
+    existing = turn.image.brokers.get(request.broker_id)
+    if (
+        existing is None
+        or existing.incarnation_id == request.incarnation_id
+        or set(existing.directory_ids) == set(request.directory_ids)
+        or not turn.has_session(existing)
+    ):
+        return None
+    return Refusal(
+        reason=Reason.DuplicateBrokerRegistration,
+        message=(
+            f"Another process with other directories is broker {request.broker_id} now; this one"
+            " may register when that one has been silent for the session timeout."
+        ),
+    )
+
+
+def empty_volume_is_no_last_copy(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """A failed mount looks exactly like an empty disk."""
+    if not request.volume_is_empty:
+        return None
+    alone = [
+        p for p in turn.hosted(request.broker_id) if not {*p.isr, *p.elr} - {request.broker_id}
+    ]
+    if not alone:
+        return None
+    first = min(alone, key=lambda p: (turn.image.topics[p.topic_id].name, p.index))
+    return Refusal(
+        reason=Reason.VolumeNotEmptied,
+        message=(
+            f"Broker {request.broker_id}'s volume is empty, but the broker may hold the only"
+            f" complete copy of {len(alone)} partitions, such as"
+            f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach its old volume, or"
+            " bring another complete replica back first."
+        ),
+    )
+
+
+# Order matters: whose volume it is comes before what it may do.
+CHECKS: tuple[Check, ...] = (
+    cluster_id_is_ours,
+    cluster_is_declared,
+    id_is_a_member,
+    directories_are_its_own,
+    no_other_process_lives,
+    empty_volume_is_no_last_copy,
+)

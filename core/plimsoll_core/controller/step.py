@@ -1,0 +1,65 @@
+"""The only switch: which rule answers which request.
+
+Called by the controller's runtime and the simulator, with the image that includes everything
+queued.  Decides nothing itself.  A refusal leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from plimsoll_core import messages as m
+from plimsoll_core.controller.activation import activate
+from plimsoll_core.controller.alter_partition import alter_partition
+from plimsoll_core.controller.declarations import declare, detach
+from plimsoll_core.controller.deletion import object_gone
+from plimsoll_core.controller.heartbeat import heartbeat
+from plimsoll_core.controller.liveness import proven_dead, tick
+from plimsoll_core.controller.membership import set_members
+from plimsoll_core.controller.producer_ids import allocate
+from plimsoll_core.controller.registration import register
+from plimsoll_core.controller.topics import create_topics, delete_topics
+from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.reasons import Refusal
+
+__all__ = ["Decision", "Settings", "Soft", "decide", "refused"]
+
+_RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
+    m.RegisterBroker: register,
+    m.Heartbeat: heartbeat,
+    m.AlterPartition: alter_partition,
+    m.AllocateProducerIds: allocate,
+    m.CreateTopics: create_topics,
+    m.DeleteTopics: delete_topics,
+    m.DeclareTopic: declare,
+    m.TopicObjectGone: object_gone,
+    m.DetachTopic: detach,
+    m.SetMembers: set_members,
+    m.Activated: activate,
+    m.Tick: tick,
+    m.BrokerProvenDead: proven_dead,
+}
+
+
+def decide(
+    image: ClusterImage, soft: Soft, request: m.Request, now_ms: int, settings: Settings
+) -> Decision:
+    """What to commit for a request, and what to answer after that."""
+    turn = Turn(image=image, soft=soft, now_ms=now_ms, settings=settings)
+    answer = _RULES[type(request)](turn, request)
+    if isinstance(answer, Refusal):
+        assert not turn.records, "a refused request changes nothing"
+        return Decision(answer=refused(answer))
+    return Decision(
+        records=tuple(turn.records),
+        answer=answer,
+        again=turn.again,
+        hand_over=turn.hand_over,
+    )
+
+
+def refused(refusal: Refusal) -> m.Refused:
+    """A refusal as it goes over the wire."""
+    return m.Refused(reason=refusal.reason.name, code=refusal.reason.code, message=refusal.message)

@@ -1,0 +1,135 @@
+"""One decision in the making: what it may read, and the records it has so far.
+
+Every deciding function takes a `Turn` and a request and returns an answer or a refusal.
+`Turn.image` always includes the records added so far: later steps of a decision see earlier ones.
+`Soft` is what a controller knows without having committed it; all of it is lost with its term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from plimsoll_core.controller.change import Wish, as_records, change
+from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
+from plimsoll_core.image import apply
+from plimsoll_core.messages import Answer, Request
+from plimsoll_core.model import Broker, ClusterImage, Partition
+from plimsoll_core.records import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the LogCluster's spec and the chart decide about deciding."""
+
+    session_timeout_ms: int = 6_000
+    slice_partitions_max: int = 1_000
+    flap_window_ms: int = 600_000
+    flap_wait_ms_max: int = 60_000
+    default_partitions: int = 6
+    default_replication_factor: int = 3
+    default_min_isr: int = 2
+    partitions_per_topic_max: int = 10_000
+    client_created_topics: bool = True
+    producer_id_block: int = 1_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Contact:
+    """When a broker's current lifetime was last heard of, and how much metadata it had applied."""
+
+    broker_epoch: BrokerEpoch
+    last_ms: int
+    applied_offset: MetadataOffset | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Soft:
+    """One term's uncommitted knowledge; keys are broker ids.
+
+    `shutdown_offsets`: what everybody must have applied before a leaving broker may go.
+    `flaps`: when a broker fell out without being asked to.  `leaving`: brokers whose fence or
+    registration is under way in slices; they are not electable meanwhile.  `expired`: who was
+    fenced for silence, and when.  `mass_loss_since_ms`: since when most brokers are silent.
+    `second_opinion_until_ms`: the controller before this one saw them silent too and stepped
+    aside, so this one may judge, until then.
+    """
+
+    contacts: dict[BrokerId, Contact] = field(default_factory=dict)
+    shutdown_offsets: dict[BrokerId, MetadataOffset] = field(default_factory=dict)
+    flaps: dict[BrokerId, list[int]] = field(default_factory=dict)
+    leaving: set[BrokerId] = field(default_factory=set)
+    expired: dict[BrokerId, int] = field(default_factory=dict)
+    mass_loss_since_ms: int | None = None
+    second_opinion_until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to commit and what to answer once it is committed.
+
+    `again`: the decision was too long for one turn; submit this request again, after whatever else
+    waits, and give *its* answer to the sender (`answer` is void).  `hand_over`: most brokers fell
+    silent at once, so this controller may be the one that is cut off: let another one lead.
+    """
+
+    records: tuple[Record, ...] = ()
+    answer: Answer
+    again: Request | None = None
+    hand_over: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """What one decision reads and has decided."""
+
+    image: ClusterImage
+    soft: Soft
+    now_ms: int
+    settings: Settings
+    records: list[Record] = field(default_factory=list)
+    again: Request | None = None
+    hand_over: bool = False
+
+    def add(self, record: Record) -> None:
+        self.image = apply(self.image, record)
+        self.records.append(record)
+
+    def change(
+        self,
+        wishes: Iterable[tuple[Partition, Wish]],
+        cause: str,
+        *,
+        without: AbstractSet[BrokerId] = frozenset(),
+    ) -> None:
+        """Change partitions (each at most once a call); nobody in `without` may be elected."""
+
+        def ok(broker_id: BrokerId) -> bool:
+            return broker_id not in without and self.acceptable(broker_id)
+
+        pairs = [(p, change(p, wish, ok)) for p, wish in wishes]
+        for record in as_records(pairs, cause):
+            self.add(record)
+
+    def acceptable(self, broker_id: BrokerId) -> bool:
+        """Whether a broker may be in an ISR, and lead."""
+        broker = self.image.brokers.get(broker_id)
+        return broker is not None and broker.active and broker_id not in self.soft.leaving
+
+    def active(self) -> set[BrokerId]:
+        return {broker_id for broker_id in self.image.brokers if self.acceptable(broker_id)}
+
+    def has_session(self, broker: Broker) -> bool:
+        """Whether this very lifetime was heard of within the session timeout."""
+        contact = self.soft.contacts.get(broker.id)
+        return (
+            contact is not None
+            and contact.broker_epoch == broker.broker_epoch
+            and self.now_ms - contact.last_ms < self.settings.session_timeout_ms
+        )
+
+    def hosted(self, broker_id: BrokerId) -> list[Partition]:
+        """The partitions with a replica on a broker."""
+        keys = self.image.hosted.get(broker_id)
+        return [] if keys is None else [self.image.partitions[key] for key in keys]

@@ -1,0 +1,127 @@
+"""Which configs a topic may have: their types, limits and defaults, in one table.
+
+Called when a topic is created or declared, by brokers that act on the values, and by
+DescribeConfigs.  A key stands here only when the broker really acts on it.  `min.insync.replicas`
+is not among them: it lives in the partition, where a leader's proposals are checked against it;
+clients may give it as a config, which `split_min_isr` turns into the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from plimsoll_core.reasons import Reason, Refusal
+
+MIN_ISR = "min.insync.replicas"
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+Parse = Callable[[str], int | str | None]
+"""The value of a text, or None when it is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """One key; `wants` completes the sentence "… must be"."""
+
+    name: str
+    default: str
+    parse: Parse
+    wants: str
+    doc: str
+
+
+def _integer(name: str, default: int, least: int, most: int, doc: str) -> ConfigKey:
+    def parse(text: str) -> int | None:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+            return None
+        value = int(text)
+        return value if least <= value <= most else None
+
+    wants = f"a whole number from {least} to {most}"
+    return ConfigKey(name=name, default=str(default), parse=parse, wants=wants, doc=doc)
+
+
+def _choice(name: str, choices: tuple[str, ...], doc: str) -> ConfigKey:
+    def parse(text: str) -> str | None:
+        return text if text in choices else None
+
+    wants = " or ".join(choices)
+    return ConfigKey(name=name, default=choices[0], parse=parse, wants=wants, doc=doc)
+
+
+KEYS: tuple[ConfigKey, ...] = (
+    _choice("cleanup.policy", ("delete",), "What happens to old segments."),
+    _choice("compression.type", ("producer",), "Batches are kept as the producer sent them."),
+    _integer("flush.messages", INT64_MAX, 1, INT64_MAX, "Flush to disk after this many records."),
+    _integer("flush.ms", INT64_MAX, 0, INT64_MAX, "Flush to disk at least this often."),
+    _integer(
+        "max.message.bytes", 1_048_588, 0, INT32_MAX, "The largest record batch that is accepted."
+    ),
+    _choice(
+        "message.timestamp.type",
+        ("CreateTime", "LogAppendTime"),
+        "Whether a record carries its producer's time or its broker's.",
+    ),
+    _integer(
+        "retention.bytes", -1, -1, INT64_MAX, "Old segments go above this size; -1: never for size."
+    ),
+    _integer(
+        "retention.ms",
+        604_800_000,
+        -1,
+        INT64_MAX,
+        "Segments older than this go; -1: never for age.",
+    ),
+    _integer("segment.bytes", 1_073_741_824, 14, INT32_MAX, "A new segment starts at this size."),
+    _integer("segment.ms", 604_800_000, 1, INT64_MAX, "A new segment starts at this age."),
+)
+
+BY_NAME: dict[str, ConfigKey] = {key.name: key for key in KEYS}
+
+_MIN_ISR_KEY = _integer(MIN_ISR, 1, 1, INT32_MAX, "How many in-sync replicas a commit needs.")
+
+
+def check_configs(configs: Mapping[str, str]) -> Refusal | None:
+    """Whether every key is known and every value of its type."""
+    for name, text in sorted(configs.items()):
+        key = BY_NAME.get(name)
+        if name == MIN_ISR:
+            return _refuse(f"{MIN_ISR} is the topic's own field minInSyncReplicas, not a config.")
+        if key is None:
+            return _refuse(f"There is no topic config {name}; known are {', '.join(BY_NAME)}.")
+        if key.parse(text) is None:
+            return _refuse(f"{name} must be {key.wants}, not {text[:100]!r}.")
+    return None
+
+
+def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | None] | Refusal:
+    """A client's configs without `min.insync.replicas`, and its value."""
+    rest = {name: text for name, text in configs.items() if name != MIN_ISR}
+    text = configs.get(MIN_ISR)
+    if text is None:
+        return rest, None
+    value = _MIN_ISR_KEY.parse(text)
+    if not isinstance(value, int):
+        return _refuse(f"{MIN_ISR} must be {_MIN_ISR_KEY.wants}, not {text[:100]!r}.")
+    return rest, value
+
+
+def value_of(configs: Mapping[str, str], name: str) -> int | str:
+    """A config's value, or its default; `configs` has been checked."""
+    key = BY_NAME[name]
+    value = key.parse(configs.get(name, key.default))
+    assert value is not None, f"{name} was not checked"
+    return value
+
+
+def integer_of(configs: Mapping[str, str], name: str) -> int:
+    value = value_of(configs, name)
+    assert isinstance(value, int), f"{name} is not a number"
+    return value
+
+
+def _refuse(message: str) -> Refusal:
+    return Refusal(reason=Reason.InvalidConfig, message=message)
