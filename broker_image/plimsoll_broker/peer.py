@@ -48,7 +48,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport.write(frame)
         try:
             async with asyncio.timeout(timeout_s):
-                return await reply
+                answer: memoryview = await reply
+                return answer
         except TimeoutError as error:
             self.close()
             raise PeerLost(f"no reply within {timeout_s} s") from error

@@ -1,0 +1,143 @@
+"""The only place that writes to logs: it carries out what replicas decide, in their order.
+
+Called by the replica manager and the fetcher.  It never decides: where to append, what to cut and
+whom to answer comes from `plimsoll_core.replica`.  A disk that fails takes the one replica whose
+log it held out of service.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.messages import IsrProposal
+from plimsoll_core.replica.follower import Reset
+from plimsoll_core.replica.ready import Ready
+from plimsoll_core.replica.values import Append, Code
+from plimsoll_wire.batches import BatchHeader, stamp, stamp_append_time
+
+logger = logging.getLogger("plimsoll.driver")
+
+
+class AckToken(Protocol):
+    """A produce that waits for one partition."""
+
+    def answer(self, code: int) -> None: ...
+
+
+class ParkedFetch(Protocol):
+    """A long poll; woken at most once per step, however many of its partitions moved."""
+
+    def wake(self) -> None: ...
+
+
+class Driver:
+    """Stateless but for where proposals go."""
+
+    def __init__(self, propose: Callable[[Hosted, IsrProposal], None]) -> None:
+        self._propose = propose
+
+    # --- leading --------------------------------------------------------------------------------
+
+    def append_produced(
+        self,
+        hosted: Hosted,
+        data: memoryview,
+        header: BatchHeader,
+        place: Append,
+        append_time_ms: int | None,
+    ) -> bool:
+        """Stamp a client's batch in place and write it.  False: the disk did not take it."""
+        stamp(data, 0, place.base_offset, place.leader_epoch)
+        if append_time_ms is not None:
+            stamp_append_time(data, 0, header.length, append_time_ms)
+            header = header._replace(max_timestamp=append_time_ms)
+        header = header._replace(base_offset=place.base_offset, leader_epoch=place.leader_epoch)
+        try:
+            hosted.log.append(data, (header,))
+            self._flush_when_due(hosted)
+        except StorageError as error:
+            self._fail(hosted, error)
+            return False
+        hosted.replica.wrote()
+        return True
+
+    def _flush_when_due(self, hosted: Hosted) -> None:
+        # Before anybody hears of the records: the next fetch and every answer count them.
+        log = hosted.log
+        messages = log.config.flush_messages
+        if messages is not None and log.log_end_offset - log.recovery_point >= messages:
+            log.flush()
+
+    def _fail(self, hosted: Hosted, error: StorageError) -> None:
+        logger.error("%r is out of service until the broker starts again: %s", hosted, error)
+        hosted.replica.fail()
+
+    # --- following ------------------------------------------------------------------------------
+
+    def append_fetched(
+        self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader]
+    ) -> bool:
+        """Write a leader's batches as they are."""
+        try:
+            hosted.log.append(data, headers)
+            self._flush_when_due(hosted)
+        except StorageError as error:
+            self._fail(hosted, error)
+            return False
+        return True
+
+    def truncate(self, hosted: Hosted, offset: int) -> bool:
+        logger.info("%r is cut to %d of %d", hosted, offset, hosted.log.log_end_offset)
+        try:
+            hosted.log.truncate_to(offset)
+        except StorageError as error:
+            self._fail(hosted, error)
+            return False
+        hosted.replica.cut()
+        return True
+
+    def reset(self, hosted: Hosted, reset: Reset) -> bool:
+        """Start again where the leader's log does, or cut to where it ends."""
+        if not reset.discard:
+            return self.truncate(hosted, reset.offset)
+        logger.info("%r is discarded and starts again at %d", hosted, reset.offset)
+        try:
+            hosted.log.discard_to(reset.offset)
+        except StorageError as error:
+            self._fail(hosted, error)
+            return False
+        hosted.replica.cut()
+        return True
+
+    def advance_log_start(self, hosted: Hosted, offset: int) -> None:
+        log = hosted.log
+        if offset > log.log_start_offset:
+            log.advance_log_start(min(offset, log.log_end_offset))
+
+    def apply_retention(self, hosted: Hosted, wall_ms: int) -> None:
+        try:
+            hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
+        except StorageError as error:
+            self._fail(hosted, error)
+
+    # --- a step's effects -----------------------------------------------------------------------
+
+    def carry_out(self, hosted: Hosted, ready: Ready, woken: dict[ParkedFetch, None]) -> None:
+        """First the answers, then who is to be woken (collected: the caller wakes each once after
+        all partitions of the step), the proposal last: `Ready` says why."""
+        for token, code in ready.answers:
+            ack: AckToken = token  # type: ignore[assignment]
+            ack.answer(code)
+        for fetch in ready.woken:
+            woken[fetch] = None  # type: ignore[index]
+        if ready.proposal is not None:
+            self._propose(hosted, ready.proposal)
+
+
+def storage_code(hosted: Hosted) -> Code:
+    """What to answer for a partition whose disk failed."""
+    return Code.KAFKA_STORAGE_ERROR if hosted.replica.failed else Code.NONE

@@ -1,0 +1,79 @@
+"""One partition that this broker hosts: its replica, its log, and the configs that bear on both.
+
+Made and dropped by `ReplicaManager`; everybody on the data path passes it around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.log import Log
+from plimsoll_core.model import Partition, PartitionKey, Topic
+from plimsoll_core.replica.replica import Replica
+
+MAX_MESSAGE_BYTES = 1_048_588
+_BROKER_DEFAULTS = {
+    "log.segment.bytes": "segment.bytes",
+    "log.roll.ms": "segment.ms",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.retention.bytes": "retention.bytes",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "message.max.bytes": "max.message.bytes",
+}
+"""The broker's config that stands in where a topic does not say: Kafka's pairs."""
+
+
+def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) -> dict[str, str]:
+    """A topic's configs with the broker's own defaults beneath them."""
+    configs = {
+        name: broker_configs[default]
+        for default, name in _BROKER_DEFAULTS.items()
+        if default in broker_configs
+    }
+    if topic is not None:
+        configs.update(topic.configs)
+    return configs
+
+
+class Hosted:
+    """`applied` is the partition's image that was applied last, by identity."""
+
+    __slots__ = (
+        "applied",
+        "key",
+        "log",
+        "log_append_time",
+        "max_message_bytes",
+        "name",
+        "replica",
+        "topic",
+    )
+
+    def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
+        self.key: PartitionKey = partition.key
+        self.name = topic.name
+        self.log = log
+        self.replica = replica
+        self.applied: Partition | None = None
+        self.topic: Topic | None = None
+        self.max_message_bytes = MAX_MESSAGE_BYTES
+        self.log_append_time = False
+
+    def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> None:
+        if topic is self.topic:
+            return
+        self.topic = topic
+        configs = effective_configs(topic, broker_configs)
+        self.log.config = LogConfig.of(configs)
+        size = configs.get("max.message.bytes", "")
+        self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
+        self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"
+
+    def __repr__(self) -> str:
+        return f"{self.name}-{self.key.index}"

@@ -1,0 +1,266 @@
+"""Every partition that this broker hosts, kept at what the newest metadata says.
+
+The lifecycle feeds it images; handlers ask it about partitions and tell it what came in; it steps
+the touched replicas once per turn of the event loop and has the driver carry out what they say.
+It decides nothing about offsets or epochs: `plimsoll_core.replica` does.  Source: the protocol's
+replica transitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from immutables import Map
+
+from plimsoll_broker.driver import Driver, ParkedFetch
+from plimsoll_broker.hosted import Hosted, effective_configs
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.store import Found, LogStore
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages import IsrProposal, PartitionAnswer
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.replica.ready import NOTHING
+from plimsoll_core.replica.replica import Replica
+from plimsoll_core.replica.surroundings import Surroundings
+from plimsoll_core.replica.values import Code
+
+logger = logging.getLogger("plimsoll.replicas")
+
+
+class Fetchers(Protocol):
+    """Who fetches for the partitions that follow."""
+
+    def follow(self, hosted: Hosted, leader: BrokerId) -> None: ...
+    def unfollow(self, hosted: Hosted) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """`configs`: the broker's own, by Kafka's names."""
+
+    broker_id: BrokerId
+    lag_time_max_ms: int = 30_000
+    configs: Mapping[str, str]
+
+
+class Traffic:
+    """What the data path counted since the start."""
+
+    __slots__ = ("bytes_in", "bytes_out", "isr_expands", "isr_shrinks", "replicated_in")
+
+    def __init__(self) -> None:
+        self.bytes_in = self.bytes_out = self.replicated_in = 0
+        self.isr_expands: dict[str, int] = {}
+        self.isr_shrinks: dict[str, int] = {}
+
+
+class ReplicaManager:
+    """Owned by the event loop.  `now_ms` is its monotonic clock in milliseconds."""
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        store: LogStore,
+        now_ms: Callable[[], int],
+        propose: Callable[[Hosted, IsrProposal], None],
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.now_ms = now_ms
+        self.around = Surroundings(settings.broker_id, settings.lag_time_max_ms)
+        self.traffic = Traffic()
+        self.driver = Driver(self._count_and(propose))
+        self.fetchers: Fetchers | None = None
+        self.image: ClusterImage | None = None
+        self.broken: dict[PartitionKey, str] = {}
+        self._hosted: dict[PartitionKey, Hosted] = {}
+        self._dirty: dict[Hosted, None] = {}
+
+    def _count_and(
+        self, propose: Callable[[Hosted, IsrProposal], None]
+    ) -> Callable[[Hosted, IsrProposal], None]:
+        def counted(hosted: Hosted, proposal: IsrProposal) -> None:
+            grows = len(proposal.new_isr) > len(hosted.replica.partition.isr)
+            counts = self.traffic.isr_expands if grows else self.traffic.isr_shrinks
+            counts[proposal.cause] = counts.get(proposal.cause, 0) + 1
+            propose(hosted, proposal)
+
+        return counted
+
+    # --- looking up -----------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Hosted]:
+        return iter(self._hosted.values())
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def by_key(self, topic_id: UUID, index: int) -> Hosted | None:
+        return self._hosted.get(PartitionKey(topic_id, index))
+
+    def topic_id(self, name: str) -> UUID | None:
+        return None if self.image is None else self.image.topic_ids.get(name)
+
+    def by_name(self, name: str, index: int) -> Hosted | None:
+        topic_id = self.topic_id(name)
+        return None if topic_id is None else self._hosted.get(PartitionKey(topic_id, index))
+
+    def missing(self, topic_id: UUID | None, index: int) -> Code:
+        """Why there is no such partition here: it exists elsewhere, or nowhere."""
+        if topic_id is None:
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        image = self.image
+        if image is None or topic_id not in image.topics:
+            return Code.UNKNOWN_TOPIC_ID
+        key = PartitionKey(topic_id, index)
+        if key in self.broken:
+            return Code.KAFKA_STORAGE_ERROR
+        known = key in image.partitions
+        return Code.NOT_LEADER_OR_FOLLOWER if known else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    # --- metadata -------------------------------------------------------------------------------
+
+    def start(self, image: ClusterImage, found: list[Found]) -> None:
+        """The first image: what is on disk but not ours is set aside before anything is served."""
+        hosted = image.hosted.get(self.settings.broker_id, Map())
+        for directory in found:
+            topic_id = directory.topic_id
+            known = topic_id is not None and PartitionKey(topic_id, directory.index) in hosted
+            if not known or image.topic_ids.get(directory.topic) != topic_id:
+                logger.warning("%s is not hosted here: set aside", directory.path)
+                self.store.set_aside(directory.path, self.now_ms())
+        self.apply_image(None, image)
+
+    def apply_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Deletes first, then who leads, then who follows: a name may be deleted and made again,
+        and leaders should be ready before their followers ask."""
+        self.image = new
+        self.around.brokers = new.brokers
+        if old is not None and old.partitions is new.partitions and old.topics is new.topics:
+            return
+        wanted = new.hosted.get(self.settings.broker_id, Map())
+        for key in [key for key in self._hosted if key not in wanted]:
+            self._drop(self._hosted[key], new)
+        leading: list[Partition] = []
+        following: list[Partition] = []
+        for key in wanted:
+            partition = new.partitions[key]
+            hosted = self._hosted.get(key)
+            if hosted is not None:
+                hosted.configure(new.topics[key.topic_id], self.settings.configs)
+                if hosted.applied is partition:
+                    continue
+            mine = partition.leader == self.settings.broker_id
+            (leading if mine else following).append(partition)
+        for partition in (*leading, *following):
+            self._apply(new, partition)
+
+    def _apply(self, image: ClusterImage, partition: Partition) -> None:
+        hosted = self._hosted.get(partition.key) or self._open(image, partition)
+        if hosted is None:
+            return
+        hosted.applied = partition
+        hosted.replica.apply(partition, self.now_ms())
+        self.touch(hosted)
+        if self.fetchers is not None:
+            leader = hosted.replica.fetches_from
+            if leader is None:
+                self.fetchers.unfollow(hosted)
+            else:
+                self.fetchers.follow(hosted, leader)
+
+    def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
+        if partition.key in self.broken:
+            return None
+        topic = image.topics[partition.topic_id]
+        config = LogConfig.of(effective_configs(topic, self.settings.configs))
+        try:
+            log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
+        except StorageError as error:
+            logger.error("%s-%d cannot be opened: %s", topic.name, partition.index, error)
+            self.broken[partition.key] = str(error)
+            return None
+        replica = Replica(partition, log, self.store.high_watermark(log), self.around)
+        hosted = Hosted(topic, partition, log, replica)
+        hosted.configure(topic, self.settings.configs)
+        self._hosted[partition.key] = hosted
+        return hosted
+
+    def _drop(self, hosted: Hosted, image: ClusterImage) -> None:
+        gone = hosted.key.topic_id not in image.topics
+        if self.fetchers is not None:
+            self.fetchers.unfollow(hosted)
+        del self._hosted[hosted.key]
+        self.broken.pop(hosted.key, None)
+        hosted.replica.close(
+            Code.UNKNOWN_TOPIC_OR_PARTITION if gone else Code.NOT_LEADER_OR_FOLLOWER
+        )
+        self.touch(hosted)
+        try:
+            self.store.delete_log(hosted.log, self.now_ms())
+        except StorageError as error:
+            logger.error("%r cannot be deleted now, a later start will: %s", hosted, error)
+
+    # --- stepping -------------------------------------------------------------------------------
+
+    def touch(self, hosted: Hosted) -> None:
+        """Something happened to it: step it at the end of this turn."""
+        dirty = self._dirty
+        if not dirty:
+            asyncio.get_running_loop().call_soon(self.step)
+        dirty[hosted] = None
+
+    def step(self) -> None:
+        """Commit, answer, wake and propose, once for everything that happened in this turn."""
+        dirty, self._dirty = self._dirty, {}
+        woken: dict[ParkedFetch, None] = {}
+        for hosted in dirty:
+            ready = hosted.replica.take_ready()
+            if ready is not NOTHING:
+                self.driver.carry_out(hosted, ready, woken)
+        for fetch in woken:
+            fetch.wake()
+
+    def altered(
+        self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
+    ) -> bool:
+        """The controller answered a proposal.  True: send it again."""
+        again = hosted.replica.altered(proposal, answer, self.now_ms())
+        self.touch(hosted)
+        return again
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def check_lag(self) -> None:
+        """Every half of the lag limit."""
+        now_ms = self.now_ms()
+        for hosted in self._hosted.values():
+            if hosted.replica.leader is not None:
+                hosted.replica.check_lag(now_ms)
+                self.touch(hosted)
+
+    def expire_waiters(self) -> None:
+        now_ms = self.now_ms()
+        for hosted in self._hosted.values():
+            if hosted.replica.waiters:
+                hosted.replica.expire_waiters(now_ms)
+                self.touch(hosted)
+
+    def high_watermarks(self) -> dict[tuple[str, int], int]:
+        return {
+            (hosted.name, hosted.key.index): hosted.replica.high_watermark
+            for hosted in self._hosted.values()
+        }
+
+    def close(self) -> None:
+        """Stop serving: whoever waits is told that this is not the leader any more."""
+        for hosted in self._hosted.values():
+            hosted.replica.close(Code.NOT_LEADER_OR_FOLLOWER)
+            self._dirty[hosted] = None
+        self.step()
