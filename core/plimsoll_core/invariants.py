@@ -1,0 +1,147 @@
+"""What must hold of every committed image, named as the protocol's safety predicates name it.
+
+Called by tests and the simulator after each record, and by nobody in production.  Each predicate
+yields a sentence per violation.  Predicates that need logs or clients are the simulator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+
+Predicate = Callable[[ClusterImage], Iterator[str]]
+
+
+def set_shape(image: ClusterImage) -> Iterator[str]:
+    """I11: isr, elr, lkelr within replicas, disjoint, without duplicates; likewise the moves."""
+    for p in image.partitions.values():
+        members = (*p.isr, *p.elr, *p.last_known_elr)
+        moving = (*p.adding, *p.removing)
+        for name, some in (("replicas", p.replicas), ("isr+elr+lkelr", members), ("moves", moving)):
+            if len(set(some)) != len(some):
+                yield f"SetShape: {_name(p)} repeats a broker in {name} {some}"
+            if not set(some) <= set(p.replicas):
+                yield f"SetShape: {_name(p)} has {name} {some} outside replicas {p.replicas}"
+
+
+def elr_rule(image: ClusterImage) -> Iterator[str]:
+    """I12: an ISR that is large enough needs no ELR."""
+    for p in image.partitions.values():
+        if len(p.isr) >= p.effective_min_isr and (p.elr or p.last_known_elr):
+            yield f"ELRRule: {_name(p)} has isr {p.isr}, elr {p.elr}, lkelr {p.last_known_elr}"
+
+
+def leader_shape(image: ClusterImage) -> Iterator[str]:
+    """I13: a leader is in the ISR; an empty ISR has no leader."""
+    for p in image.partitions.values():
+        if p.leader is not None and p.leader not in p.isr:
+            yield f"LeaderShape: {_name(p)} is led by {p.leader} outside isr {p.isr}"
+
+
+def isr_active(image: ClusterImage) -> Iterator[str]:
+    """I14: members of an ISR are registered, not fenced, not shutting down.
+
+    Holds after whole decisions; between their records a member may be on its way out.
+    """
+    for p in image.partitions.values():
+        for member in p.isr:
+            broker = image.brokers.get(member)
+            if broker is None or not broker.active:
+                yield f"IsrActive: {_name(p)} has broker {member} in its isr {p.isr}"
+
+
+def always_led(image: ClusterImage) -> Iterator[str]:
+    """Liveness in one step: whoever may lead does (holds after whole decisions)."""
+    for p in image.partitions.values():
+        if p.leader is None:
+            for member in p.isr or p.elr:
+                broker = image.brokers.get(member)
+                if broker is not None and broker.active:
+                    yield f"AlwaysLed: {_name(p)} has no leader though {member} may lead it"
+
+
+def reassign(image: ClusterImage) -> Iterator[str]:
+    """I26: a move is over as soon as its target is within the ISR."""
+    for p in image.partitions.values():
+        target = set(p.replicas) - set(p.removing)
+        if (p.adding or p.removing) and target and target <= set(p.isr):
+            yield f"Reassign: {_name(p)} still moves though {sorted(target)} is in isr {p.isr}"
+
+
+def indexes(image: ClusterImage) -> Iterator[str]:
+    """What is derived equals what it is derived from; partitions have no gaps."""
+    hosted: dict[BrokerId, set[PartitionKey]] = {}
+    for key, p in image.partitions.items():
+        if key != p.key:
+            yield f"Indexes: {_name(p)} is filed under {key}"
+        for replica in p.replicas:
+            hosted.setdefault(replica, set()).add(key)
+    if hosted != {broker_id: set(keys) for broker_id, keys in image.hosted.items()}:
+        yield "Indexes: hosted differs from the partitions' replicas"
+    if {t.name: t.id for t in image.topics.values()} != dict(image.topic_ids.items()):
+        yield "Indexes: topic_ids differs from the topics"
+    expected = {PartitionKey(t.id, n) for t in image.topics.values() for n in range(t.partitions)}
+    if expected != set(image.partitions):
+        yield "Indexes: partitions are not numbered 0 … n-1 per topic"
+
+
+def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
+    """I10: the partition epoch grows by one per change, the leader epoch never falls and grows
+    with every new leader; broker epochs are unique and grow."""
+    for key, new in after.partitions.items():
+        old = before.partitions.get(key)
+        if old is None or old is new:
+            continue
+        if new.partition_epoch != old.partition_epoch + 1:
+            yield f"EpochsMonotone: {_name(new)} jumped from PE {old.partition_epoch}"
+        if new.leader_epoch not in (old.leader_epoch, old.leader_epoch + 1):
+            yield f"EpochsMonotone: {_name(new)} went to LE {new.leader_epoch}"
+        if new.leader != old.leader and new.leader_epoch == old.leader_epoch:
+            yield f"OneLeaderPerEpoch: {_name(new)} has two leaders at LE {new.leader_epoch}"
+    for broker_id, broker in after.brokers.items():
+        known = before.brokers.get(broker_id)
+        if known is not None and broker.broker_epoch < known.broker_epoch:
+            yield f"EpochsMonotone: broker {broker_id} went back to {broker.broker_epoch}"
+    epochs = [broker.broker_epoch for broker in after.brokers.values()]
+    if len(set(epochs)) != len(epochs):
+        yield "EpochsMonotone: two brokers share an epoch"
+
+
+Full = frozenset[PartitionKey]
+"""The partitions whose recovery set can be relied on: the ISR was large enough once."""
+
+
+def full_after(full: Full, before: ClusterImage, after: ClusterImage) -> Full:
+    """The ghost variable: set by a large enough ISR, cleared when min ISR rises above it."""
+    kept = set(full & set(after.partitions))
+    for key, p in after.partitions.items():
+        old = before.partitions.get(key)
+        if old is p:
+            continue
+        if len(p.isr) >= p.effective_min_isr:
+            kept.add(key)
+        elif old is None or p.effective_min_isr > old.effective_min_isr:
+            kept.discard(key)
+    return frozenset(kept)
+
+
+def recovery_quorum(image: ClusterImage, full: Full) -> Iterator[str]:
+    """I15: the replicas that may hold what was acknowledged are never fewer than min ISR."""
+    for key in full:
+        p = image.partitions[key]
+        if len({*p.isr, *p.elr, *p.last_known_elr}) < p.effective_min_isr:
+            yield f"RecoveryQuorum: {_name(p)} has lost track: {p}"
+
+
+EVERY_RECORD: tuple[Predicate, ...] = (set_shape, elr_rule, leader_shape, reassign, indexes)
+EVERY_DECISION: tuple[Predicate, ...] = (*EVERY_RECORD, isr_active, always_led)
+
+
+def violations(image: ClusterImage, predicates: tuple[Predicate, ...]) -> list[str]:
+    return [sentence for predicate in predicates for sentence in predicate(image)]
+
+
+def _name(p: Partition) -> str:
+    return f"{p.topic_id}-{p.index}"

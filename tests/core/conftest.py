@@ -1,0 +1,210 @@
+"""Builders for the controller's tests: a partition, and a small world that decides and applies."""
+
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from plimsoll_core.controller.step import Decision, Settings, Soft, decide
+from plimsoll_core.image import apply
+from plimsoll_core.invariants import (
+    EVERY_DECISION,
+    EVERY_RECORD,
+    Full,
+    epochs_monotone,
+    full_after,
+    recovery_quorum,
+    violations,
+)
+from plimsoll_core.messages import (
+    Activated,
+    AlterPartition,
+    Answer,
+    DeclareTopic,
+    Heartbeat,
+    IsrMember,
+    IsrProposal,
+    LogPosition,
+    PartitionAnswer,
+    RegisterBroker,
+    Request,
+)
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Recovery, TopicObject
+from plimsoll_core.records import ControllerChanged, Record
+
+CLUSTER = UUID(int=0xC1)
+TOPIC = UUID(int=0x70)
+
+
+class World:
+    """A controller with nothing around it: every decision is committed at once, and checked."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings()
+        self.empty = ClusterImage(cluster_id=CLUSTER)
+        self.image = self.empty
+        self.log: list[Record] = []
+        self.full: Full = frozenset()
+        self.now_ms = 1_000_000
+        self.soft = Soft()
+        self.incarnations = 0
+
+    # --- the log
+
+    def commit(self, record: Record) -> None:
+        before = self.image
+        self.image = apply(before, record)
+        self.log.append(record)
+        self.full = full_after(self.full, before, self.image)
+        broken = violations(self.image, EVERY_RECORD)
+        broken += epochs_monotone(before, self.image)
+        broken += recovery_quorum(self.image, self.full)
+        assert not broken, f"after {record}: {broken}"
+
+    def decide(self, request: Request) -> Decision:
+        return decide(self.image, self.soft, request, self.now_ms, self.settings)
+
+    def ask(self, request: Request, *, crash_after: int | None = None) -> Answer:
+        """Decide and commit, slice after slice; a crash leaves a prefix and a new controller."""
+        for _ in range(1_000):
+            decision = self.decide(request)
+            for record in decision.records[:crash_after]:
+                self.commit(record)
+            if crash_after is not None:
+                self.take_over()
+                return decision.answer
+            if decision.again is None:
+                self.check()
+                return decision.answer
+            request = decision.again
+        raise AssertionError("a sliced decision never ended")
+
+    def check(self) -> None:
+        broken = violations(self.image, EVERY_DECISION)
+        assert not broken, broken
+
+    def take_over(self, **activated: object) -> None:
+        """A new term: soft state is gone, and what was half done is finished."""
+        self.soft = Soft()
+        epoch = self.image.controller_epoch + 1
+        self.commit(ControllerChanged(cause="took over", controller_epoch=epoch, identity="me"))
+        self.ask(Activated(cluster_name="main", **activated))
+
+    # --- brokers
+
+    def register(self, broker: int, *, clean: bool = False, **fields: object) -> Answer:
+        """A new process of a broker, on its own volume unless `fields` say otherwise."""
+        known = self.image.brokers.get(broker)
+        self.incarnations += 1
+        values = {
+            "cluster_id": CLUSTER,
+            "broker_id": broker,
+            "incarnation_id": UUID(int=0x1000 + self.incarnations),
+            "previous_broker_epoch": known.broker_epoch if known and clean else None,
+            "directory_ids": (UUID(int=0xD0 + broker),),
+            "endpoints": (),
+        }
+        return self.ask(RegisterBroker(**{**values, **fields}))
+
+    def beat(self, broker: int, *, applied: int | None = None, **wants: bool) -> Answer:
+        return self.ask(self.heartbeat(broker, applied=applied, **wants))
+
+    def heartbeat(self, broker: int, *, applied: int | None = None, **wants: bool) -> Heartbeat:
+        position = LogPosition(
+            applied_offset=self.image.next_offset if applied is None else applied,
+            nonce=None,
+            controller_epoch=self.image.controller_epoch,
+        )
+        epoch = self.image.brokers[broker].broker_epoch
+        return Heartbeat(broker_id=broker, broker_epoch=epoch, position=position, **wants)
+
+    def start(self, *brokers: int, clean: bool = False, rack: str | None = None) -> None:
+        """Register and unfence, waiting out any back-off."""
+        for broker in brokers:
+            self.register(broker, clean=clean, rack=rack)
+            if self.beat(broker).is_fenced:
+                self.now_ms += self.settings.flap_wait_ms_max
+                self.beat(broker)
+            assert self.image.brokers[broker].active
+
+    # --- topics
+
+    def declare(self, name: str = "orders", **fields: object) -> Answer:
+        return self.ask(self.declaration(name, **fields))
+
+    def declaration(self, name: str = "orders", **fields: object) -> DeclareTopic:
+        values = {
+            "object": TopicObject(namespace="shop", name=name, uid=f"uid-of-{name}"),
+            "topic_name": name,
+            "partitions": 1,
+            "replication_factor": 3,
+            "min_isr": 2,
+        }
+        return DeclareTopic(**{**values, **fields})
+
+    def p(self, index: int = 0, name: str = "orders") -> Partition:
+        return self.image.partitions[PartitionKey(self.image.topic_ids[name], index)]
+
+    def propose(self, isr: list[int], index: int = 0, **fields: object) -> PartitionAnswer:
+        """The leader's own proposal, everything as the leader should know it."""
+        request = self.proposal(isr, index, **fields)
+        return self.ask(request).partitions[0]
+
+    def proposal(self, isr: list[int], index: int = 0, **fields: object) -> AlterPartition:
+        p = self.p(index)
+        sender = fields.pop("sender", p.leader)
+        epochs = {b: self.image.brokers[b].broker_epoch for b in self.image.brokers}
+        values = {
+            "topic_id": p.topic_id,
+            "index": p.index,
+            "leader_epoch": p.leader_epoch,
+            "partition_epoch": p.partition_epoch,
+            "new_isr": tuple(IsrMember(broker_id=b, broker_epoch=epochs.get(b)) for b in isr),
+            "recovery": Recovery.RECOVERED,
+            "cause": "lag",
+        }
+        proposal = IsrProposal(**{**values, **fields})
+        return AlterPartition(
+            broker_id=sender, broker_epoch=epochs.get(sender, 0), proposals=(proposal,)
+        )
+
+
+@pytest.fixture(scope="session")
+def new_world() -> Callable[..., World]:
+    def make(brokers: int = 3, **settings: int) -> World:
+        world = World(Settings(**settings))
+        world.take_over()
+        world.start(*range(brokers))
+        return world
+
+    return make
+
+
+@pytest.fixture
+def world(new_world: Callable[..., World]) -> World:
+    """Brokers 0, 1 and 2 run; topic `orders` has one partition on them, min ISR 2."""
+    world = new_world(3)
+    world.declare()
+    return world
+
+
+@pytest.fixture(scope="session")
+def a_partition() -> Callable[..., Partition]:
+    """A partition on brokers 1, 2, 3, led by the first of its ISR; give what matters."""
+
+    def make(**fields: object) -> Partition:
+        isr = tuple(fields.get("isr", (1, 2, 3)))
+        values = {
+            "topic_id": TOPIC,
+            "index": 0,
+            "replicas": (1, 2, 3),
+            "leader": isr[0] if isr else None,
+            "leader_epoch": 5,
+            "partition_epoch": 9,
+            "min_isr": 2,
+            **fields,
+            "isr": isr,
+        }
+        return Partition(**values)
+
+    return make

@@ -1,0 +1,184 @@
+"""Random walks over everything a controller can be asked, with crashes between records."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from plimsoll_core.image import apply_all, decode_image, encode_image
+from plimsoll_core.messages import (
+    AllocateProducerIds,
+    BrokerProvenDead,
+    CreateTopics,
+    DeleteTopics,
+    DetachTopic,
+    NewTopic,
+    Request,
+    SetMembers,
+    Tick,
+    TopicObjectGone,
+)
+from plimsoll_core.model import TopicObject
+from plimsoll_core.reasons import Reason
+
+BROKERS = st.integers(0, 4)
+BITS = st.integers(0, 255)
+
+
+def on_registered(world: Any, broker: int, make: Callable[[int], Request]) -> Request | None:
+    return make(world.image.brokers[broker].broker_epoch) if broker in world.image.brokers else None
+
+
+def heartbeat(world: Any, broker: int, bits: int) -> Request | None:
+    return on_registered(
+        world,
+        broker,
+        lambda _: world.heartbeat(
+            broker,
+            applied=0 if bits % 16 == 15 else None,
+            want_fence=bits % 8 == 7,
+            want_shutdown=bits % 5 == 4,
+        ),
+    )
+
+
+def proven_dead(world: Any, broker: int, bits: int) -> Request | None:
+    return on_registered(
+        world,
+        broker,
+        lambda epoch: BrokerProvenDead(
+            broker_id=broker, broker_epoch=epoch - bits % 2, evidence="its listener refuses"
+        ),
+    )
+
+
+def alter(world: Any, broker: int, bits: int) -> Request | None:
+    """A proposal of the true leader, sometimes stale, for any subset of the brokers."""
+    if not world.image.partitions:
+        return None
+    keys = sorted(world.image.partitions)
+    p = world.image.partitions[keys[bits % len(keys)]]
+    if p.leader is None:
+        return None
+    isr = sorted({p.leader, *(r for n, r in enumerate(p.replicas) if bits >> n & 1)})
+    name = world.image.topics[p.topic_id].name
+    if name != "orders":
+        return None
+    stale = 1 if broker == 4 else 0
+    return world.proposal(isr, p.index, partition_epoch=p.partition_epoch - stale)
+
+
+def create(world: Any, broker: int, bits: int) -> Request | None:
+    factor = 1 + bits % 3
+    topic = NewTopic(
+        name=f"client-{broker}",
+        partitions=1 + bits % 4,
+        replication_factor=factor,
+        configs={"min.insync.replicas": str(1 + bits % factor)},
+    )
+    return CreateTopics(topics=(topic,), validate_only=bits > 250)
+
+
+def declare(world: Any, broker: int, bits: int) -> Request | None:
+    return world.declaration(
+        partitions=1 + bits % 9,
+        min_isr=1 + bits % 3,
+        strategy="Blocked" if bits % 2 else "RoundRobin",
+        configs={"retention.ms": str(bits)} if bits > 200 else {},
+        deletion_policy="Retain" if bits % 7 == 6 else "Delete",
+    )
+
+
+def gone(world: Any, broker: int, bits: int) -> Request | None:
+    return TopicObjectGone(
+        object=TopicObject(namespace="shop", name="orders", uid="uid-of-orders"),
+        server_now_ms=world.now_ms,
+        grace_ms=bits * 100,
+        removals_per_hour_max=broker,
+    )
+
+
+def detach(world: Any, broker: int, bits: int) -> Request | None:
+    return DetachTopic(object=TopicObject(namespace="shop", name="orders", uid="uid-of-orders"))
+
+
+def members(world: Any, broker: int, bits: int) -> Request | None:
+    return SetMembers(broker_ids=(0, 1, 2, broker))
+
+
+def producer_ids(world: Any, broker: int, bits: int) -> Request | None:
+    return on_registered(
+        world, broker, lambda epoch: AllocateProducerIds(broker_id=broker, broker_epoch=epoch)
+    )
+
+
+def delete(world: Any, broker: int, bits: int) -> Request | None:
+    return DeleteTopics(names=(f"client-{broker}",))
+
+
+def tick(world: Any, broker: int, bits: int) -> Request | None:
+    world.now_ms += bits * 40
+    return Tick(late_ms=bits if broker == 4 else 0)
+
+
+MAKERS = (
+    heartbeat,
+    heartbeat,
+    heartbeat,
+    heartbeat,
+    tick,
+    proven_dead,
+    alter,
+    alter,
+    alter,
+    create,
+    declare,
+    delete,
+    gone,
+    detach,
+    members,
+    producer_ids,
+)
+
+
+def step(world: Any, move: tuple[int, int, int, int | None]) -> None:
+    kind, broker, bits, crash = move
+    if kind == len(MAKERS):
+        world.take_over()
+    elif kind > len(MAKERS):
+        other_disk = {"directory_ids": (UUID(int=0xE0 + broker),)} if bits % 32 == 31 else {}
+        world.register(broker, clean=bits % 2 == 0, volume_is_empty=bits % 8 == 7, **other_disk)
+    else:
+        request = MAKERS[kind](world, broker, bits)
+        if request is not None:
+            answer = world.ask(request, crash_after=crash)
+            reason = getattr(answer, "reason", None)
+            assert reason is None or reason in Reason.__members__
+
+
+MOVES = st.tuples(
+    st.integers(0, len(MAKERS) + 3),
+    BROKERS,
+    BITS,
+    st.one_of(st.none(), st.none(), st.none(), st.integers(0, 3)),
+)
+
+
+@pytest.mark.parametrize("slice_partitions", [2, 1_000])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(moves=st.lists(MOVES, max_size=60))
+def test_no_walk_breaks_an_invariant(
+    new_world: Callable[..., Any],
+    slice_partitions: int,
+    moves: list[tuple[int, int, int, int | None]],
+) -> None:
+    """I10–I15 and I26 hold after every record, I14 after every decision, whatever crashes."""
+    world = new_world(4, slice_partitions_max=slice_partitions)
+    world.declare(partitions=7)
+    for move in moves:
+        step(world, move)
+    assert apply_all(world.empty, world.log) == world.image
+    assert decode_image(encode_image(world.image)) == world.image
