@@ -1,8 +1,9 @@
 """Bytes from a socket to frames: an i32 length, then that many bytes.
 
-Both servers and both clients own one per connection.  Sans-IO: `receive` what came, then take
-frames until there are none.  A length that is negative or above the limit is the peer's fault;
-it is refused as soon as its four bytes are there, before anything of that size is kept.
+Both servers and both clients own one per connection.  Sans-IO: `receive` what came - or let the
+socket write into `get_buffer` and say how much with `received` - then take frames until there are
+none.  A length that is negative or above the limit is the peer's fault; it is refused as soon as
+its four bytes are there, before anything of that size is kept.
 """
 
 from __future__ import annotations
@@ -11,40 +12,108 @@ import struct
 
 _LENGTH = struct.Struct(">i")
 
+CHUNK_BYTES = 16 * 1024
+FIRST_BYTES_MAX = 1024 * 1024
+"""A large frame's memory grows with what really comes, not with what was announced."""
+
 
 class FrameTooLarge(Exception):
     """The peer announced a frame that nobody will read."""
 
 
 class Framer:
-    """At most one unfinished frame is held, plus what came with it."""
+    """Small frames are cut out of one chunk; a large one is received into a buffer of its own.
+
+    A frame is a bytearray that nobody else refers to: its owner may write into it.
+    """
+
+    __slots__ = ("_begin", "_chunk", "_end", "_frame", "_frame_bytes_max", "_got", "_length")
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._buffer = bytearray()
-        self._start = 0
+        self._chunk = bytearray(CHUNK_BYTES)
+        self._begin = 0
+        self._end = 0
+        self._frame: bytearray | None = None
+        self._length = 0
+        self._got = 0
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep what came."""
-        if self._start:
-            del self._buffer[: self._start]
-            self._start = 0
-        self._buffer += data
+        """Keep what came; for whoever does not read into `get_buffer`."""
+        view = memoryview(data)
+        while view:
+            room = self.get_buffer()
+            if not room:
+                self._grow_chunk(len(view))
+                room = self.get_buffer()
+            count = min(len(room), len(view))
+            room[:count] = view[:count]
+            room.release()
+            self.received(count)
+            view = view[count:]
+
+    def _grow_chunk(self, more: int) -> None:
+        """Only `receive` needs it: whoever reads into `get_buffer` takes the frames in between."""
+        self._chunk = self._chunk[self._begin : self._end] + bytearray(more)
+        self._end -= self._begin
+        self._begin = 0
+
+    def get_buffer(self) -> memoryview:
+        """Where the next bytes belong; empty when frames have to be taken first."""
+        frame = self._frame
+        if frame is not None and self._got < self._length:
+            if self._got == len(frame):
+                grown = bytearray(min(self._length, 2 * len(frame)))
+                grown[: self._got] = frame
+                self._frame = frame = grown
+            return memoryview(frame)[self._got :]
+        if self._begin == self._end:
+            self._begin = self._end = 0
+        elif self._begin and 2 * self._end > len(self._chunk):
+            self._chunk[: self._end - self._begin] = self._chunk[self._begin : self._end]
+            self._end -= self._begin
+            self._begin = 0
+        return memoryview(self._chunk)[self._end :]
+
+    def received(self, count: int) -> None:
+        """So many bytes were written into the last `get_buffer`."""
+        if self._frame is not None and self._got < self._length:
+            self._got += count
+        else:
+            self._end += count
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the peer owes the rest of a frame."""
+        return self._frame is not None or self._begin < self._end
 
     def next_frame(self) -> bytearray | None:
         """The next frame without its length, or None until more has come."""
-        available = len(self._buffer) - self._start
-        if available < _LENGTH.size:
+        frame = self._frame
+        if frame is not None:
+            if self._got < self._length:
+                return None
+            self._frame = None
+            return frame
+        begin = self._begin + _LENGTH.size
+        if begin > self._end:
             return None
-        length: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
+        length: int = _LENGTH.unpack_from(self._chunk, self._begin)[0]
         if not 0 <= length <= self._frame_bytes_max:
             raise FrameTooLarge(f"a frame of {length} bytes; the limit is {self._frame_bytes_max}")
-        if available - _LENGTH.size < length:
-            return None
-        begin = self._start + _LENGTH.size
-        frame = self._buffer[begin : begin + length]
-        self._start = begin + length
-        if self._start == len(self._buffer):
-            self._buffer.clear()
-            self._start = 0
-        return frame
+        end = begin + length
+        if end <= self._end:
+            self._begin = end
+            return self._chunk[begin:end]
+        if length > CHUNK_BYTES - _LENGTH.size:
+            self._begin_large(begin, length)
+        return None
+
+    def _begin_large(self, begin: int, length: int) -> None:
+        self._length = length
+        self._got = self._end - begin
+        self._frame = bytearray(max(min(length, FIRST_BYTES_MAX), self._got))
+        self._frame[: self._got] = self._chunk[begin : self._end]
+        self._begin = self._end = 0
+        if len(self._chunk) > CHUNK_BYTES:
+            self._chunk = bytearray(CHUNK_BYTES)

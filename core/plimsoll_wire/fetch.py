@@ -1,0 +1,225 @@
+"""Fetch, the leader's side: requests in, replies out, packed by hand because this is the hot path.
+
+Called by the fetch handler.  A reply is a list of buffers so that records are never copied; the
+follower's side is in `replication`.  Sessions are read and declined by whoever handles them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_wire import primitives
+from plimsoll_wire.primitives import Reader
+from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
+from plimsoll_wire.versions import ApiKey, is_flexible
+
+Buffer = bytes | bytearray | memoryview
+
+TOPIC_ID_VERSION = 13
+REPLICA_STATE_VERSION = 15
+
+_LIMITS = struct.Struct(">iiib")
+_SESSION = struct.Struct(">ii")
+_STATE = struct.Struct(">iq")
+_PARTITION = {
+    4: struct.Struct(">iqi"),
+    5: struct.Struct(">iqqi"),
+    9: struct.Struct(">iiqqi"),
+    12: struct.Struct(">iiqiqi"),
+}
+_HEAD_V1 = struct.Struct(">i")
+_HEAD_V7 = struct.Struct(">ihi")
+_REPLY_V4 = struct.Struct(">ihqq")
+_REPLY_V5 = struct.Struct(">ihqqq")
+_I32 = struct.Struct(">i")
+_END_OFFSET = struct.Struct(">iqB")
+
+_DIVERGING_TAG = 0
+_LEADER_TAG = 1
+_ENDPOINTS_TAG = 0
+_CLUSTER_ID_TAG = 0
+_REPLICA_STATE_TAG = 1
+_NO_READ_REPLICA = struct.pack(">i", -1)
+
+
+class FetchPartition(NamedTuple):
+    """What is asked of one partition; None where the client does not say."""
+
+    partition: int
+    leader_epoch: int | None
+    offset: int
+    last_fetched_epoch: int | None
+    log_start_offset: int | None
+    max_bytes: int
+
+
+class FetchTopic(NamedTuple):
+    """Named up to v12, by id from v13 on."""
+
+    name: str | None
+    topic_id: UUID | None
+    partitions: list[FetchPartition]
+
+
+class FetchRequest(NamedTuple):
+    """`replica_id` is None for consumers; `replica_epoch` the follower's broker epoch."""
+
+    replica_id: int | None
+    replica_epoch: int | None
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_id: int
+    session_epoch: int
+    topics: list[FetchTopic]
+
+
+class FetchedPartition(NamedTuple):
+    """One partition's part of a reply; `diverging` and `leader`: (epoch, end), (id, epoch)."""
+
+    partition: int
+    code: int = 0
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    records: Buffer = b""
+    diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
+
+
+def decode_request(body: memoryview, version: int) -> FetchRequest:
+    reader = Reader(body, is_flexible(ApiKey.FETCH, version))
+    replica_id = reader.i32() if version < REPLICA_STATE_VERSION else -1
+    max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
+    session_id, session_epoch = reader.unpack(_SESSION) if version >= 7 else (0, -1)
+    layout = _PARTITION[max(first for first in _PARTITION if first <= version)]
+    by_id = version >= TOPIC_ID_VERSION
+    topics = []
+    for _ in range(reader.count(2)):
+        name, topic_id = (None, reader.uuid()) if by_id else (reader.string(), None)
+        partitions = []
+        for _ in range(reader.count(layout.size)):
+            partitions.append(_partition_asked(reader.unpack(layout), version))
+            reader.tags()
+        reader.tags()
+        topics.append(FetchTopic(name, topic_id, partitions))
+    tags = _skip_to_tags(reader, version)
+    replica_epoch = -1
+    if _REPLICA_STATE_TAG in tags and version >= REPLICA_STATE_VERSION:
+        replica_id, replica_epoch = Reader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
+    return FetchRequest(
+        _known(replica_id),
+        _known(replica_epoch),
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        topics,
+    )
+
+
+def _skip_to_tags(reader: Reader, version: int) -> dict[int, memoryview]:
+    """Forgotten topics and the rack mean nothing without sessions and follower reads."""
+    if version >= 7:
+        for _ in range(reader.count(2)):
+            if version >= TOPIC_ID_VERSION:
+                reader.view(16)
+            else:
+                reader.string()
+            reader.view(4 * reader.count(4))
+            reader.tags()
+    if version >= 11:
+        reader.string()
+    return reader.tags()
+
+
+def _partition_asked(fields: tuple[int, ...], version: int) -> FetchPartition:
+    if version >= 12:
+        index, leader_epoch, offset, last_epoch, log_start, max_bytes = fields
+    elif version >= 9:
+        index, leader_epoch, offset, log_start, max_bytes = fields
+        last_epoch = -1
+    elif version >= 5:
+        index, offset, log_start, max_bytes = fields
+        leader_epoch = last_epoch = -1
+    else:
+        index, offset, max_bytes = fields
+        leader_epoch = last_epoch = log_start = -1
+    return FetchPartition(
+        index, _known(leader_epoch), offset, _known(last_epoch), _known(log_start), max_bytes
+    )
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+Topic = tuple[str, UUID | None, Sequence[FetchedPartition]]
+"""Name, id and partitions; the version decides which of the two names is sent."""
+
+
+def encode_response(
+    version: int,
+    topics: Iterable[Topic],
+    code: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> list[Buffer]:
+    """The reply's body in pieces.  The session id is always 0: sessions are declined."""
+    flexible = is_flexible(ApiKey.FETCH, version)
+    head = _HEAD_V7.pack(0, code, 0) if version >= 7 else _HEAD_V1.pack(0)
+    topics = list(topics)
+    pieces: list[Buffer] = []
+    fixed = [head, primitives.count(len(topics), flexible)]
+    for name, topic_id, partitions in topics:
+        if version >= TOPIC_ID_VERSION:
+            fixed.append(bytes(16) if topic_id is None else topic_id.bytes)
+        else:
+            fixed.append(primitives.string(name, flexible))
+        fixed.append(primitives.count(len(partitions), flexible))
+        for partition in partitions:
+            fixed.append(_partition_head(partition, version, flexible))
+            if len(partition.records):
+                pieces += [b"".join(fixed), partition.records]
+                fixed.clear()
+            if flexible:
+                fixed.append(_partition_tags(partition))
+        if flexible:
+            fixed.append(primitives.EMPTY_TAGS)
+    if flexible:
+        tags = {}
+        if version >= 16 and endpoints:
+            tags[_ENDPOINTS_TAG] = encode_endpoints(endpoints)
+        fixed.append(primitives.tagged(tags))
+    if fixed:
+        pieces.append(b"".join(fixed))
+    return pieces
+
+
+def _partition_head(partition: FetchedPartition, version: int, flexible: bool) -> bytes:
+    """Everything up to and including the records' length.  LSO = high watermark; no
+    transactions, so no aborted ones either."""
+    index, code, high_watermark, log_start, records, _, _ = partition
+    if version >= 5:
+        fixed = _REPLY_V5.pack(index, code, high_watermark, high_watermark, log_start)
+    else:
+        fixed = _REPLY_V4.pack(index, code, high_watermark, high_watermark)
+    replica = _NO_READ_REPLICA if version >= 11 else b""
+    if flexible:
+        return fixed + b"\0" + replica + primitives.uvarint(len(records) + 1)
+    return fixed + b"\xff\xff\xff\xff" + replica + _I32.pack(len(records))
+
+
+def _partition_tags(partition: FetchedPartition) -> bytes:
+    if partition.diverging is None and partition.leader is None:
+        return primitives.EMPTY_TAGS
+    tags = {}
+    if partition.diverging is not None:
+        tags[_DIVERGING_TAG] = _END_OFFSET.pack(*partition.diverging, 0)
+    if partition.leader is not None:
+        tags[_LEADER_TAG] = encode_leader(*partition.leader)
+    return primitives.tagged(tags)

@@ -1,0 +1,69 @@
+"""Request and response headers: what surrounds every body.
+
+Called by the broker's sessions.  A request's header tells its own layout only through the API's
+flexible version, so the caller says which APIs it knows.  Source: the protocol's framing rules.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from plimsoll_wire.primitives import MalformedMessage, Reader
+from plimsoll_wire.versions import SUPPORTED, ApiKey
+
+_REQUEST = struct.Struct(">hhi")
+_RESPONSE = struct.Struct(">ii")
+_CORRELATION_SIZE = 4
+
+
+class RequestHeader(NamedTuple):
+    """`body_at`: where the body starts in the frame; None when the layout is not known."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int | None
+
+
+def parse_request_header(frame: bytearray) -> RequestHeader:
+    """Raises MalformedMessage when not even the fixed part is there.
+
+    For an API or a version that we do not know only the fixed part is read.
+    """
+    reader = Reader(frame, False)
+    key, version, correlation_id = reader.unpack(_REQUEST)
+    versions = SUPPORTED.get(key) if key in _KEYS else None  # type: ignore[call-overload]
+    if versions is None or not 0 <= version <= versions.last:
+        return RequestHeader(key, version, correlation_id, None, None)
+    client_id = reader.nullable_string()
+    if version >= versions.flexible:
+        reader.flexible = True
+        reader.tags()
+    return RequestHeader(key, version, correlation_id, client_id, reader.position)
+
+
+_KEYS = frozenset(int(key) for key in SUPPORTED)
+
+
+def response_head(key: int, version: int, correlation_id: int, body_size: int) -> bytes:
+    """Length and header of a reply whose body has `body_size` bytes."""
+    if key != ApiKey.API_VERSIONS and version >= SUPPORTED[ApiKey(key)].flexible:
+        return _RESPONSE.pack(_CORRELATION_SIZE + 1 + body_size, correlation_id) + b"\0"
+    return _RESPONSE.pack(_CORRELATION_SIZE + body_size, correlation_id)
+
+
+def request_frame(
+    key: ApiKey, version: int, correlation_id: int, client_id: str, body: bytes
+) -> bytes:
+    """A whole request, length and all (for our own clients and tests)."""
+    name = client_id.encode()
+    head = _REQUEST.pack(key, version, correlation_id) + struct.pack(">h", len(name)) + name
+    if version >= SUPPORTED[key].flexible:
+        head += b"\0"
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+__all__ = ["MalformedMessage", "RequestHeader", "parse_request_header", "request_frame"]
+__all__ += ["response_head"]

@@ -1,0 +1,170 @@
+"""The protocol's primitive types: a reader over a frame and a few writers.
+
+Called by the hot-path codecs (produce, fetch) and the request header; everything else goes through
+the schemas.  A field that does not fit is the peer's fault: `MalformedMessage`.
+"""
+
+from __future__ import annotations
+
+import struct
+from uuid import UUID
+
+_I8 = struct.Struct(">b")
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+_UVARINT_BYTES_MAX = 5
+
+EMPTY_TAGS = b"\0"
+
+
+class MalformedMessage(Exception):
+    """The bytes are not the message they should be: the connection is closed."""
+
+
+class Reader:
+    """Walks a message; `flexible` picks compact lengths and tag buffers."""
+
+    __slots__ = ("data", "flexible", "position")
+
+    def __init__(
+        self, data: bytes | bytearray | memoryview, flexible: bool, position: int = 0
+    ) -> None:
+        self.data = data if isinstance(data, memoryview) else memoryview(data)
+        self.position = position
+        self.flexible = flexible
+
+    def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
+        """Fixed-size fields, all at once."""
+        try:
+            values = layout.unpack_from(self.data, self.position)
+        except struct.error as error:
+            raise MalformedMessage("the message ends inside a field") from error
+        self.position += layout.size
+        return values
+
+    def i8(self) -> int:
+        return self.unpack(_I8)[0]
+
+    def i16(self) -> int:
+        return self.unpack(_I16)[0]
+
+    def i32(self) -> int:
+        return self.unpack(_I32)[0]
+
+    def i64(self) -> int:
+        return self.unpack(_I64)[0]
+
+    def uvarint(self) -> int:
+        data, position = self.data, self.position
+        value = shift = 0
+        try:
+            for _ in range(_UVARINT_BYTES_MAX):
+                byte = data[position]
+                position += 1
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    self.position = position
+                    return value
+                shift += 7
+        except IndexError as error:
+            raise MalformedMessage("the message ends inside a field") from error
+        raise MalformedMessage("a length of more than five bytes")
+
+    def view(self, size: int) -> memoryview:
+        """The next `size` bytes, not copied."""
+        end = self.position + size
+        if size < 0 or end > len(self.data):
+            raise MalformedMessage("the message ends inside a field")
+        view = self.data[self.position : end]
+        self.position = end
+        return view
+
+    def nullable_bytes(self) -> memoryview | None:
+        size = self.uvarint() - 1 if self.flexible else self.i32()
+        return None if size < 0 else self.view(size)
+
+    def nullable_string(self) -> str | None:
+        size = self.uvarint() - 1 if self.flexible else self.i16()
+        return None if size < 0 else self._text(size)
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise MalformedMessage("null where a string belongs")
+        return value
+
+    def _text(self, size: int) -> str:
+        try:
+            return str(self.view(size), "utf-8")
+        except UnicodeDecodeError as error:
+            raise MalformedMessage("a string that is not UTF-8") from error
+
+    def nullable_count(self, item_bytes_min: int = 1) -> int | None:
+        """An array's length.  One that could not fit into the rest of the message is refused."""
+        count = self.uvarint() - 1 if self.flexible else self.i32()
+        if count < 0:
+            return None
+        if count * item_bytes_min > len(self.data) - self.position:
+            raise MalformedMessage("an array that is longer than the message")
+        return count
+
+    def count(self, item_bytes_min: int = 1) -> int:
+        return self.nullable_count(item_bytes_min) or 0
+
+    def uuid(self) -> UUID | None:
+        """All zeros means none."""
+        raw = bytes(self.view(16))
+        return UUID(bytes=raw) if any(raw) else None
+
+    def tags(self) -> dict[int, memoryview]:
+        """The tagged fields at a structure's end (none in versions that are not flexible)."""
+        if not self.flexible:
+            return {}
+        count = self.uvarint()
+        if count == 0:
+            return {}
+        if count * 2 > len(self.data) - self.position:
+            raise MalformedMessage("more tagged fields than bytes")
+        found = {}
+        for _ in range(count):
+            tag = self.uvarint()
+            found[tag] = self.view(self.uvarint())
+        return found
+
+
+def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def string(value: str, flexible: bool) -> bytes:
+    raw = value.encode()
+    return (uvarint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
+
+
+def nullable_string(value: str | None, flexible: bool) -> bytes:
+    if value is None:
+        return b"\0" if flexible else b"\xff\xff"
+    return string(value, flexible)
+
+
+def count(value: int, flexible: bool) -> bytes:
+    """An array's length."""
+    return uvarint(value + 1) if flexible else _I32.pack(value)
+
+
+def tagged(fields: dict[int, bytes]) -> bytes:
+    """A tag buffer; tags in order, as the protocol wants them."""
+    if not fields:
+        return EMPTY_TAGS
+    parts = [uvarint(len(fields))]
+    for tag in sorted(fields):
+        parts += [uvarint(tag), uvarint(len(fields[tag])), fields[tag]]
+    return b"".join(parts)

@@ -1,0 +1,68 @@
+"""Which Kafka APIs exist for us, in which versions, and what advertising them promises.
+
+Called by the broker's dispatch (which advertises what it really has a handler for) and by the
+codecs.  Never decides what a handler does.  Source: the protocol's client-facing table and its
+negotiation rules; clients infer a broker's release from these maxima, so they move together.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class ApiKey(IntEnum):
+    """Kafka's api keys, as far as we serve them."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class Versions(NamedTuple):
+    """`first`..`last` are served; `flexible` is the first flexible version (beyond `last`: none).
+
+    `advertised_from` may be lower than `first`: older librdkafka asks for Produce <= 2 to find out
+    whether a broker has compression and idempotence, and never sends it (KAFKA-18659).
+    """
+
+    first: int
+    last: int
+    flexible: int
+    advertised_from: int | None = None
+
+    @property
+    def lowest_advertised(self) -> int:
+        return self.first if self.advertised_from is None else self.advertised_from
+
+    def serves(self, version: int) -> bool:
+        return self.first <= version <= self.last
+
+
+SUPPORTED: dict[ApiKey, Versions] = {
+    ApiKey.PRODUCE: Versions(3, 10, 9, advertised_from=0),
+    ApiKey.FETCH: Versions(4, 17, 12),
+    ApiKey.LIST_OFFSETS: Versions(1, 9, 6),
+    ApiKey.METADATA: Versions(0, 13, 9),
+    ApiKey.API_VERSIONS: Versions(0, 4, 3),
+    ApiKey.CREATE_TOPICS: Versions(2, 7, 5),
+    ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
+    ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
+    ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),
+    ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
+}
+
+
+def is_flexible(key: ApiKey, version: int) -> bool:
+    return version >= SUPPORTED[key].flexible
