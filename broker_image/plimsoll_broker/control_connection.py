@@ -7,6 +7,7 @@ When the connection is lost every caller hears it; nobody waits for ever: caller
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from plimsoll_core.messages import FetchMetadata
 from plimsoll_wire import control
@@ -30,8 +31,8 @@ class ControlConnection(asyncio.Protocol):
         return self._transport is None or self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         try:

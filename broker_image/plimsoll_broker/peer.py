@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import cast
 
 _LENGTH = struct.Struct(">i")
 FRAME_BYTES_MAX = 128 * 1024 * 1024
@@ -71,8 +72,8 @@ class PeerConnection(asyncio.BufferedProtocol):
     # --- the transport's calls ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(str(exc) if exc else "closed by the peer")

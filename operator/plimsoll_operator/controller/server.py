@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import cast
 from uuid import UUID
 
 from plimsoll_core.ids import ControllerEpoch
@@ -105,8 +106,8 @@ class Connection(asyncio.Protocol):
     # --- asyncio's calls ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = cast("asyncio.Transport", transport)
         self._server.connections.add(self)
         if len(self._server.connections) > CONNECTIONS_MAX:
             self.close("too many connections")
