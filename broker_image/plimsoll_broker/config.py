@@ -17,6 +17,7 @@ BROKER_ID_ENV = "PLIMSOLL_BROKER_ID"
 ADVERTISED_HOST_ENV = "PLIMSOLL_ADVERTISED_HOST"
 POD_UID_ENV = "PLIMSOLL_POD_UID"
 RACK_ENV = "PLIMSOLL_RACK"
+ANY_ADDRESS = ("0.0.0.0", "::", "")
 
 
 class BadConfig(Exception):
@@ -40,7 +41,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     broker_id: int | None = None
     data_dir: str
     listen: Address
-    advertised: Address
+    advertised: Address | None = None
     controllers: tuple[str, ...]
     metrics: Address | None = None
     rack: str | None = None
@@ -51,6 +52,12 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     def id(self) -> int:
         assert self.broker_id is not None, "checked when it was read"
         return self.broker_id
+
+    @property
+    def reachable(self) -> Address:
+        """What is told to clients and peers."""
+        assert self.advertised is not None, "checked when it was read"
+        return self.advertised
 
     @property
     def kafka_configs(self) -> dict[str, str]:
@@ -83,8 +90,11 @@ def read(path: Path, environment: Mapping[str, str] = os.environ) -> BrokerConfi
 
 def _overridden(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerConfig:
     advertised, broker_id = config.advertised, config.broker_id
+    port = advertised.port if advertised else config.listen.port
     if host := environment.get(ADVERTISED_HOST_ENV):
-        advertised = Address(host=host, port=advertised.port)
+        advertised = Address(host=host, port=port)
+    elif advertised is None and config.listen.host not in ANY_ADDRESS:
+        advertised = config.listen
     if number := environment.get(BROKER_ID_ENV):
         broker_id = int(number)
     return msgspec.structs.replace(
@@ -99,6 +109,8 @@ def _overridden(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerC
 def _checked(config: BrokerConfig) -> BrokerConfig:
     if config.broker_id is None or config.broker_id < 0:
         raise BadConfig(f"broker_id is missing: set it in the config or in {BROKER_ID_ENV}")
+    if config.advertised is None:
+        raise BadConfig(f"advertised is missing: set it in the config or in {ADVERTISED_HOST_ENV}")
     if not config.controllers:
         raise BadConfig("controllers is empty: name at least one host:port")
     for address in config.controllers:

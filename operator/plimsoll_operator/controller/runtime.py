@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from uuid import UUID
 
-from plimsoll_core.controller.step import Decision, Settings, Soft, decide
-
+from plimsoll_core.controller.step import decide
+from plimsoll_core.controller.turn import Decision, Settings, Soft
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages import (
     Activated,
@@ -36,7 +36,7 @@ from plimsoll_core.messages import (
 )
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
-from plimsoll_core.records import ClusterDeclared, ControllerChanged, Record
+from plimsoll_core.records import ControllerChanged, Record
 from plimsoll_operator.controller.clock import Clock
 from plimsoll_operator.controller.commit import CommitQueue, refused
 from plimsoll_operator.controller.journal import Journal
@@ -128,7 +128,8 @@ class Controller:
         self._activated = asyncio.Event()
         self._confirmed_at_ms = 0
         self._cautious = 0
-        self._in_flight_since_ms: int | None = None
+        self._second_opinion = False
+        self._background: asyncio.Future[Answer] | None = None
         self._snapshotter = Snapshotter(self)
 
     # --- what others read ---------------------------------------------------------------------
@@ -184,32 +185,51 @@ class Controller:
         """Decide now; the future holds the answer once everything before it is committed."""
         if not self._active:
             return _done(self.stalled or _not_controller("This is not the active controller."))
-        if isinstance(request, RegisterBroker | Heartbeat) and request.position is not None:
-            if not self._consistent(request.broker_id, request.position):
-                return _done(_not_controller("A broker's metadata contradicts this log."))
+        if not self._consistent(request):
+            return _done(_not_controller("A broker's metadata contradicts this log."))
         if isinstance(request, BrokerProvenDead):
             logger.info("broker %d is proven dead: %s", request.broker_id, request.evidence)
         return self._decide(request)
 
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
+        decision = self._decided(request)
+        if decision is None:
+            return _done(_not_controller("The controller's term ended."))
+        committed = self._queue.add(decision.records, decision.answer)
+        if decision.again is None:
+            return committed
+        return asyncio.ensure_future(self._slices(decision.again))
+
+    async def _slices(self, request: Request) -> Answer:
+        """The rest of a decision that was too long for one turn; others are heard in between."""
+        again: Request | None = request
+        while again is not None:
+            await asyncio.sleep(0)
+            decision = self._decided(again) if self._active else None
+            if decision is None:
+                return _not_controller("The controller's term ended.")
+            committed = self._queue.add(decision.records, decision.answer)
+            again = decision.again
+        return await committed
+
+    def _decided(self, request: Request) -> Decision | None:
+        """None: the term is over."""
+        now_ms = self._clock.now_ms()
         try:
-            decision: Decision = decide(
-                self._queue.speculative,
-                self._soft,
-                request,
-                self._clock.now_ms(),
-                self._settings,
-            )
-            if decision.hand_over:
-                self._end(_HandOver())
-                return _done(_not_controller("The controller hands over."))
-            return self._queue.add(decision.records, decision.answer)
+            decision = decide(self._queue.speculative, self._soft, request, now_ms, self._settings)
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)
             raise
+        if decision.hand_over:
+            self._end(_HandOver())
+            return None
+        return decision
 
-    def _consistent(self, broker_id: int, position: LogPosition) -> bool:
+    def _consistent(self, request: Request) -> bool:
         """Whether the broker's metadata can come from this log; if not, the term ends."""
+        if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
+            return True
+        broker_id, position = request.broker_id, request.position
         standing = self._tail.standing(position.applied_offset, position.nonce)
         newer = position.controller_epoch > self.epoch
         if standing in (Standing.WITHIN, Standing.TOO_OLD) and not newer:
@@ -270,6 +290,8 @@ class Controller:
                 logger.warning("deposed: %s", error)
                 return self._step_down(Outcome.DEPOSED)
             except _HandOver:
+                # Whoever leads next, here or elsewhere, looks for itself.
+                self._second_opinion = True
                 return self._step_down(Outcome.HANDED_OVER)
             except _Regressed as error:
                 self.stalled = refused(Reason.MetadataRegressed, str(error))
@@ -335,14 +357,11 @@ class Controller:
                 if attempt == TAKE_OVER_ATTEMPTS - 1:
                     raise
         self._soft = Soft()
-        if not self.image.name:
-            declared = ClusterDeclared(
-                cause="FirstStart", cluster_id=self.cluster_id, name=self.name
-            )
-            self._queue.add((declared,), Done())
         self.stalled = None
-        self._decide(Activated())
         self._active = True
+        opinion, self._second_opinion = self._second_opinion, False
+        activation = Activated(cluster_name=self.name, second_opinion=opinion)
+        self._background = self._decide(activation)
         self._activated.set()
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 

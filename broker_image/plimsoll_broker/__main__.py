@@ -1,0 +1,80 @@
+"""`python -m plimsoll_broker --config FILE`: one broker until SIGTERM.
+
+Exit codes: 0 after a clean stop, 1 when it could not go on, 2 for a bad config.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from plimsoll_broker import config as configs
+from plimsoll_broker.config import BadConfig, BrokerConfig
+from plimsoll_broker.heartbeats import LifetimeOver
+from plimsoll_broker.lifecycle import BrokerNode, CannotStart
+from plimsoll_broker.metadata_copy import UnknownMetadata
+from plimsoll_broker.storage.disk import StorageError
+
+logger = logging.getLogger("plimsoll.broker")
+
+
+async def _run(config: BrokerConfig) -> None:
+    node = BrokerNode(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, node.stop)
+    await node.run()
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask the kernel to kill this process when its parent ends, however that happens."""
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent_pid:
+        # It ended before we asked.
+        sys.exit(1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="plimsoll_broker", description="One Plimsoll broker.")
+    parser.add_argument("--config", type=Path, required=True, help="JSON or YAML")
+    parser.add_argument("--log-level", default="INFO")
+    parser.add_argument("--die-with-parent", type=int, metavar="PID")
+    arguments = parser.parse_args()
+    if arguments.die_with_parent is not None:
+        die_with_parent(arguments.die_with_parent)
+    logging.basicConfig(
+        level=arguments.log_level,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        config = configs.read(arguments.config)
+    except BadConfig as error:
+        logger.error("%s", error)
+        return 2
+    # What exists after the imports lives as long as the process: never look at it again.
+    gc.freeze()
+    try:
+        uvloop.run(_run(config))
+    except (CannotStart, LifetimeOver, UnknownMetadata, StorageError, OSError) as error:
+        logger.error("the broker ends: %s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

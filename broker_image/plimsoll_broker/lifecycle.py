@@ -1,0 +1,247 @@
+"""A broker from its start to its clean stop, in the protocol's order.
+
+`__main__` runs one `BrokerNode`.  Start: lock the volume, check whose it is, read the clean-stop
+marker and delete it, register, catch up with the own registration, load the logs and take up
+roles, listen, ask to be unfenced.  Stop: ask to leave (bounded), close the network, close the
+logs, and only then leave the marker.  Nothing is served or fetched without this lifetime's epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from plimsoll_broker.config import BrokerConfig
+from plimsoll_broker.controller_client import ControllerClient, NoController, Peers
+from plimsoll_broker.heartbeats import Heartbeats
+from plimsoll_broker.metadata_copy import MetadataCopy
+from plimsoll_broker.metadata_stream import MetadataStream
+from plimsoll_broker.metrics import BrokerMetrics, MetricsServer
+from plimsoll_broker.serving import Serving
+from plimsoll_broker.storage.store import LogStore
+from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
+from plimsoll_core.messages import Refused, RegisterBroker, Registered
+from plimsoll_core.model import Endpoint
+
+logger = logging.getLogger("plimsoll.lifecycle")
+
+REGISTER_MS_MAX = 60_000
+REGISTER_RETRY_MS = 500
+STOP_SILENT_MS_MAX = 5_000
+STOP_MS_MAX = 20_000
+LISTENER = "PLAINTEXT"
+# A refusal that another attempt may turn around: an old session, a cluster not declared yet, an
+# empty volume that waits for consent.
+FINAL_REFUSALS = frozenset({"InconsistentClusterId"})
+
+
+class BrokerState(Enum):
+    """The protocol's broker states."""
+
+    NOT_RUNNING = "NotRunning"
+    STARTING = "Starting"
+    RECOVERY = "Recovery"
+    RUNNING = "Running"
+    PENDING_CONTROLLED_SHUTDOWN = "PendingControlledShutdown"
+    SHUTTING_DOWN = "ShuttingDown"
+
+
+class CannotStart(Exception):
+    """Nothing was touched; a sentence for the user."""
+
+
+class BrokerNode:
+    """`run` returns after a clean stop and raises what the broker cannot go on with."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.state = BrokerState.NOT_RUNNING
+        self.metrics = BrokerMetrics()
+        self._stop_wanted = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store = LogStore(Path(config.data_dir))
+        self._serving: Serving | None = None
+        self._heartbeats: Heartbeats | None = None
+        self._epoch: BrokerEpoch | None = None
+        peers = Peers(
+            cluster_id=config.cluster_id,
+            broker_id=BrokerId(config.id),
+            controllers=config.controllers,
+        )
+        self._client = ControllerClient(peers)
+
+    @property
+    def ready(self) -> bool:
+        """Unfenced, and nobody's min ISR depends on somebody else staying up for us."""
+        running = self.state is BrokerState.RUNNING
+        fenced = self._heartbeats is None or self._heartbeats.fenced
+        return running and not fenced and self._serving is not None and self._serving.settled
+
+    def stop(self) -> None:
+        """Begin a clean stop; may be called again, and from a signal handler."""
+        self._stop_wanted.set()
+
+    async def run(self) -> None:
+        """The whole life."""
+        metrics_server = MetricsServer(self.metrics, self)
+        try:
+            await metrics_server.start(self.config.metrics)
+            await self._until_stop(self._start())
+            if not self._stop_wanted.is_set():
+                await self._until_stop(self._forever())
+            await self._stop()
+        finally:
+            await self._cancel_tasks()
+            self._client.close()
+            self._store.release_lock()
+            await metrics_server.close()
+            self.state = BrokerState.NOT_RUNNING
+
+    # --- start ----------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        self.state = BrokerState.STARTING
+        meta_directory_id = self._open_volume()
+        previous = self._store.take_clean_marker()
+        directory_id = meta_directory_id or uuid4()
+        copy = MetadataCopy(Path(self.config.data_dir))
+        stream = MetadataStream(self._client, copy)
+        registered = await self._register(
+            stream, directory_id, previous, empty=meta_directory_id is None
+        )
+        self._epoch = registered.broker_epoch
+        logger.info("broker %d has epoch %d", self.config.id, self._epoch)
+        if meta_directory_id is None:
+            self._store.format(self.config.cluster_id, self.config.id, directory_id)
+        self._heartbeats = Heartbeats(self._client, stream, self._epoch)
+        self._spawn("metadata stream", stream.run())
+        self._spawn("heartbeats", self._heartbeats.run())
+
+        # A broker epoch is the metadata offset of the registration record.
+        await stream.wait_applied(MetadataOffset(self._epoch))
+        self.state = BrokerState.RECOVERY
+        self._serving = Serving(self.config, self._store, self._client, self.metrics)
+        await self._serving.start(stream, self._epoch)
+        for name, work in self._serving.tasks():
+            self._spawn(name, work)
+        self._heartbeats.unfence()
+        await self._heartbeats.wait_unfenced()
+        self.state = BrokerState.RUNNING
+        logger.info("running")
+
+    def _open_volume(self) -> UUID | None:
+        """Lock it and see whose it is; None for an empty one."""
+        refused = self._store.open() or self._store.identify(self.config.cluster_id, self.config.id)
+        if refused is not None:
+            raise CannotStart(f"{refused.reason}: {refused.message}")
+        meta = self._store.meta
+        return meta.directory_id if meta is not None else None
+
+    async def _register(
+        self, stream: MetadataStream, directory_id: UUID, previous: int | None, *, empty: bool
+    ) -> Registered:
+        request = RegisterBroker(
+            cluster_id=self.config.cluster_id,
+            broker_id=BrokerId(self.config.id),
+            incarnation_id=uuid4(),
+            previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
+            directory_ids=(directory_id,),
+            endpoints=(
+                Endpoint(
+                    name=LISTENER,
+                    host=self.config.reachable.host,
+                    port=self.config.reachable.port,
+                ),
+            ),
+            rack=self.config.rack,
+            pod_uid=self.config.pod_uid,
+            volume_is_empty=empty,
+            position=stream.position,
+        )
+        said: str | None = None
+        while True:
+            try:
+                answer = await self._client.command(request, REGISTER_MS_MAX)
+            except NoController as error:
+                logger.warning("cannot register yet: %s", error)
+                continue
+            match answer:
+                case Registered():
+                    return answer
+                case Refused(reason=reason, message=message) if reason in FINAL_REFUSALS:
+                    raise CannotStart(message)
+                case Refused(message=message):
+                    if message != said:
+                        logger.warning("cannot register yet: %s", message)
+                    said = message
+                    await asyncio.sleep(REGISTER_RETRY_MS / 1000)
+                case other:
+                    raise AssertionError(f"a registration was answered with {other}")
+
+    # --- stop -----------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        if self._heartbeats is not None and not self._heartbeats.fenced:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._heartbeats.shut_down()
+            granted = await self._heartbeats.wait_may_stop(
+                silent_ms_max=STOP_SILENT_MS_MAX, all_ms_max=STOP_MS_MAX
+            )
+            logger.info("controlled shutdown %s", "granted" if granted else "given up")
+        self.state = BrokerState.SHUTTING_DOWN
+        if self._serving is not None:
+            await self._serving.stop_network()
+        await self._cancel_tasks()
+        high_watermarks = self._serving.high_watermarks() if self._serving is not None else {}
+        loaded = self._serving is not None
+        clean = self._store.close(self._epoch if loaded else None, high_watermarks)
+        logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
+
+    # --- tasks ----------------------------------------------------------------------------------
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or self._failed.done():
+            return
+        error = task.exception()
+        if error is None:
+            error = AssertionError(f"the task {task.get_name()} ended")
+        self._failed.set_exception(error)
+
+    async def _until_stop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it; a stop or a failed task ends it early."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stop_wanted.wait())
+        try:
+            watched: set[asyncio.Future[Any]] = {task, stop, self._failed}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
+            if task.done():
+                task.result()
+        finally:
+            for unfinished in (task, stop):
+                unfinished.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+    async def _forever(self) -> None:
+        await asyncio.Event().wait()
+
+    async def _cancel_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,239 @@
+"""The broker's own copy of the metadata it replays: an image, and the batches after it.
+
+The metadata stream writes it; a start reads it.  It proves to a controller that its log did not go
+back in time, and it is what a lost log can be rebuilt from.  It is written without fsync (the
+page cache survives the process; what a machine's crash takes is replayed from the controller), but
+a snapshot is complete and on disk before the batches that it covers are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.image import apply_all, decode_image, encode_image
+from plimsoll_core.messages import LogPosition, MetadataBatchCopy
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.records import Record
+
+logger = logging.getLogger("plimsoll.metadata")
+
+DIRECTORY = "__cluster_metadata"
+TAIL_BYTES_MIN = 1024 * 1024
+
+
+class UnknownMetadata(Exception):
+    """The log holds records of a newer version: this broker must be upgraded, not guess."""
+
+
+class _SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    end_offset: MetadataOffset
+    nonce: str
+    controller_epoch: ControllerEpoch
+    sha256: str
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    base_offset: MetadataOffset
+    controller_epoch: ControllerEpoch
+    nonce: str
+    record_count: int
+    sha256: str
+    records: msgspec.Raw
+
+
+_records = msgspec.json.Decoder(tuple[Record, ...])
+_line = msgspec.json.Decoder(_Line)
+_header = msgspec.json.Decoder(_SnapshotHeader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """The metadata as far as this broker has it."""
+
+    image: ClusterImage
+    nonce: str | None
+    controller_epoch: ControllerEpoch
+
+    @property
+    def position(self) -> LogPosition:
+        return LogPosition(
+            applied_offset=self.image.next_offset,
+            nonce=self.nonce,
+            controller_epoch=self.controller_epoch,
+        )
+
+
+def advance(replica: Replica, batch: MetadataBatchCopy) -> Replica:
+    """The replica after one more batch; raises UnknownMetadata."""
+    assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
+    try:
+        records = _records.decode(batch.records_json)
+    except msgspec.DecodeError as error:
+        raise UnknownMetadata(
+            f"the metadata at offset {batch.base_offset} was written by a newer version: {error}"
+        ) from error
+    return Replica(
+        image=apply_all(replica.image, records),
+        nonce=batch.nonce,
+        controller_epoch=batch.controller_epoch,
+    )
+
+
+class MetadataCopy:
+    """The directory.  One owner; calls are synchronous page-cache writes."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._directory = data_dir / DIRECTORY
+        self._tail: BinaryIO | None = None
+        self._tail_bytes = 0
+        self._snapshot_bytes = 0
+
+    def load(self, cluster_id: UUID) -> Replica:
+        """What is held, up to the first thing that does not verify."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        replica = Replica(
+            image=ClusterImage(cluster_id=cluster_id),
+            nonce=None,
+            controller_epoch=ControllerEpoch(0),
+        )
+        for path in sorted(self._directory.glob("snapshot-*.json"), reverse=True):
+            found = _read_snapshot(path, cluster_id)
+            if found is not None:
+                replica = found
+                self._snapshot_bytes = path.stat().st_size
+                break
+        path = self._tail_path(replica.image.next_offset)
+        good = 0
+        for batch, end in _read_tail(path):
+            if batch.base_offset != replica.image.next_offset:
+                break
+            replica = advance(replica, batch)
+            good = end
+        self._open_tail(path, good)
+        return replica
+
+    def append(self, batch: MetadataBatchCopy) -> None:
+        """Keep a committed batch."""
+        assert self._tail is not None, "loaded first"
+        line = msgspec.json.encode(
+            _Line(
+                base_offset=batch.base_offset,
+                controller_epoch=batch.controller_epoch,
+                nonce=batch.nonce,
+                record_count=batch.record_count,
+                sha256=hashlib.sha256(batch.records_json).hexdigest(),
+                records=msgspec.Raw(batch.records_json),
+            )
+        )
+        self._tail.write(line + b"\n")
+        self._tail.flush()
+        self._tail_bytes += len(line) + 1
+
+    def needs_snapshot(self) -> bool:
+        """Whether the batches outweigh an image."""
+        return self._tail_bytes > max(TAIL_BYTES_MIN, 2 * self._snapshot_bytes)
+
+    def write_snapshot(self, replica: Replica) -> None:
+        """Replace everything by the image: on disk first, then the older files go."""
+        assert replica.nonce is not None, "an image of something"
+        encoded = encode_image(replica.image)
+        end = replica.image.next_offset
+        header = msgspec.json.encode(
+            _SnapshotHeader(
+                end_offset=end,
+                nonce=replica.nonce,
+                controller_epoch=replica.controller_epoch,
+                sha256=hashlib.sha256(encoded).hexdigest(),
+            )
+        )
+        path = self._directory / f"snapshot-{end:020d}.json"
+        temporary = path.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            file.write(header + b"\n" + encoded)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(path)
+        _fsync_directory(self._directory)
+        self._snapshot_bytes = len(encoded)
+        tail = self._tail_path(end)
+        self._open_tail(tail, 0)
+        for old in self._directory.iterdir():
+            if old not in (path, tail):
+                old.unlink()
+
+    def close(self) -> None:
+        if self._tail is not None:
+            os.fsync(self._tail.fileno())
+            self._tail.close()
+            self._tail = None
+
+    def _tail_path(self, start: MetadataOffset) -> Path:
+        return self._directory / f"tail-{start:020d}.jsonl"
+
+    def _open_tail(self, path: Path, good: int) -> None:
+        if self._tail is not None:
+            self._tail.close()
+        # Opened for update: what was torn by a crash is cut off, then writing goes on.
+        self._tail = path.open("r+b" if path.exists() else "w+b")
+        self._tail.truncate(good)
+        self._tail.seek(good)
+        self._tail_bytes = good
+
+
+def _read_snapshot(path: Path, cluster_id: UUID) -> Replica | None:
+    header_line, _, encoded = path.read_bytes().partition(b"\n")
+    try:
+        header = _header.decode(header_line)
+        if hashlib.sha256(encoded).hexdigest() != header.sha256:
+            raise msgspec.ValidationError("the checksum differs")
+        image = decode_image(encoded)
+    except msgspec.DecodeError as error:
+        logger.warning("ignoring %s: %s", path, error)
+        return None
+    if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
+        logger.warning("ignoring %s: it is not what its name says", path)
+        return None
+    return Replica(image=image, nonce=header.nonce, controller_epoch=header.controller_epoch)
+
+
+def _read_tail(path: Path) -> Iterator[tuple[MetadataBatchCopy, int]]:
+    """Whole, verified batches, each with the file position after it."""
+    if not path.exists():
+        return
+    end = 0
+    with path.open("rb") as file:
+        for raw in file:
+            end += len(raw)
+            try:
+                line = _line.decode(raw)
+            except msgspec.DecodeError:
+                return
+            body = bytes(line.records)
+            if hashlib.sha256(body).hexdigest() != line.sha256 or not raw.endswith(b"\n"):
+                return
+            batch = MetadataBatchCopy(
+                base_offset=line.base_offset,
+                controller_epoch=line.controller_epoch,
+                nonce=line.nonce,
+                records_json=body,
+                record_count=line.record_count,
+            )
+            yield batch, end
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

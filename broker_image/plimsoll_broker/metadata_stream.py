@@ -1,0 +1,141 @@
+"""The metadata stream: fetch committed records, keep them, apply them, tell who must know.
+
+A task of the broker's node, on a connection of its own, to the controller that the client found.
+Callbacks get (old image, new image) in order; they may skip states, never see them twice.
+Source: the architecture's broker-controller section; the protocol's dissemination rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from plimsoll_broker.control_connection import ControlConnection, connect
+from plimsoll_broker.controller_client import ControllerClient
+from plimsoll_broker.metadata_copy import MetadataCopy, Replica, advance
+from plimsoll_core.ids import MetadataOffset
+from plimsoll_core.image import decode_image
+from plimsoll_core.messages import FetchMetadata, LogPosition, MetadataUpdate
+from plimsoll_core.model import ClusterImage
+from plimsoll_wire import control
+
+logger = logging.getLogger("plimsoll.metadata")
+
+CONNECT_MS_MAX = 1_000
+WAIT_MS_MAX = 500
+ANSWER_MS_MAX = 10_000
+RETRY_MS = 100
+SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024 * 1024
+
+Callback = Callable[[ClusterImage, ClusterImage], None]
+
+
+class MetadataStream:
+    """`run` is the task; `replica` the state."""
+
+    def __init__(self, client: ControllerClient, copy: MetadataCopy) -> None:
+        self._client = client
+        self._copy = copy
+        self.replica: Replica = copy.load(client.peers.cluster_id)
+        self._callbacks: list[Callback] = []
+        self._grown = asyncio.Event()
+        self._copy_is_behind = False
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.replica.image
+
+    @property
+    def position(self) -> LogPosition:
+        """What registration and heartbeats state."""
+        return self.replica.position
+
+    def subscribe(self, callback: Callback) -> None:
+        self._callbacks.append(callback)
+
+    async def wait_applied(self, offset: MetadataOffset) -> None:
+        """Until more than `offset` records are applied."""
+        while self.image.next_offset <= offset:
+            self._grown.clear()
+            await self._grown.wait()
+
+    async def run(self) -> None:
+        """Until cancelled.  Raises only what the broker cannot go on with."""
+        while True:
+            address = await self._client.wait_address()
+            try:
+                connection = await connect(*address, self._client.peers.client_id, CONNECT_MS_MAX)
+            except (OSError, TimeoutError):
+                await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            try:
+                await self._follow(connection, address)
+            except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
+                logger.info("the metadata stream from %s:%d ended: %s", *address, error)
+            finally:
+                connection.close("the stream ended")
+            await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _follow(self, connection: ControlConnection, address: tuple[str, int]) -> None:
+        while self._client.address in (address, None):
+            fetch = FetchMetadata(
+                cluster_id=self._client.peers.cluster_id,
+                broker_id=self._client.peers.broker_id,
+                offset=self.image.next_offset,
+                nonce=self.replica.nonce,
+                wait_ms_max=WAIT_MS_MAX,
+            )
+            reply = await connection.fetch_metadata(fetch, ANSWER_MS_MAX)
+            if reply.refused is not None:
+                raise ConnectionError(f"{reply.refused.reason}: {reply.refused.message}")
+            if not self._client.believes(reply.controller_epoch):
+                raise ConnectionError(f"controller epoch {reply.controller_epoch} is over")
+            if reply.update is not None:
+                self._apply(reply.update)
+
+    def _apply(self, update: MetadataUpdate) -> None:
+        old = self.image
+        replica = self.replica if update.snapshot is None else self._from_snapshot(update)
+        for batch in update.batches:
+            if batch.base_offset != replica.image.next_offset:
+                raise ConnectionError(f"metadata at {batch.base_offset} does not follow")
+            replica = advance(replica, batch)
+        if replica is self.replica:
+            return
+        self.replica = replica
+        self._keep(update)
+        for callback in self._callbacks:
+            callback(old, replica.image)
+        self._grown.set()
+
+    def _keep(self, update: MetadataUpdate) -> None:
+        """On disk, as far as the disk allows: the copy is for others, the broker goes on."""
+        try:
+            if update.snapshot is None and not self._copy_is_behind:
+                for batch in update.batches:
+                    self._copy.append(batch)
+            if update.snapshot or self._copy_is_behind or self._copy.needs_snapshot():
+                self._copy.write_snapshot(self.replica)
+            self._copy_is_behind = False
+        except OSError as error:
+            if not self._copy_is_behind:
+                logger.warning("the metadata's copy cannot be written: %s", error)
+            self._copy_is_behind = True
+
+    def _from_snapshot(self, update: MetadataUpdate) -> Replica:
+        assert update.snapshot is not None
+        decompressor = zlib.decompressobj()
+        try:
+            encoded = decompressor.decompress(update.snapshot, SNAPSHOT_BYTES_MAX)
+            image = decode_image(encoded)
+        except (zlib.error, msgspec.DecodeError) as error:
+            raise ConnectionError(f"the snapshot cannot be read: {error}") from error
+        if image.next_offset != update.snapshot_end or image.next_offset < self.image.next_offset:
+            raise ConnectionError("the snapshot is not what it says")
+        return Replica(
+            image=image, nonce=update.snapshot_nonce, controller_epoch=image.controller_epoch
+        )

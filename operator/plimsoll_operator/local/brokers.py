@@ -1,0 +1,127 @@
+"""Broker processes of a local cluster: started, watched, restarted, stopped.
+
+`cluster` owns one `BrokerProcess` per broker.  A process dies with its parent (it asks the kernel
+for that itself), so nothing is left behind however this one ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_operator.local.layout import LOOPBACK, Layout, Ports, write_whole
+
+logger = logging.getLogger("plimsoll.local")
+
+BACKOFF_MS = 100
+BACKOFF_MS_MAX = 5_000
+STEADY_MS = 10_000
+"""Who has run for so long starts again without delay."""
+STOP_MS_MAX = 30_000
+LOG_BYTES_MAX = 16 * 1024 * 1024
+
+
+class BrokerProcess:
+    """One broker.  `run` is the task that keeps it alive."""
+
+    def __init__(
+        self, broker_id: int, layout: Layout, *, restart: bool, changed: Callable[[], None]
+    ) -> None:
+        self.broker_id = broker_id
+        self.pid: int | None = None
+        self.ended = False
+        self._layout = layout
+        self._restart = restart
+        self._changed = changed
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+
+    def configure(
+        self, cluster_id: UUID, controller: str, ports: Ports, configs: dict[str, str]
+    ) -> None:
+        """Write the broker's config."""
+        config = {
+            "cluster_id": str(cluster_id),
+            "broker_id": self.broker_id,
+            "data_dir": str(self._layout.data(self.broker_id)),
+            "listen": {"host": LOOPBACK, "port": ports.kafka},
+            "advertised": {"host": LOOPBACK, "port": ports.kafka},
+            "controllers": [controller],
+            "metrics": {"host": LOOPBACK, "port": ports.metrics},
+            "configs": configs,
+        }
+        path = self._layout.broker_config(self.broker_id)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(config)))
+
+    async def run(self) -> None:
+        """Until stopped; with `restart`, whatever happens to the process."""
+        backoff_ms = BACKOFF_MS
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            code = await self._run_once()
+            if self._stopping.is_set() or not self._restart:
+                self.ended = True
+                logger.info("broker %d ended: %d", self.broker_id, code)
+                return
+            ran_ms = (time.monotonic() - started) * 1000
+            backoff_ms = BACKOFF_MS if ran_ms > STEADY_MS else min(backoff_ms * 2, BACKOFF_MS_MAX)
+            logger.warning("broker %d ended (%d); starting it again", self.broker_id, code)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(backoff_ms / 1000):
+                    await self._stopping.wait()
+
+    async def _run_once(self) -> int:
+        log_path = self._layout.broker_log(self.broker_id)
+        _rotate(log_path)
+        with log_path.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "plimsoll_broker"),
+                *("--config", str(self._layout.broker_config(self.broker_id))),
+                *("--die-with-parent", str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._process, self.pid = process, process.pid
+        self._changed()
+        if self._stopping.is_set():
+            process.terminate()
+        try:
+            return await process.wait()
+        finally:
+            self._process, self.pid = None, None
+
+    async def stop(self) -> None:
+        """Ask it to leave, wait, and kill it only when it does not."""
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_MS_MAX / 1000):
+                await process.wait()
+        except TimeoutError:
+            logger.warning("broker %d does not stop; killing it", self.broker_id)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def _rotate(path: Path) -> None:
+    """One older log is kept."""
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_suffix(".log.1"))

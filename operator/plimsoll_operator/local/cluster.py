@@ -1,0 +1,272 @@
+"""A local cluster from its start to its stop: controller, its server, broker processes, topics.
+
+The command line runs one `LocalCluster`.  It uses the very controller, server and reconcile
+functions of the operator; only the metadata log is a directory, and processes stand for pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plimsoll_core.controller.membership import next_members
+from plimsoll_core.controller.turn import Settings
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages import Refused, Request, SetMembers, TopicsAnswer
+from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_operator.api.logcluster import TopicDefaults, Topics
+from plimsoll_operator.controller.runtime import Controller, Options, Outcome
+from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.local.brokers import BrokerProcess
+from plimsoll_operator.local.documents import Documents, declaration
+from plimsoll_operator.local.layout import LOOPBACK, Layout, Remembered, plan
+from plimsoll_operator.metalog.directory import DirectoryLog
+from plimsoll_operator.reconcile import cluster as clusters
+from plimsoll_operator.reconcile.topics import config_strings, default_replication_factor
+
+logger = logging.getLogger("plimsoll.local")
+
+START_MS_MAX = 120_000
+RETRY_MS = 50
+
+
+class CannotRun(Exception):
+    """The cluster cannot be started; a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the command line asks for."""
+
+    root: Path
+    port: int | None
+    restart: bool
+    documents: Documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Where everything is."""
+
+    bootstrap: str
+    controller: str
+    pids: dict[str, int]
+
+
+class LocalCluster:
+    """`run` starts everything, calls back once when ready, and returns after the stop."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._layout = Layout(wishes.root)
+        self._stop_wanted = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._brokers: list[BrokerProcess] = []
+        self._members: tuple[BrokerId, ...] = ()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def stop(self) -> None:
+        """Begin a clean stop; may be called from a signal handler."""
+        self._stop_wanted.set()
+
+    async def run(self, when_ready: Callable[[Ready], None]) -> None:
+        """Raises CannotRun, and whatever the controller cannot go on with."""
+        planned = self._plan()
+        log = DirectoryLog(self._layout.metadata, planned.cluster_id)
+        controller = self._controller(planned, log)
+        server = ControllerServer(LOOPBACK, planned.controller_port)
+        try:
+            await self._listen(server, planned)
+            server.add(controller)
+            running = self._spawn("controller", self._control(controller))
+            ready = asyncio.ensure_future(self._start(controller, planned))
+            await self._until_stop(ready)
+            if not self._stop_wanted.is_set():
+                when_ready(ready.result())
+                await self._until_stop(None)
+            await self._stop(controller, running)
+        finally:
+            for broker in self._brokers:
+                await broker.stop()
+            await controller.stop()
+            await server.close()
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await log.close()
+
+    # --- start ----------------------------------------------------------------------------------
+
+    def _plan(self) -> Remembered:
+        self._layout.prepare()
+        documents = self._wishes.documents
+        known = self._layout.remembered()
+        stated = documents.cluster.spec.cluster_id
+        wanted = clusters.cluster_id(documents.cluster) if stated else None
+        cluster = documents.cluster
+        committed = tuple(BrokerId(b) for b in known.brokers) if known else ()
+        self._members = next_members(committed, cluster.count, cluster.excluded_ids)
+        planned = plan(known, tuple(int(b) for b in self._members), wanted, self._wishes.port)
+        self._layout.remember(planned)
+        return planned
+
+    def _controller(self, planned: Remembered, log: DirectoryLog) -> Controller:
+        cluster = self._wishes.documents.cluster
+        defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+        settings = Settings()
+        settings = Settings(
+            default_partitions=defaults.partitions or settings.default_partitions,
+            default_replication_factor=default_replication_factor(cluster),
+            default_min_isr=min(
+                defaults.min_in_sync_replicas or settings.default_min_isr,
+                default_replication_factor(cluster),
+            ),
+        )
+        return Controller(
+            cluster_id=planned.cluster_id,
+            name=cluster.metadata.name,
+            log=log,
+            settings=settings,
+            identity=f"local-{os.getpid()}",
+            options=Options(always_confirmed=True),
+        )
+
+    async def _listen(self, server: ControllerServer, planned: Remembered) -> None:
+        try:
+            await server.start()
+        except OSError as error:
+            raise CannotRun(
+                f"port {planned.controller_port}, this cluster's controller port, is taken: "
+                f"{error.strerror}"
+            ) from error
+
+    async def _control(self, controller: Controller) -> None:
+        """Nobody else can lead here: what ends one term begins the next."""
+        while not self._stop_wanted.is_set():
+            outcome = await controller.run()
+            if outcome is Outcome.STALLED:
+                # Brokers keep serving; a person has to restore the log and start again.
+                await self._stop_wanted.wait()
+            elif outcome is not Outcome.STOPPED:
+                logger.warning("the controller stepped down: %s", outcome.value)
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _start(self, controller: Controller, planned: Remembered) -> Ready:
+        try:
+            async with asyncio.timeout(START_MS_MAX / 1000):
+                await controller.wait_active()
+                await self._ask(controller, SetMembers(broker_ids=self._members))
+                self._start_brokers(planned)
+                await self._all_unfenced(controller)
+                await self._declare_topics(controller)
+        except TimeoutError:
+            raise CannotRun(
+                f"the cluster was not ready after {START_MS_MAX // 1000} s; see {self._layout.logs}"
+            ) from None
+        ports = [planned.brokers[int(broker_id)].kafka for broker_id in self._members]
+        return Ready(
+            bootstrap=",".join(f"{LOOPBACK}:{port}" for port in ports),
+            controller=f"{LOOPBACK}:{planned.controller_port}",
+            pids=self._pids(),
+        )
+
+    def _start_brokers(self, planned: Remembered) -> None:
+        configs = config_strings(self._wishes.documents.cluster.spec.config or {})
+        for broker_id in self._members:
+            broker = BrokerProcess(
+                int(broker_id),
+                self._layout,
+                restart=self._wishes.restart,
+                changed=lambda: self._layout.show_pids(self._pids()),
+            )
+            controller = f"{LOOPBACK}:{planned.controller_port}"
+            ports = planned.brokers[int(broker_id)]
+            broker.configure(planned.cluster_id, controller, ports, configs)
+            self._brokers.append(broker)
+            self._spawn(f"broker {broker_id}", broker.run())
+
+    async def _all_unfenced(self, controller: Controller) -> None:
+        while True:
+            brokers = controller.image.brokers
+            if all(b in brokers and brokers[b].active for b in self._members):
+                return
+            for broker in self._brokers:
+                if broker.ended:
+                    log = self._layout.broker_log(broker.broker_id)
+                    raise CannotRun(f"broker {broker.broker_id} ended; see {log}")
+            await asyncio.sleep(RETRY_MS / 1000)
+
+    async def _declare_topics(self, controller: Controller) -> None:
+        for topic in self._wishes.documents.topics:
+            wish = declaration(self._wishes.documents, topic)
+            if isinstance(wish, Refusal):
+                raise CannotRun(f"Topic {topic.metadata.name}: {wish.message}")
+            await self._ask(controller, wish)
+
+    async def _ask(self, controller: Controller, request: Request) -> None:
+        """Commit it; a refusal that is not about the moment ends the start."""
+        while True:
+            answer = await controller.request(request)
+            if isinstance(answer, Refused):
+                if answer.reason != Reason.NotController.name:
+                    raise CannotRun(answer.message)
+            elif isinstance(answer, TopicsAnswer) and (bad := _first_error(answer)):
+                raise CannotRun(bad)
+            else:
+                return
+            await asyncio.sleep(RETRY_MS / 1000)
+
+    def _pids(self) -> dict[str, int]:
+        running = {str(b.broker_id): b.pid for b in self._brokers if b.pid is not None}
+        return {**running, "controller": os.getpid()}
+
+    # --- stop -----------------------------------------------------------------------------------
+
+    async def _stop(self, controller: Controller, running: asyncio.Task[Any]) -> None:
+        """Brokers first, while the controller can still grant them their leave."""
+        await asyncio.gather(*(broker.stop() for broker in self._brokers))
+        await controller.stop()
+        await asyncio.wait([running], timeout=2)
+
+    # --- tasks ----------------------------------------------------------------------------------
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled() or self._failed.done():
+            return
+        if (error := task.exception()) is not None:
+            self._failed.set_exception(error)
+
+    async def _until_stop(self, work: asyncio.Future[Ready] | None) -> None:
+        stop = asyncio.ensure_future(self._stop_wanted.wait())
+        watched: set[asyncio.Future[Any]] = {stop, self._failed}
+        if work is not None:
+            watched.add(work)
+        try:
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
+            if work is not None and work.done():
+                work.result()
+        finally:
+            stop.cancel()
+            if work is not None and not work.done():
+                work.cancel()
+
+
+def _first_error(answer: TopicsAnswer) -> str | None:
+    for topic in answer.topics:
+        if topic.code:
+            return f"Topic {topic.name}: {topic.message}"
+    return None

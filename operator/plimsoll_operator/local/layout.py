@@ -1,0 +1,137 @@
+"""Where a local cluster keeps what in its directory, and what it remembers between runs.
+
+Ports are picked by the kernel once and kept, so that clients find a restarted cluster where it
+was.  Called by `cluster`; decides nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import msgspec
+
+LOOPBACK = "127.0.0.1"
+NOT_ALONE = "another `plimsoll local` uses this directory"
+
+
+class Ports(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker's."""
+
+    kafka: int
+    metrics: int
+
+
+class Remembered(msgspec.Struct, frozen=True, kw_only=True):
+    """`cluster.json`."""
+
+    cluster_id: UUID
+    controller_port: int
+    brokers: dict[int, Ports]
+
+
+class BadDirectory(Exception):
+    """The directory cannot be used; a sentence for the user."""
+
+
+class Layout:
+    """The directory of one local cluster."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def metadata(self) -> Path:
+        return self.root / "metadata"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    def data(self, broker_id: int) -> Path:
+        return self.root / f"broker-{broker_id}"
+
+    def broker_log(self, broker_id: int) -> Path:
+        return self.logs / f"broker-{broker_id}.log"
+
+    def broker_config(self, broker_id: int) -> Path:
+        return self.root / f"broker-{broker_id}.json"
+
+    def prepare(self) -> None:
+        self.root.mkdir(parents=True, exist_ok=True)
+        self.logs.mkdir(exist_ok=True)
+
+    def remembered(self) -> Remembered | None:
+        """What an earlier run left."""
+        path = self.root / "cluster.json"
+        if not path.exists():
+            return None
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=Remembered)
+        except msgspec.DecodeError as error:
+            raise BadDirectory(f"{path} is not a local cluster's: {error}") from error
+
+    def remember(self, remembered: Remembered) -> None:
+        write_whole(self.root / "cluster.json", msgspec.json.encode(remembered))
+
+    def show_pids(self, pids: dict[str, int]) -> None:
+        """`pids.json`: who runs now; brokers get new ones when they are restarted."""
+        write_whole(self.root / "pids.json", json.dumps(pids).encode())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Readers see the old content or the new."""
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+
+
+def plan(
+    known: Remembered | None, broker_ids: tuple[int, ...], cluster_id: UUID | None, port: int | None
+) -> Remembered:
+    """What is remembered, completed for these brokers.  `port`: the first broker's, if given."""
+    picker = PortPicker()
+    brokers = dict(known.brokers) if known else {}
+    for place, broker_id in enumerate(broker_ids):
+        wanted = port + place if port is not None else None
+        if broker_id not in brokers:
+            brokers[broker_id] = Ports(kafka=wanted or picker.pick(), metrics=picker.pick())
+        elif wanted is not None:
+            brokers[broker_id] = Ports(kafka=wanted, metrics=brokers[broker_id].metrics)
+    if known and cluster_id is not None and cluster_id != known.cluster_id:
+        raise BadDirectory(
+            f"the directory holds cluster {known.cluster_id}, the file asks for {cluster_id}"
+        )
+    planned = Remembered(
+        cluster_id=known.cluster_id if known else cluster_id or uuid4(),
+        controller_port=known.controller_port if known else picker.pick(),
+        brokers=brokers,
+    )
+    picker.close()
+    return planned
+
+
+class PortPicker:
+    """Free ports, each another; held until all are picked."""
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def pick(self) -> int:
+        held = socket.socket()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((LOOPBACK, 0))
+        self._sockets.append(held)
+        port: int = held.getsockname()[1]
+        return port
+
+    def close(self) -> None:
+        for held in self._sockets:
+            held.close()
+        self._sockets.clear()
