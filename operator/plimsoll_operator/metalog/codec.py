@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -108,20 +109,19 @@ def pack(
     group = new_nonce() if len(bodies) > 1 else None
     batches: list[Batch] = []
     for index, (body, count) in enumerate(bodies):
-        batch = _seal(
-            Batch(
-                sequence=tip.next_sequence,
-                base_offset=tip.next_offset,
-                controller_epoch=controller_epoch,
-                nonce=new_nonce(),
-                previous_nonce=tip.nonce,
-                group=group,
-                last_of_group=index == len(bodies) - 1,
-                records_json=body,
-                record_count=count,
-                checksum="",
-            )
+        batch = Batch(
+            sequence=tip.next_sequence,
+            base_offset=tip.next_offset,
+            controller_epoch=controller_epoch,
+            nonce=new_nonce(),
+            previous_nonce=tip.nonce,
+            group=group,
+            last_of_group=index == len(bodies) - 1,
+            records_json=body,
+            record_count=count,
+            checksum="",
         )
+        batch = sealed(batch, body)
         batches.append(batch)
         tip = tip.after(batch)
     return tuple(batches)
@@ -163,23 +163,10 @@ def checksum(batch: Batch) -> str:
     return digest.hexdigest()
 
 
-def _seal(batch: Batch) -> Batch:
-    return _with(batch, checksum(batch))
-
-
-def _with(batch: Batch, digest: str) -> Batch:
-    return Batch(
-        sequence=batch.sequence,
-        base_offset=batch.base_offset,
-        controller_epoch=batch.controller_epoch,
-        nonce=batch.nonce,
-        previous_nonce=batch.previous_nonce,
-        group=batch.group,
-        last_of_group=batch.last_of_group,
-        records_json=batch.records_json,
-        record_count=batch.record_count,
-        checksum=digest,
-    )
+def sealed(batch: Batch, records_json: bytes) -> Batch:
+    """The batch with these records instead, and the checksum that belongs to them."""
+    unsealed = replace(batch, records_json=records_json)
+    return replace(unsealed, checksum=checksum(unsealed))
 
 
 def store(batch: Batch) -> StoredBatch:

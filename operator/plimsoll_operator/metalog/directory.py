@@ -10,7 +10,6 @@ runtime; never interprets records other than `SnapshotTaken`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import secrets
@@ -146,9 +145,10 @@ class DirectoryLog:
         return self._history.nonce_at(applied_offset)
 
     async def watch(self) -> AsyncIterator[Opened | Batch]:
+        signature = self._signature()
         opened = await self.read()
+        seen = opened.tip.next_sequence
         yield opened
-        seen, signature = opened.tip.next_sequence, self._signature()
         while True:
             await asyncio.sleep(self._poll_ms / 1000)
             if (now := self._signature()) == signature:
@@ -189,11 +189,12 @@ class DirectoryLog:
         raise LogRegressed(f"the metadata log in {self._path} is incomplete: {gap}")
 
     def _signature(self) -> list[tuple[str, int]]:
-        return [
-            (path.name, path.stat().st_size)
-            for path in sorted(self._path.glob(files.BATCHES_GLOB))
-            if path.exists()
-        ]
+        """Changes whenever the log does; empty when files went away under our eyes."""
+        try:
+            with os.scandir(self._path) as entries:
+                return sorted((entry.name, entry.stat().st_size) for entry in entries)
+        except FileNotFoundError:
+            return []
 
     def _weigh(self, opened: Opened) -> None:
         self._weight = snapshots.Weight(
@@ -277,8 +278,8 @@ class DirectoryLog:
     async def _settle(self) -> None:
         """Wait for a write whose caller was cancelled; its outcome will be read from the file."""
         if self._writing is not None:
-            with contextlib.suppress(AppendConflict, AppendRefused, LogCorrupt):
-                await asyncio.shield(self._writing)
+            await asyncio.wait([self._writing])
+            self._writing.exception()
             self._writing = None
 
     def _close_tail(self) -> None:

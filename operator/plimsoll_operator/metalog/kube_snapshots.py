@@ -1,0 +1,213 @@
+"""Snapshots as objects: compressed chunks, then an index that proves them complete.
+
+An index names each chunk with its uid and SHA-256, and is written last; a reader believes nothing
+less.  Names carry end, epoch and a random part, so two writers never share an object.  Only what is
+strictly older than a snapshot whose `SnapshotTaken` is committed is ever deleted.  Called by
+`kubernetes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import secrets
+from dataclasses import dataclass
+
+import msgspec
+
+from plimsoll_operator.metalog import objects, snapshots
+from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable, Snapshot
+from plimsoll_operator.metalog.objects import PART_LABEL, Item, Manifest, Metadata, Reader
+from plimsoll_operator.metalog.ring import STRICT
+
+CHUNK_BYTES_MAX = 512 * 1024
+KIND = "MetadataSnapshot"
+
+
+class ChunkRef(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    uid: str
+    sha256: str
+
+
+class _IndexSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    cluster_id: str
+    end_offset: int
+    last_sequence: int
+    nonce: str
+    controller_epoch: int
+    image_size: int
+    stored_size: int
+    chunks: list[ChunkRef]
+
+
+class _ChunkSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    cluster_id: str
+    end_offset: int
+    data: str
+
+
+class _AnySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """A snapshot as announced; its chunks may or may not be there."""
+
+    name: str
+    spec: _IndexSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a snapshot will say of itself."""
+
+    end_offset: int
+    last_sequence: int
+    nonce: str
+    controller_epoch: int
+
+
+class SnapshotStore:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._place = reader.place
+
+    async def indexes(self) -> list[Index]:
+        """All announced snapshots, newest first."""
+        selector = f"{self._place.selector},{PART_LABEL}=index"
+        found = [_index(item) async for item in self._reader.pages(objects.SNAPSHOTS, selector)]
+        return sorted(
+            found,
+            key=lambda index: (index.spec.end_offset, index.spec.controller_epoch),
+            reverse=True,
+        )
+
+    async def index(self, name: str) -> Index | None:
+        item = await self._reader.get(objects.SNAPSHOTS, name)
+        return None if item is None else _index(item)
+
+    async def load(self, index: Index) -> Snapshot | None:
+        """None when the snapshot is torn: a chunk is missing, another one's, or damaged."""
+        spec = index.spec
+        if spec.cluster_id != str(self._place.cluster_id):
+            raise LogCorrupt(f"MetadataSnapshot {index.name} is of cluster {spec.cluster_id}")
+        chunks = await objects.in_parallel(spec.chunks, self._chunk)
+        parts = [chunk for chunk in chunks if chunk is not None]
+        if len(parts) != len(chunks):
+            return None
+        stored = b"".join(parts)
+        image = await asyncio.to_thread(snapshots.decompress, stored, spec.image_size)
+        if image is None:
+            return None
+        return Snapshot(
+            name=index.name,
+            end_offset=spec.end_offset,
+            last_sequence=spec.last_sequence,
+            nonce=spec.nonce,
+            controller_epoch=spec.controller_epoch,
+            image_bytes=image,
+        )
+
+    async def _chunk(self, ref: ChunkRef) -> bytes | None:
+        item = await self._reader.get(objects.SNAPSHOTS, ref.name)
+        if item is None or item.metadata.uid != ref.uid:
+            return None
+        data = _chunk_data(item)
+        return data if data is not None and snapshots.sha256(data) == ref.sha256 else None
+
+    async def write(self, image_bytes: bytes, draft: Draft) -> tuple[str, int]:
+        """Returns the new snapshot's name and its size as stored."""
+        stored = await asyncio.to_thread(snapshots.compress, image_bytes)
+        name = (
+            f"{self._place.prefix}-{draft.end_offset:020d}-{draft.controller_epoch}-"
+            f"{draft.nonce[:16]}-{secrets.token_hex(4)}"
+        )
+        parts = [
+            (f"{name}-{number}", stored[start : start + CHUNK_BYTES_MAX])
+            for number, start in enumerate(range(0, len(stored), CHUNK_BYTES_MAX))
+        ]
+
+        async def put(part: tuple[str, bytes]) -> ChunkRef:
+            return await self._put_chunk(part[0], part[1], draft.end_offset)
+
+        spec = _IndexSpec(
+            cluster_id=str(self._place.cluster_id),
+            end_offset=draft.end_offset,
+            last_sequence=draft.last_sequence,
+            nonce=draft.nonce,
+            controller_epoch=draft.controller_epoch,
+            image_size=len(image_bytes),
+            stored_size=len(stored),
+            chunks=await objects.in_parallel(parts, put),
+        )
+        await self._create(name, "index", spec)
+        return name, len(stored)
+
+    async def _put_chunk(self, name: str, data: bytes, end_offset: int) -> ChunkRef:
+        spec = _ChunkSpec(
+            cluster_id=str(self._place.cluster_id),
+            end_offset=end_offset,
+            data=base64.b64encode(data).decode(),
+        )
+        item = await self._create(name, "chunk", spec)
+        if _chunk_data(item) != data:
+            raise LogCorrupt(f"the API server stored MetadataSnapshot {name} otherwise than sent")
+        return ChunkRef(name=name, uid=item.metadata.uid, sha256=snapshots.sha256(data))
+
+    async def _create(self, name: str, part: str, spec: object) -> Item:
+        """The name is ours alone, so an object that is there already is our own earlier attempt."""
+        metadata = Metadata(
+            name=name,
+            namespace=self._place.namespace,
+            labels={**self._place.labels, PART_LABEL: part},
+        )
+        body = objects.encode(Manifest(kind=KIND, metadata=metadata, spec=spec))
+        path = self._place.path(objects.SNAPSHOTS)
+        answer = await self._reader.ask("POST", path, STRICT, body)
+        if answer.status == 201:
+            return objects.decode(answer.body)
+        if answer.status == 409:
+            item = await self._reader.get(objects.SNAPSHOTS, name)
+            if item is not None:
+                return item
+        raise LogUnavailable(f"MetadataSnapshot {name} cannot be made: {answer.sentence}")
+
+    async def delete_older(self, end_offset: int) -> None:
+        """Delete indexes first, then chunks, of snapshots and torn ones that end earlier."""
+        for part in ("index", "chunk"):
+            selector = f"{self._place.selector},{PART_LABEL}={part}"
+            old = [
+                item.metadata
+                async for item in self._reader.pages(objects.SNAPSHOTS, selector)
+                if msgspec.json.decode(item.spec, type=_AnySpec).end_offset < end_offset
+            ]
+            await objects.in_parallel(old, self._delete)
+
+    async def _delete(self, metadata: Metadata) -> None:
+        body = msgspec.json.encode({"preconditions": {"uid": metadata.uid}})
+        path = self._place.path(objects.SNAPSHOTS, metadata.name)
+        answer = await self._reader.ask("DELETE", path, None, body)
+        if answer.status not in (200, 202, 404, 409):
+            raise LogUnavailable(
+                f"MetadataSnapshot {metadata.name} cannot be deleted: {answer.sentence}"
+            )
+
+
+def _index(item: Item) -> Index:
+    try:
+        return Index(name=item.metadata.name, spec=msgspec.json.decode(item.spec, type=_IndexSpec))
+    except msgspec.MsgspecError as error:
+        raise LogCorrupt(
+            f"MetadataSnapshot {item.metadata.name} cannot be read: {error}"
+        ) from error
+
+
+def _chunk_data(item: Item) -> bytes | None:
+    try:
+        spec = msgspec.json.decode(item.spec, type=_ChunkSpec)
+        return base64.b64decode(spec.data, validate=True)
+    except (msgspec.MsgspecError, binascii.Error):
+        return None

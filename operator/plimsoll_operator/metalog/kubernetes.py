@@ -1,0 +1,277 @@
+"""The metadata log on the Kubernetes API: a ring of batches, and snapshots.
+
+Puts the parts together: `ring` commits, `chain` says what is the log, `kube_snapshots` keeps what
+the ring has forgotten.  Decides which slots may be used again: those that a snapshot covers whose
+`SnapshotTaken` is committed.  Called by the controller's runtime; it needs no lock, Lease or clock
+to be safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from plimsoll_core.records import SnapshotTaken
+from plimsoll_operator.metalog import chain, codec, objects, snapshots
+from plimsoll_operator.metalog.interface import (
+    AppendConflict,
+    AppendRefused,
+    Batch,
+    LogCorrupt,
+    LogRegressed,
+    LogUnavailable,
+    Opened,
+    SnapshotRequired,
+)
+from plimsoll_operator.metalog.kube_api import Api, HttpApi
+from plimsoll_operator.metalog.kube_snapshots import Draft, Index, SnapshotStore
+from plimsoll_operator.metalog.objects import Place, Reader
+from plimsoll_operator.metalog.ring import Ring
+
+READS_MAX = 5
+KEEP_BYTES_MAX = 16 * 1024
+"""Covered slots up to this size are left as they are until their turn comes."""
+
+NOT_OPEN = "the metadata log must be opened again before it is written to"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`slots` is part of a log's format; the others may differ from one process to the next."""
+
+    slots: int = 1024
+    attempt_timeout_ms: int = 2000
+    backoff_ms: int = 50
+    poll_ms: int = 500
+
+
+DEFAULTS = Options()
+
+
+class RingLog:
+    """`metalog.interface.MetadataLog` over any `Api`."""
+
+    def __init__(self, api: Api, place: Place, options: Options = DEFAULTS) -> None:
+        self._api = api
+        self._options = options
+        self._reader = Reader(api=api, place=place, backoff_ms=options.backoff_ms)
+        self._snapshots = SnapshotStore(self._reader)
+        self._ring = Ring(self._reader, options.slots)
+        self._follower: chain.Follower | None = None
+        self._unresolved = False
+        self._turn = asyncio.Lock()
+        self._covered_sequence = -1
+        self._history = chain.History()
+        self._weight = snapshots.Weight()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def open(self) -> Opened:
+        self._follower = None
+        async with self._turn:
+            ring = Ring(self._reader, self._options.slots)
+            opened, follower, view = await self._read(ring)
+            await ring.complete(opened.tip.next_sequence)
+            self._ring = ring
+            self._covered_sequence = view.covered_sequence
+            self._history.rebuild(opened.snapshot, opened.batches)
+            self._weight = snapshots.Weight(
+                batch_bytes=sum(len(batch.records_json) for batch in opened.batches),
+                snapshot_bytes=view.snapshot_bytes,
+            )
+            self._unresolved = False
+            self._follower = follower
+            return opened
+
+    async def read(self) -> Opened:
+        opened, _, _ = await self._read(Ring(self._reader, self._options.slots))
+        return opened
+
+    async def _read(self, ring: Ring) -> tuple[Opened, chain.Follower, _View]:
+        """Snapshots first: one that is released meanwhile leaves a gap, and the read is repeated.
+        In the other order a newer snapshot could hide batches not yet read."""
+        gap: chain.Gap | None = None
+        for attempt in range(READS_MAX):
+            if attempt:
+                await objects.pause(self._options.backoff_ms, attempt)
+            try:
+                indexes = await self._snapshots.indexes()
+                found = await ring.load()
+                index, (opened, follower) = await self._assemble(indexes, found)
+                covered = _covered_sequence(found, opened.tip.next_sequence, indexes)
+                size = index.spec.stored_size if index else 0
+                return opened, follower, _View(covered_sequence=covered, snapshot_bytes=size)
+            except chain.Gap as error:
+                gap = error
+        raise LogRegressed(f"the metadata log is incomplete: {gap}")
+
+    async def _assemble(
+        self, indexes: Sequence[Index], found: Mapping[int, Batch | chain.Emptied]
+    ) -> tuple[Index | None, tuple[Opened, chain.Follower]]:
+        for index in indexes:
+            snapshot = await self._snapshots.load(index)
+            if snapshot is None:
+                continue
+            try:
+                return index, chain.assemble([snapshot], found)
+            except chain.Gap:
+                continue
+        return None, chain.assemble([], found)
+
+    async def watch(self) -> AsyncIterator[Opened | Batch]:
+        while True:
+            ring = Ring(self._reader, self._options.slots)
+            try:
+                opened, follower, _ = await self._read(ring)
+            except LogUnavailable:
+                await asyncio.sleep(self._options.poll_ms / 1000)
+                continue
+            yield opened
+            async for batch in self._follow(ring, follower):
+                yield batch
+
+    async def _follow(self, ring: Ring, follower: chain.Follower) -> AsyncIterator[Batch]:
+        """Batches as they come; ends when the ring has overtaken this reader."""
+        while True:
+            try:
+                content = await self._peek(ring, follower.tip.next_sequence)
+                if isinstance(content, Batch):
+                    for batch in follower.offer(content):
+                        yield batch
+                    continue
+            except chain.Gap:
+                return
+            except LogUnavailable:
+                content = None
+            await asyncio.sleep(self._options.poll_ms / 1000)
+
+    async def _peek(self, ring: Ring, sequence: int) -> Batch | None:
+        try:
+            content = await ring.peek(sequence)
+        except LogCorrupt:
+            # Before the first append, or deleted by hand: reading everything tells which.
+            raise chain.Gap(f"the slot of batch {sequence} cannot be read") from None
+        if content is None or content.sequence < sequence:
+            return None
+        if content.sequence > sequence or not isinstance(content, Batch):
+            raise chain.Gap(f"batch {sequence} is already gone")
+        return content
+
+    def nonce_at(self, applied_offset: int) -> str | None:
+        return self._history.nonce_at(applied_offset)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def append(self, batch: Batch) -> None:
+        async with self._turn:
+            follower = self._held()
+            assert follower.tip.next_sequence == batch.sequence, (follower.tip, batch.sequence)
+            self._require_slot(batch, follower)
+            # A cancelled append may still happen: nothing else is sent until the log is read anew.
+            self._unresolved = True
+            try:
+                size = await self._ring.put(batch, self._options.backoff_ms)
+            except AppendRefused:
+                self._unresolved = False
+                raise
+            self._unresolved = False
+            for committed in follower.offer(batch):
+                self._history.add(committed)
+            self._weight.batch_bytes += size
+
+    def _held(self) -> chain.Follower:
+        if self._follower is None or self._unresolved:
+            raise AppendConflict(NOT_OPEN)
+        return self._follower
+
+    def _require_slot(self, batch: Batch, follower: chain.Follower) -> None:
+        """The last eighth of the ring is for what ends the shortage: a new term's first record,
+        and `SnapshotTaken`."""
+        free = self._covered_sequence + self._options.slots + 1 - batch.sequence
+        opens_term = batch.controller_epoch > follower.tip.controller_epoch
+        urgent = opens_term or bool(codec.snapshots_taken(batch))
+        if free <= (0 if urgent else self._options.slots // 8):
+            raise SnapshotRequired(
+                f"all {self._options.slots} metadata batches since the last snapshot are in use"
+            )
+
+    def needs_snapshot(self) -> bool:
+        if self._follower is None:
+            return False
+        used = self._follower.tip.next_sequence - 1 - self._covered_sequence
+        return used > self._options.slots // 2 or self._weight.due()
+
+    async def write_snapshot(
+        self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
+    ) -> str:
+        draft = Draft(
+            end_offset=end_offset,
+            last_sequence=self._history.sequence_of(end_offset, nonce),
+            nonce=nonce,
+            controller_epoch=controller_epoch,
+        )
+        name, _ = await self._snapshots.write(image_bytes, draft)
+        return name
+
+    async def release(self, taken: SnapshotTaken) -> None:
+        self._held()
+        index = await self._snapshots.index(taken.name)
+        if index is None or await self._snapshots.load(index) is None:
+            raise LogCorrupt(f"MetadataSnapshot {taken.name} was taken, but is not complete")
+        self._covered_sequence = max(self._covered_sequence, index.spec.last_sequence)
+        self._weight = snapshots.Weight(snapshot_bytes=index.spec.stored_size)
+        self._history.forget_below(taken.end_offset)
+        await self._snapshots.delete_older(taken.end_offset)
+        for number in self._ring.large(self._covered_sequence, KEEP_BYTES_MAX):
+            async with self._turn:
+                self._held()
+                await self._ring.empty(number, self._covered_sequence)
+
+    async def close(self) -> None:
+        self._follower = None
+        await self._api.close()
+
+
+class KubernetesLog(RingLog):
+    """A `RingLog` over the API server that a `kubernetes.aio` client is configured for."""
+
+    def __init__(
+        self,
+        api_client: Any,
+        namespace: str,
+        cluster_name: str,
+        cluster_id: UUID,
+        *,
+        options: Options = DEFAULTS,
+    ) -> None:
+        place = Place(namespace=namespace, cluster_name=cluster_name, cluster_id=cluster_id)
+        super().__init__(HttpApi(api_client, options.attempt_timeout_ms), place, options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """What a read tells about room and weight."""
+
+    covered_sequence: int
+    snapshot_bytes: int
+
+
+def _covered_sequence(
+    found: Mapping[int, Batch | chain.Emptied], next_sequence: int, indexes: Sequence[Index]
+) -> int:
+    """The last batch below the newest snapshot that a committed `SnapshotTaken` names.
+
+    That record is always in the ring: its slot is used again only under a newer one.
+    """
+    last_sequences = {index.name: index.spec.last_sequence for index in indexes}
+    for sequence in sorted(found, reverse=True):
+        batch = found[sequence]
+        if sequence >= next_sequence or not isinstance(batch, Batch):
+            continue
+        for taken in reversed(codec.snapshots_taken(batch)):
+            if taken.name in last_sequences:
+                return last_sequences[taken.name]
+    return -1

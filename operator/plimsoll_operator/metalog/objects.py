@@ -1,0 +1,194 @@
+"""The Kubernetes shell's objects: names, labels, JSON, and whole lists of them.
+
+Names carry the cluster's name and the first 12 hex digits of its id, so that a cluster deleted and
+made again under the same name never meets the old one's log.  Objects have no owner: one mistaken
+prune must not collect the map of data whose volumes survive.  Called by `ring` and
+`kube_snapshots`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_operator.metalog.chain import Gap
+from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable
+from plimsoll_operator.metalog.kube_api import Answer, Api, Unanswered
+
+GROUP = "internal.plimsoll.dev"
+API_VERSION = f"{GROUP}/v1alpha1"
+BATCHES = "metadatabatches"
+SNAPSHOTS = "metadatasnapshots"
+CLUSTER_ID_LABEL = f"{GROUP}/cluster-id"
+PART_LABEL = f"{GROUP}/part"
+PAGE_OBJECTS = 128
+READ_ATTEMPTS = 20
+AT_ONCE = 16
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Any of our objects, as read; `spec` is decoded by whoever knows its kind."""
+
+    metadata: Metadata
+    spec: msgspec.Raw
+
+
+class _ListMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    resource_version: str = ""
+    next_page: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, frozen=True, kw_only=True):
+    metadata: _ListMetadata
+    items: list[Item]
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Any of our objects, as written."""
+
+    api_version: str = API_VERSION
+    kind: str
+    metadata: Metadata
+    spec: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Whose log, and where its objects are."""
+
+    namespace: str
+    cluster_name: str
+    cluster_id: UUID
+
+    @property
+    def prefix(self) -> str:
+        return f"{self.cluster_name}-{self.cluster_id.hex[:12]}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {CLUSTER_ID_LABEL: str(self.cluster_id)}
+
+    @property
+    def selector(self) -> str:
+        return f"{CLUSTER_ID_LABEL}={self.cluster_id}"
+
+    def path(self, plural: str, name: str | None = None) -> str:
+        base = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{plural}"
+        return base if name is None else f"{base}/{name}"
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_item_decoder = msgspec.json.Decoder(Item)
+_page_decoder = msgspec.json.Decoder(_Page)
+
+
+def encode(manifest: Manifest) -> bytes:
+    return _encoder.encode(manifest)
+
+
+def decode(body: bytes) -> Item:
+    try:
+        return _item_decoder.decode(body)
+    except msgspec.MsgspecError as error:
+        raise LogCorrupt(f"the API server answered with something unreadable: {error}") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Reads that may be repeated: bounded attempts, then `LogUnavailable`."""
+
+    api: Api
+    place: Place
+    backoff_ms: int
+
+    async def get(self, plural: str, name: str) -> Item | None:
+        answer = await self.ask("GET", self.place.path(plural, name))
+        if answer.status == 404:
+            return None
+        return decode(_expect(answer).body)
+
+    async def pages(self, plural: str, selector: str) -> AsyncIterator[Item]:
+        """One consistent state of a whole list.
+
+        No resourceVersion is asked for, so the answer is never older than the request.  A page
+        token that expired ends the read: pages of two states are never put together.
+        """
+        params = {"labelSelector": selector, "limit": str(PAGE_OBJECTS)}
+        while True:
+            answer = await self.ask("GET", self.place.path(plural), params)
+            if answer.status == 410:
+                raise Gap(f"a list of {plural} expired in mid-read")
+            try:
+                page = _page_decoder.decode(_expect(answer).body)
+            except msgspec.MsgspecError as error:
+                raise LogCorrupt(f"a list of {plural} cannot be read: {error}") from error
+            for item in page.items:
+                yield item
+            if not page.metadata.next_page:
+                return
+            params["continue"] = page.metadata.next_page
+
+    async def ask(
+        self, method: str, path: str, params: dict[str, str] | None = None, body: bytes = b""
+    ) -> Answer:
+        """Repeats a request whose repetition is harmless."""
+        why: object = None
+        for attempt in range(READ_ATTEMPTS):
+            if attempt:
+                await pause(self.backoff_ms, attempt)
+            try:
+                answer = await self.api.request(method, path, params=params, body=body)
+            except Unanswered as error:
+                why = error
+                continue
+            if answer.status not in (401, 429):
+                return answer
+            why = answer.sentence
+        raise LogUnavailable(f"the API server does not answer: {why}")
+
+
+def _expect(answer: Answer) -> Answer:
+    if answer.status != 200:
+        raise LogUnavailable(f"the API server refuses to show the metadata log: {answer.sentence}")
+    return answer
+
+
+async def pause(backoff_ms: int, attempt: int) -> None:
+    """Twice as long each time, up to a second."""
+    await asyncio.sleep(min(backoff_ms * 2 ** min(attempt, 10), 20 * backoff_ms) / 1000)
+
+
+async def in_parallel(items: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[R]:
+    """A few at a time; the first failure ends the others and is raised."""
+    waiting = list(enumerate(items))
+    results: dict[int, R] = {}
+
+    async def work() -> None:
+        while waiting:
+            index, item = waiting.pop()
+            results[index] = await act(item)
+
+    count = len(waiting)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE, count)):
+                group.create_task(work())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    return [results[index] for index in range(count)]

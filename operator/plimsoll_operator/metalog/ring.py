@@ -1,0 +1,302 @@
+"""The ring: M objects that are made once, updated in place, and never deleted.
+
+Batch n goes into slot n mod M by an update that carries the resourceVersion under which the slot's
+previous content was read: the compare-and-set of the whole log.  A slot's sequence only grows, so
+a writer that slept while the ring went round, candidate or controller, always meets a newer one.
+An emptied slot still says whose batch it held.  Called by `kubernetes`; knows nothing of chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from plimsoll_operator.metalog import codec, objects
+from plimsoll_operator.metalog.chain import Emptied
+from plimsoll_operator.metalog.interface import (
+    AppendConflict,
+    AppendRefused,
+    Batch,
+    LogCorrupt,
+    LogRegressed,
+    LogUnavailable,
+)
+from plimsoll_operator.metalog.kube_api import Answer, Unanswered
+from plimsoll_operator.metalog.objects import Item, Manifest, Metadata, Reader
+
+FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
+STRICT = {"fieldValidation": "Strict"}
+KIND = "MetadataBatch"
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What every slot says, empty or not."""
+
+    cluster_id: str
+    slot: int
+    sequence: int | None = None
+    base_offset: int = 0
+    record_count: int = 0
+    nonce: str = ""
+    emptied: bool = False
+
+
+class _EmptySlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    cluster_id: str
+    slot: int
+
+
+class _EmptiedSlot(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    cluster_id: str
+    slot: int
+    sequence: int
+    base_offset: int
+    record_count: int
+    nonce: str
+    emptied: bool = True
+
+
+class _FullSlot(codec.StoredBatch, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    cluster_id: str
+    slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A slot as last seen.  `content` is None until its first batch."""
+
+    number: int
+    uid: str
+    resource_version: str
+    content: Batch | Emptied | None
+    size: int
+
+    @property
+    def sequence(self) -> int | None:
+        return None if self.content is None else self.content.sequence
+
+
+class Ring:
+    """All slots, and the two writes there are: `put` a batch, `empty` a covered one."""
+
+    def __init__(self, reader: Reader, slots: int) -> None:
+        self._reader = reader
+        self._place = reader.place
+        self.count = slots
+        self._slots: dict[int, Slot] = {}
+        self._newest_version = 0
+
+    def name(self, number: int) -> str:
+        return f"{self._place.prefix}-{number:04d}"
+
+    async def load(self) -> dict[int, Batch | Emptied]:
+        """Read every slot, in one consistent state; returns contents by sequence."""
+        slots: dict[int, Slot] = {}
+        async for item in self._reader.pages(objects.BATCHES, self._place.selector):
+            slot = self._slot(item)
+            slots[slot.number] = slot
+        self._slots = slots
+        return {
+            slot.content.sequence: slot.content
+            for slot in slots.values()
+            if slot.content is not None
+        }
+
+    async def complete(self, next_sequence: int) -> None:
+        """Make the slots that are missing: all of them, the first time.
+
+        Slots are never deleted, and all exist before the first append.  One that is missing later
+        was deleted by hand; if it is the next one, it may have held a committed batch.
+        """
+        missing = [number for number in range(self.count) if number not in self._slots]
+        written = any(slot.content is not None for slot in self._slots.values())
+        if written and next_sequence % self.count in missing:
+            raise LogRegressed(
+                f"MetadataBatch {self.name(next_sequence % self.count)} was deleted; it may have "
+                "held committed metadata"
+            )
+        await objects.in_parallel(missing, self._create)
+
+    async def _create(self, number: int) -> None:
+        spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
+        body = objects.encode(Manifest(kind=KIND, metadata=self._metadata(number), spec=spec))
+        path = self._place.path(objects.BATCHES)
+        answer = await self._reader.ask("POST", path, STRICT, body)
+        if answer.status == 201:
+            slot = self._slot(objects.decode(answer.body))
+        elif answer.status == 409:
+            slot = await self._read_back(number)
+        else:
+            name = self.name(number)
+            raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
+        self._slots[number] = slot
+
+    async def put(self, batch: Batch, backoff_ms: int) -> int:
+        """Commit `batch`; returns its size as stored.  Ends only with certainty.
+
+        Until there is an answer, the same bytes go out under the same resourceVersion; nothing
+        else is ever sent to this slot.
+        """
+        number = batch.sequence % self.count
+        unknown = False
+        attempt = 0
+        while True:
+            slot = self._slots[number]
+            if slot.sequence is not None and slot.sequence >= batch.sequence:
+                raise self._conflict(slot, batch)
+            if attempt:
+                await objects.pause(backoff_ms, attempt)
+            attempt += 1
+            try:
+                answer = await self._update(slot, batch)
+            except Unanswered:
+                unknown = True
+                continue
+            if answer.status == 200:
+                return self._committed(objects.decode(answer.body), batch)
+            if answer.status in (404, 409):
+                if (size := await self._after_conflict(slot, batch)) is not None:
+                    return size
+                # The slot has another version now: what went out under the old one is void.
+                unknown = unknown and self._slots[number] == slot
+            elif answer.status in FINAL_REFUSALS and not unknown:
+                raise AppendRefused(f"the API server refuses the batch: {answer.sentence}")
+
+    async def _update(self, slot: Slot, batch: Batch) -> Answer:
+        stored = codec.store(batch)
+        fields = {name: getattr(stored, name) for name in stored.__struct_fields__}
+        spec = _FullSlot(cluster_id=str(self._place.cluster_id), slot=slot.number, **fields)
+        return await self._write(slot, spec)
+
+    async def _write(self, slot: Slot, spec: object) -> Answer:
+        metadata = self._metadata(slot.number, slot)
+        body = objects.encode(Manifest(kind=KIND, metadata=metadata, spec=spec))
+        path = self._place.path(objects.BATCHES, self.name(slot.number))
+        return await self._reader.api.request("PUT", path, params=STRICT, body=body)
+
+    async def _after_conflict(self, slot: Slot, batch: Batch) -> int | None:
+        """Whose batch is there?  Ours: committed.  The old content: somebody touched the object,
+        go on with its new version.  Otherwise raises."""
+        now = await self._read_back(slot.number)
+        if now.uid != slot.uid:
+            raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and made again")
+        if now.content is not None and now.content.nonce == batch.nonce:
+            return self._accept(now, batch)
+        if now.sequence is not None and now.sequence >= batch.sequence:
+            raise self._conflict(now, batch)
+        if now.sequence != slot.sequence:
+            raise LogRegressed(
+                f"MetadataBatch {self.name(slot.number)} holds batch {now.sequence} again, after "
+                f"{slot.sequence}: its storage went back in time"
+            )
+        self._slots[slot.number] = now
+        return None
+
+    async def _read_back(self, number: int) -> Slot:
+        item = await self._reader.get(objects.BATCHES, self.name(number))
+        if item is None:
+            raise LogCorrupt(f"MetadataBatch {self.name(number)} was deleted")
+        return self._slot(item)
+
+    def _committed(self, item: Item, batch: Batch) -> int:
+        """The API server says it stored this; see that it stored what was sent, after the rest."""
+        newest = self._newest_version
+        slot = self._slot(item)
+        if self._newest_version <= newest:
+            raise LogRegressed(
+                f"the API server's versions went back from {newest} to {slot.resource_version}: "
+                "its storage was restored"
+            )
+        return self._accept(slot, batch)
+
+    def _accept(self, slot: Slot, batch: Batch) -> int:
+        if isinstance(slot.content, Batch) and slot.content != batch:
+            raise LogCorrupt(
+                f"the API server stored batch {batch.sequence} otherwise than it was sent: is a "
+                "webhook or an older CustomResourceDefinition changing MetadataBatch objects?"
+            )
+        self._slots[slot.number] = slot
+        return slot.size
+
+    def _conflict(self, slot: Slot, batch: Batch) -> AppendConflict:
+        return AppendConflict(
+            f"batch {batch.sequence} was written by somebody else: "
+            f"{self.name(slot.number)} holds batch {slot.sequence}"
+        )
+
+    async def peek(self, sequence: int) -> Batch | Emptied | None:
+        """What the slot of `sequence` holds now; for a standby."""
+        return (await self._read_back(sequence % self.count)).content
+
+    def large(self, sequence_max: int, size_min: int) -> Iterator[int]:
+        """Slots with batches up to `sequence_max` that are worth emptying."""
+        for slot in list(self._slots.values()):
+            batch = slot.content
+            if isinstance(batch, Batch) and batch.sequence <= sequence_max and slot.size > size_min:
+                yield slot.number
+
+    async def empty(self, number: int, sequence_max: int) -> None:
+        """Give a covered slot's bytes back.  One attempt; whatever comes of it is harmless."""
+        slot = self._slots[number]
+        batch = slot.content
+        if not isinstance(batch, Batch) or batch.sequence > sequence_max:
+            return
+        spec = _EmptiedSlot(
+            cluster_id=str(self._place.cluster_id),
+            slot=number,
+            sequence=batch.sequence,
+            base_offset=batch.base_offset,
+            record_count=batch.record_count,
+            nonce=batch.nonce,
+        )
+        try:
+            answer = await self._write(slot, spec)
+        except Unanswered:
+            return
+        if answer.status == 200:
+            self._slots[number] = self._slot(objects.decode(answer.body))
+
+    def _metadata(self, number: int, slot: Slot | None = None) -> Metadata:
+        return Metadata(
+            name=self.name(number),
+            namespace=self._place.namespace,
+            labels=self._place.labels,
+            uid=slot.uid if slot else "",
+            resource_version=slot.resource_version if slot else "",
+        )
+
+    def _slot(self, item: Item) -> Slot:
+        try:
+            head = msgspec.json.decode(item.spec, type=_Head)
+        except msgspec.MsgspecError as error:
+            raise LogCorrupt(
+                f"MetadataBatch {item.metadata.name} cannot be read: {error}"
+            ) from error
+        if head.cluster_id != str(self._place.cluster_id):
+            raise LogCorrupt(f"MetadataBatch {item.metadata.name} is of cluster {head.cluster_id}")
+        if head.slot >= self.count or (head.sequence or head.slot) % self.count != head.slot:
+            raise LogCorrupt(f"MetadataBatch {item.metadata.name} is of a ring of another size")
+        version = item.metadata.resource_version
+        if version.isdecimal():
+            self._newest_version = max(self._newest_version, int(version))
+        return Slot(
+            number=head.slot,
+            uid=item.metadata.uid,
+            resource_version=version,
+            content=_content(head, item.spec),
+            size=len(bytes(item.spec)),
+        )
+
+
+def _content(head: _Head, spec: msgspec.Raw) -> Batch | Emptied | None:
+    if head.sequence is None:
+        return None
+    if head.emptied:
+        return Emptied(
+            sequence=head.sequence,
+            end_offset=head.base_offset + head.record_count,
+            nonce=head.nonce,
+        )
+    return codec.decode_batch(spec)
