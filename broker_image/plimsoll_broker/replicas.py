@@ -52,10 +52,17 @@ class ReplicaSettings:
 class Traffic:
     """What the data path counted since the start."""
 
-    __slots__ = ("bytes_in", "bytes_out", "isr_expands", "isr_shrinks", "replicated_in")
+    __slots__ = (
+        "bytes_in",
+        "bytes_out",
+        "isr_expands",
+        "isr_shrinks",
+        "replicated_in",
+        "replicated_out",
+    )
 
     def __init__(self) -> None:
-        self.bytes_in = self.bytes_out = self.replicated_in = 0
+        self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0
         self.isr_expands: dict[str, int] = {}
         self.isr_shrinks: dict[str, int] = {}
 
@@ -123,6 +130,21 @@ class ReplicaManager:
             return Code.KAFKA_STORAGE_ERROR
         known = key in image.partitions
         return Code.NOT_LEADER_OR_FOLLOWER if known else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    def leader_of(self, name: str, index: int) -> tuple[BrokerId, int, str, int] | None:
+        """Id, leader epoch, host and port of a partition's leader, to tell a client that asked
+        the wrong broker."""
+        topic_id, image = self.topic_id(name), self.image
+        if topic_id is None or image is None:
+            return None
+        partition = image.partitions.get(PartitionKey(topic_id, index))
+        if partition is None or partition.leader is None:
+            return None
+        broker = image.brokers.get(partition.leader)
+        if broker is None or not broker.endpoints:
+            return None
+        endpoint = broker.endpoints[0]
+        return broker.id, partition.leader_epoch, endpoint.host, endpoint.port
 
     # --- metadata -------------------------------------------------------------------------------
 

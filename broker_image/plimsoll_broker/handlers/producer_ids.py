@@ -1,0 +1,86 @@
+"""InitProducerId: an id of its own for every idempotent producer (KIP-98, KIP-360).
+
+Called by the sessions.  Ids come from blocks that the controller commits; a block that is lost
+with the broker is never used again.  Transactions are not served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from plimsoll_broker.controller_client import NoController
+from plimsoll_broker.dispatch import Reply, RequestContext
+from plimsoll_broker.proposals import Controller
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages import AllocateProducerIds, ProducerIdBlock
+from plimsoll_wire.messages import decode_request, encode_response
+
+COORDINATOR_NOT_AVAILABLE = 15
+INVALID_REQUEST = 42
+EPOCH_MAX = 2**15 - 1
+ALLOCATE_MS_MAX = 10_000
+
+
+class ProducerIds:
+    """The broker's block.  One allocation is in flight at a time; everybody else waits for it."""
+
+    def __init__(self, controller: Controller, broker: tuple[BrokerId, BrokerEpoch]) -> None:
+        self._controller = controller
+        self._broker = broker
+        self._next = self._end = 0
+        self._allocating = asyncio.Lock()
+
+    def take(self) -> int | None:
+        """The next id of the block, if there is one."""
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    async def allocate(self) -> int | None:
+        """An id, after asking for a new block if need be; None: no controller gave one."""
+        async with self._allocating:
+            producer_id = self.take()
+            if producer_id is not None:
+                return producer_id
+            broker_id, broker_epoch = self._broker
+            request = AllocateProducerIds(broker_id=broker_id, broker_epoch=broker_epoch)
+            try:
+                answer = await self._controller.command(request, ALLOCATE_MS_MAX)
+            except NoController:
+                return None
+            if not isinstance(answer, ProducerIdBlock):
+                return None
+            self._next, self._end = answer.first, answer.first + answer.length
+            return self.take()
+
+
+class InitProducerIdHandler:
+    """`__call__` is the route's handler."""
+
+    def __init__(self, ids: ProducerIds) -> None:
+        self._ids = ids
+
+    def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
+        request = decode_request(context.api_key, context.api_version, context.body)
+        if request.transactional_id is not None:
+            return _reply(context, INVALID_REQUEST)
+        known: int = getattr(request, "producer_id", -1)
+        epoch: int = getattr(request, "producer_epoch", -1)
+        if known >= 0 and 0 <= epoch < EPOCH_MAX:
+            return _reply(context, 0, known, epoch + 1)
+        producer_id = self._ids.take()
+        if producer_id is not None:
+            return _reply(context, 0, producer_id, 0)
+        return asyncio.ensure_future(self._later(context))
+
+    async def _later(self, context: RequestContext) -> Reply | None:
+        producer_id = await self._ids.allocate()
+        if producer_id is None:
+            return _reply(context, COORDINATOR_NOT_AVAILABLE)
+        return _reply(context, 0, producer_id, 0)
+
+
+def _reply(context: RequestContext, code: int, producer_id: int = -1, epoch: int = -1) -> bytes:
+    values = {"error_code": code, "producer_id": producer_id, "producer_epoch": epoch}
+    return encode_response(context.api_key, context.api_version, values)
