@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from typing import cast
-from typing import cast
 
 _LENGTH = struct.Struct(">i")
 FRAME_BYTES_MAX = 128 * 1024 * 1024
