@@ -102,8 +102,10 @@ def _fetch(version: str, directory: Path) -> None:
         pom, jars = Path(work, "pom.xml"), Path(work, "jars")
         pom.write_text(_pom(_ARTIFACTS[version]))
         done = subprocess.run(
-            [maven, "-B", "-q", "-C", "-f", str(pom), COPY]
-            + ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"],
+            [
+                *(maven, "-B", "-q", "-C", "-f", str(pom), COPY),
+                *("-DincludeScope=runtime", f"-DoutputDirectory={jars}"),
+            ],
             capture_output=True,
             text=True,
             timeout=FETCH_TIMEOUT_S,

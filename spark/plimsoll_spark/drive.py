@@ -1,0 +1,126 @@
+"""The drive: a Spark job whose every partition is one producer; its rows are the ledger (Parquet).
+
+Called by `verification`.  Splits records and rate over the producers and configures librdkafka so
+that a failover of a broker is ridden out, not reported as a failure.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from plimsoll_spark.producer import ARROW_LEDGER, Plan, Sender
+from plimsoll_spark.settings import Produce, Settings
+
+MESSAGE_TIMEOUT_S = 120
+MAX_QUEUED_RECORDS = 100_000
+MAX_QUEUED_KB = 64 * 1024
+ACKS = {"All": "all", "Leader": "1", "None": "0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drive:
+    """One drive, ready to run."""
+
+    run: str
+    settings: Settings
+    producers: int
+    stop_at_s: float
+    work: Path
+
+    @property
+    def ledger(self) -> Path:
+        """Where the Parquet files are."""
+        return self.work / "ledger"
+
+    @property
+    def progress(self) -> Path:
+        """Where each producer says how far it is."""
+        return self.work / "progress"
+
+
+def run_drive(spark: SparkSession, drive: Drive) -> None:
+    """Returns when every record is settled and the ledger is complete."""
+    drive.progress.mkdir(parents=True, exist_ok=True)
+    drive.ledger.mkdir()
+    plans = plan(drive)
+    # One task per producer, all at once: the session has a core for each.
+    spark.sparkContext.parallelize(plans, len(plans)).foreach(write_ledger)
+
+
+def write_ledger(plan: Plan) -> None:
+    """One task: sends its share; the file appears under its name when it is whole."""
+    path = plan.ledger
+    partial = path.with_name(f"_{path.name}")  # readers of Parquet folders skip a leading underscore
+    with pq.ParquetWriter(partial, ARROW_LEDGER) as writer:
+        for batch in Sender(plan).run():
+            writer.write_batch(batch)
+    partial.replace(path)
+
+
+def plan(drive: Drive) -> tuple[Plan, ...]:
+    """One plan per producer; together they send exactly the records asked for."""
+    settings, produce = drive.settings, drive.settings.produce
+    share, rest = divmod(produce.records, drive.producers)
+    rate = produce.records_per_second
+    return tuple(
+        Plan(
+            run=drive.run,
+            topic=settings.topic,
+            producer=number,
+            records=share + (1 if number < rest else 0),
+            record_bytes=produce.record_bytes,
+            records_per_second=None if rate is None else rate / drive.producers,
+            keys=produce.keys,
+            client=client_config(settings.bootstrap, produce, drive.producers),
+            message_timeout_s=MESSAGE_TIMEOUT_S,
+            stop_at_s=drive.stop_at_s,
+            progress=drive.progress / f"{number}.json",
+            ledger=drive.ledger / f"producer-{number}.parquet",
+        )
+        for number in range(drive.producers)
+    )
+
+
+def client_config(bootstrap: str, produce: Produce, producers: int) -> dict[str, Any]:
+    """librdkafka's settings."""
+    config: dict[str, Any] = {
+        "bootstrap.servers": bootstrap,
+        "client.id": "plimsoll-drive",
+        "acks": ACKS[produce.acks],
+        "enable.idempotence": produce.idempotent,
+        "compression.type": produce.compression.lower(),
+        "partitioner": "murmur2_random",  # what Java producers use
+        "linger.ms": 5,
+        "message.timeout.ms": MESSAGE_TIMEOUT_S * 1000,
+        "queue.buffering.max.messages": MAX_QUEUED_RECORDS // producers,
+        "queue.buffering.max.kbytes": MAX_QUEUED_KB // producers,
+        "message.max.bytes": max(1_000_000, produce.record_bytes + 1024),
+        # A broker whose address vanished answers nothing at all: do not wait half a minute for it.
+        "socket.connection.setup.timeout.ms": 3000,
+        "request.timeout.ms": 10_000,
+        "reconnect.backoff.max.ms": 1000,
+        "retry.backoff.max.ms": 500,
+        "log_level": 3,
+    }
+    if not produce.idempotent:
+        # Without sequence numbers, a retry may overtake what was sent after it.
+        config["max.in.flight.requests.per.connection"] = 1
+    return config
+
+
+def progress(drive: Drive) -> tuple[dict[str, int], str | None]:
+    """Counts so far, and why a producer stopped early if one did."""
+    totals = {"sent": 0, "acked": 0, "failed": 0, "unknown": 0}
+    stopped: str | None = None
+    for path in sorted(drive.progress.glob("*.json")):
+        state = json.loads(path.read_text())
+        stopped = stopped or state.pop("stopped")
+        for name in totals:
+            totals[name] += state[name]
+    return totals, stopped

@@ -1,0 +1,204 @@
+"""One producer of a drive: sends its share of the records at its rate, and keeps the ledger.
+
+Runs inside a Spark task (`drive`).  Open loop: the schedule does not wait for the log, so a stall
+shows as waiting records, not as fewer of them.  Decides each record's outcome: acked, failed (it is
+certain that nothing was appended) or unknown.  Never sends a record a second time by itself; only
+librdkafka retries.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from plimsoll_spark.records import Encoder, hash_of, key_of, sequence_of
+from plimsoll_spark.schemas import ACKED, FAILED, UNKNOWN
+
+CHUNK_ROWS = 20_000
+TICK_S = 0.005
+FULL_QUEUE_WAIT_S = 0.05
+PROGRESS_EVERY_S = 0.5
+FLUSH_MARGIN_S = 10.0
+
+ARROW_LEDGER = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("producer", pa.int32(), nullable=False),
+        pa.field("sequence", pa.int64(), nullable=False),
+        pa.field("content_hash", pa.string(), nullable=False),
+        pa.field("outcome", pa.string(), nullable=False),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("send_ms", pa.float64(), nullable=False),
+        pa.field("settled_ms", pa.float64(), nullable=False),
+    ]
+)
+
+# Refusals that no attempt can have survived: the record is not in the log.  Anything else may
+# follow an earlier attempt that was appended, so it stays unknown.
+NEVER_APPENDED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One producer's share."""
+
+    run: str
+    topic: str
+    producer: int
+    records: int
+    record_bytes: int
+    records_per_second: float | None
+    keys: int
+    client: dict[str, Any]
+    message_timeout_s: float
+    stop_at_s: float  # wall clock; no record is sent after it
+    progress: Path
+    ledger: Path
+
+
+class Sender:
+    """Sends a plan.  `run` yields the ledger as it becomes certain."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._encoder = Encoder(
+            run=plan.run, producer=plan.producer, record_bytes=plan.record_bytes
+        )
+        self._pending: dict[int, float] = {}  # sequence -> send time, ms; bounded by the queue
+        self._rows: list[tuple[Any, ...]] = []
+        self._counts = {"sent": 0, ACKED: 0, FAILED: 0, UNKNOWN: 0}
+        self._stopped: str | None = None
+        self._next_progress_s = 0.0
+        self._client = Producer(
+            {**plan.client, "on_delivery": self._settle, "error_cb": self._note_fatal}
+        )
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Sends everything, waits for every outcome, yields the ledger in chunks."""
+        started_s, sent = time.monotonic(), 0
+        while sent < self._plan.records and self._stopped is None:
+            due = self._due(time.monotonic() - started_s)
+            while sent < due and self._stopped is None and self._send(sent):
+                sent += 1
+            self._tick(0.0 if sent < due else TICK_S)
+            if len(self._rows) >= CHUNK_ROWS:
+                yield self._take_rows()
+            if sent < self._plan.records and time.time() >= self._plan.stop_at_s:
+                self._stopped = "the deadline came before every record was sent"
+        yield from self._drain()
+
+    def _due(self, elapsed_s: float) -> int:
+        """How many records the schedule wants by now; without a rate, a chunk at a time."""
+        plan = self._plan
+        if plan.records_per_second is None:
+            return min(plan.records, self._counts["sent"] + 1_000)
+        return min(plan.records, int(elapsed_s * plan.records_per_second) + 1)
+
+    def _send(self, sequence: int) -> bool:
+        """False when the queue is full and the record must wait for its turn."""
+        plan = self._plan
+        now_ms = time.time() * 1000
+        try:
+            self._client.produce(
+                plan.topic,
+                value=self._encoder.value(sequence),
+                key=key_of(plan.producer, sequence, plan.keys),
+            )
+        except BufferError:
+            self._tick(FULL_QUEUE_WAIT_S)
+            return False
+        except KafkaException as error:  # a fatal error of an idempotent producer
+            self._stopped = f"the producer gave up: {error}"
+            return False
+        self._pending[sequence] = now_ms
+        self._counts["sent"] += 1
+        return True
+
+    def _tick(self, wait_s: float) -> None:
+        self._client.poll(wait_s)
+        if time.monotonic() >= self._next_progress_s:
+            self._next_progress_s = time.monotonic() + PROGRESS_EVERY_S
+            self._write_progress()
+
+    def _drain(self) -> Iterator[pa.RecordBatch]:
+        """Every record settles within its message timeout; what still does not, is unknown."""
+        until_s = time.monotonic() + self._plan.message_timeout_s + FLUSH_MARGIN_S
+        while self._pending and time.monotonic() < until_s:
+            self._tick(FULL_QUEUE_WAIT_S)
+            if len(self._rows) >= CHUNK_ROWS:
+                yield self._take_rows()
+        now_ms = time.time() * 1000
+        for sequence, send_ms in sorted(self._pending.items()):
+            content = hash_of(self._encoder.value(sequence))
+            self._enter(sequence, content, UNKNOWN, (None, None), (send_ms, now_ms))
+        self._pending.clear()
+        self._write_progress()
+        yield self._take_rows()
+
+    def _settle(self, error: KafkaError | None, message: Message) -> None:
+        value = message.value()
+        sequence = sequence_of(value)
+        send_ms = self._pending.pop(sequence)
+        partition = message.partition()
+        offset = message.offset()
+        latency_s = message.latency()
+        settled_ms = send_ms + latency_s * 1000 if latency_s else time.time() * 1000
+        if error is not None:
+            outcome, offset = (FAILED if error.code() in NEVER_APPENDED else UNKNOWN), None
+        elif offset is None or offset < 0:
+            # acks=0 promises nothing; otherwise the log says "I had that one" without saying where.
+            outcome = UNKNOWN if self._plan.client["acks"] == "0" else ACKED
+            offset = None
+        else:
+            outcome = ACKED
+        place = (partition if partition is not None and partition >= 0 else None, offset)
+        self._enter(sequence, hash_of(value), outcome, place, (send_ms, settled_ms))
+
+    def _enter(
+        self,
+        sequence: int,
+        content: str,
+        outcome: str,
+        place: tuple[int | None, int | None],
+        times_ms: tuple[float, float],
+    ) -> None:
+        plan = self._plan
+        key = key_of(plan.producer, sequence, plan.keys)
+        self._rows.append((key, plan.producer, sequence, content, outcome, *place, *times_ms))
+        self._counts[outcome] += 1
+
+    def _note_fatal(self, error: KafkaError) -> None:
+        if error.fatal():
+            self._stopped = f"the producer gave up: {error.str()}"
+
+    def _take_rows(self) -> pa.RecordBatch:
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(ARROW_LEDGER)
+        self._rows = []
+        arrays = [
+            pa.array(column, field.type)
+            for column, field in zip(columns, ARROW_LEDGER, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=ARROW_LEDGER)
+
+    def _write_progress(self) -> None:
+        path = self._plan.progress
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps({**self._counts, "stopped": self._stopped}))
+        partial.replace(path)

@@ -1,0 +1,112 @@
+"""Where progress and verdict go: one ConfigMap through the API server, or a directory.
+
+Called by `verification`.  A ConfigMap is patched with the pod's own service account and nothing but
+the standard library.  A refusal of the API server is final; silence is tried again while time lasts.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from plimsoll_spark.settings import Report
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+ATTEMPT_TIMEOUT_S = 5.0
+BACKOFF_S = 0.5
+BACKOFF_MAX_S = 5.0
+FINAL_STATUSES = frozenset({400, 401, 403, 404, 413, 422})
+
+log = logging.getLogger(__name__)
+
+
+class PublishFailed(RuntimeError):
+    """The report did not arrive."""
+
+
+class Publisher(Protocol):
+    """Puts named texts where the operator or the user finds them."""
+
+    def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
+        """All of the texts or none; raises `PublishFailed` when time is up."""
+
+
+class DirectoryPublisher:
+    """Files in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
+        """Each file is replaced whole."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            partial = self._directory / f".{name}.partial"
+            partial.write_text(text)
+            partial.replace(self._directory / name)
+
+
+class ConfigMapPublisher:
+    """Keys of a ConfigMap that the operator has made."""
+
+    def __init__(self, namespace: str, name: str, *, server: str, account: Path = ACCOUNT) -> None:
+        self._url = f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}"
+        self._account = account
+
+    def put(self, texts: Mapping[str, str], *, within_s: float) -> None:
+        """One merge patch; repeating it changes nothing."""
+        body = json.dumps({"data": dict(texts)}).encode()
+        until_s, wait_s = time.monotonic() + within_s, BACKOFF_S
+        while True:
+            problem = self._attempt(body)
+            if problem is None:
+                return
+            if time.monotonic() + wait_s >= until_s:
+                raise PublishFailed(f"the report's ConfigMap could not be patched: {problem}")
+            time.sleep(wait_s)
+            wait_s = min(2 * wait_s, BACKOFF_MAX_S)
+
+    def _attempt(self, body: bytes) -> str | None:
+        # The token is read anew each time: the kubelet replaces it while we run.
+        headers = {
+            "Authorization": f"Bearer {(self._account / 'token').read_text().strip()}",
+            "Content-Type": "application/merge-patch+json",
+        }
+        request = urllib.request.Request(self._url, body, headers, method="PATCH")
+        trust = None
+        if self._url.startswith("https:"):
+            trust = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        try:
+            with urllib.request.urlopen(request, timeout=ATTEMPT_TIMEOUT_S, context=trust):
+                return None
+        except urllib.error.HTTPError as error:
+            with error:
+                sentence = f"{error.code} {error.read(500).decode(errors='replace')}"
+            if error.code in FINAL_STATUSES:
+                raise PublishFailed(f"the API server refused the report: {sentence}") from error
+            return sentence
+        except (OSError, http.client.HTTPException) as error:
+            return str(error)
+
+
+def publisher_for(report: Report) -> Publisher:
+    """The publisher a report asks for."""
+    if report.directory is not None:
+        return DirectoryPublisher(Path(report.directory))
+    assert report.config_map is not None and report.namespace is not None, "settings.check saw to it"
+    return ConfigMapPublisher(report.namespace, report.config_map, server=api_server())
+
+
+def api_server() -> str:
+    """The API server as every pod is told of it."""
+    host, port = os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"]
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

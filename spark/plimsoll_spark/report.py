@@ -1,0 +1,2 @@
+def render(settings, outcome, findings):
+    return "x"

@@ -1,0 +1,218 @@
+"""One verification from start to verdict: Producing, then Verifying, then Completed.
+
+Called by `verification`.  Spark works in one thread, this one watches: it publishes progress while
+it waits, and ends the work when its time is up.  Every wait is bounded by the deadline.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from plimsoll_spark import drive, report, session, verify
+from plimsoll_spark.publish import Publisher, PublishFailed
+from plimsoll_spark.settings import Refusal, Refused, Settings
+from plimsoll_spark.topics import Ranges, TopicClient
+from plimsoll_spark.values import Counts, Findings, Outcome, Progress, Timing
+from plimsoll_spark.verdict import Reason, Verdict, judge
+
+PROGRESS_EVERY_S = 2.0
+PROGRESS_WITHIN_S = 5.0
+FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is away
+TOPIC_WITHIN_S = 60.0
+READABLE_WITHIN_S = 60.0
+MAX_CORES = 8
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class TimeUp(Exception):
+    """The deadline, or the time for verifying, has passed."""
+
+
+class Run:
+    """One verification."""
+
+    def __init__(self, settings: Settings, publisher: Publisher, work: Path) -> None:
+        self._settings = settings
+        self._publisher = publisher
+        self._work = work
+        self._id = f"{settings.name}-{uuid.uuid4().hex}"
+        self._started_s = time.time()
+        self._counts = Counts()
+        self._timing = Timing(start_time=rfc3339(self._started_s))
+
+    def execute(self) -> Outcome:
+        """Runs to a verdict and publishes it; `Refusal` when the run must not start."""
+        settings = self._settings
+        client = TopicClient(settings.bootstrap, settings.topic)
+        cores = max(2, min(len(os.sched_getaffinity(0)), MAX_CORES))
+        self._progress("Producing")
+        try:
+            partitions = client.partitions(TOPIC_WITHIN_S)
+            self._refuse_foreign(client.ranges(partitions, TOPIC_WITHIN_S))
+            topic_id = client.topic_id()
+            spark = session.build(name=settings.name, cores=cores, work=self._work)
+            try:
+                planned = self._drive(spark, cores)
+                findings = self._verify(spark, planned, client, partitions)
+            finally:
+                spark.stop()
+            recreated = topic_id != client.topic_id()
+        except TimeUp as up:
+            return self._publish_unfinished(Reason.DEADLINE_EXCEEDED, str(up), "Completed")
+        finally:
+            client.close()
+        stopped = drive.progress(planned)[1]
+        verdict = judge(settings, findings.counts, stopped=stopped, recreated=recreated)
+        return self._publish_verdict(verdict, findings)
+
+    def publish_broken(self, reason: str, message: str) -> None:
+        """The run itself broke: says so, as far as that can still be said."""
+        self._publish(self._inconclusive(reason, message), "Failed", None)
+
+    def _refuse_foreign(self, ranges: Ranges) -> None:
+        held = sum(r.log_end_offset - r.log_start_offset for r in ranges.values())
+        if held and not self._settings.allow_existing:
+            sentence = (
+                f"topic {self._settings.topic} holds {held} records that this run did not write; "
+                "use a topic of its own, or set allowExisting: true"
+            )
+            raise Refusal(Refused.TOPIC_NOT_EMPTY, sentence)
+
+    def _drive(self, spark: SparkSession, cores: int) -> drive.Drive:
+        settings = self._settings
+        reserve_s = min(settings.verify.timeout_seconds, settings.deadline_seconds / 2)
+        stop_at_s = self._started_s + settings.deadline_seconds - reserve_s
+        planned = drive.Drive(
+            run=self._id,
+            settings=settings,
+            producers=min(cores, settings.produce.records),
+            stop_at_s=stop_at_s,
+            work=self._work,
+        )
+
+        def tell() -> None:
+            counts, _ = drive.progress(planned)
+            self._counts = msgspec.structs.replace(self._counts, **counts)
+            self._progress("Producing")
+
+        self._watch(spark, lambda: drive.run_drive(spark, planned), tell, self._deadline_s)
+        tell()
+        return planned
+
+    def _verify(
+        self,
+        spark: SparkSession,
+        planned: drive.Drive,
+        client: TopicClient,
+        partitions: tuple[int, ...],
+    ) -> Findings:
+        settings = self._settings
+
+        def check() -> Findings:
+            ledger = verify.read_ledger(spark, planned.ledger)
+            wanted = dict.fromkeys(partitions, 0) | verify.acked_ends(ledger)
+            ranges = client.readable_ranges(wanted, READABLE_WITHIN_S)
+            copy = str(self._work / "log")
+            verify.read_log(spark, settings, ranges, self._id).write.parquet(copy)
+            log_table = spark.read.parquet(copy)
+            table = verify.ranges_table(spark, ranges)
+            return verify.examine(settings, ledger, log_table, table)
+
+        until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
+        return self._watch(spark, check, lambda: self._progress("Verifying"), until_s)
+
+    @property
+    def _deadline_s(self) -> float:
+        return self._started_s + self._settings.deadline_seconds
+
+    def _watch(
+        self, spark: SparkSession, job: Callable[[], T], tell: Callable[[], Any], until_s: float
+    ) -> T:
+        """The job's result; `TimeUp` when it has none by then."""
+        with ThreadPoolExecutor(max_workers=1) as worker:
+            future: Future[T] = worker.submit(job)
+            while not future.done():
+                tell()
+                left_s = until_s - time.time()
+                if left_s <= 0:
+                    spark.sparkContext.cancelAllJobs()
+                    raise TimeUp(f"{self._counts.sent} records were sent before the time was up")
+                wait([future], timeout=min(PROGRESS_EVERY_S, left_s))
+            return future.result()
+
+    def _progress(self, phase: str) -> None:
+        state = Progress(phase=phase, counts=self._counts, timing=self._timing)
+        try:
+            self._publisher.put({"progress.json": as_json(state)}, within_s=PROGRESS_WITHIN_S)
+        except PublishFailed as failed:
+            log.warning("progress was not published: %s", failed)
+
+    def _publish_verdict(self, verdict: Verdict, findings: Findings) -> Outcome:
+        stalls = findings.stalls
+        self._counts = findings.counts
+        self._timing = msgspec.structs.replace(
+            self._timing,
+            completion_time=rfc3339(time.time()),
+            ack_milliseconds=findings.latency,
+            longest_stall_milliseconds=max((s.milliseconds for s in stalls), default=None),
+            stalls=stalls,
+        )
+        outcome = Outcome(
+            verdict=verdict.verdict,
+            reason=verdict.reason.value,
+            message=verdict.message,
+            counts=findings.counts,
+            timing=self._timing,
+            examples=findings.examples,
+        )
+        self._publish(outcome, "Completed", findings)
+        return outcome
+
+    def _publish_unfinished(self, reason: Reason, message: str, phase: str) -> Outcome:
+        outcome = self._inconclusive(reason.value, message)
+        self._publish(outcome, phase, None)
+        return outcome
+
+    def _inconclusive(self, reason: str, message: str) -> Outcome:
+        self._timing = msgspec.structs.replace(
+            self._timing, completion_time=rfc3339(time.time())
+        )
+        return Outcome(
+            verdict="Inconclusive",
+            reason=reason,
+            message=message,
+            counts=self._counts,
+            timing=self._timing,
+        )
+
+    def _publish(self, outcome: Outcome, phase: str, findings: Findings | None) -> None:
+        state = Progress(phase=phase, counts=self._counts, timing=self._timing)
+        texts = {
+            "progress.json": as_json(state),
+            "verdict.json": as_json(outcome),
+            "report.html": report.render(self._settings, outcome, findings),
+        }
+        self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+
+
+def as_json(value: msgspec.Struct) -> str:
+    """The file's text."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+
+
+def rfc3339(wall_s: float) -> str:
+    """A time as Kubernetes writes it."""
+    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,58 @@
+"""The only builder of a SparkSession: one process, `local[n]`, nothing listening beyond loopback.
+
+Called by `verification` and by the tests' fixture.  Never downloads: the Kafka connector's jars lie
+in the folder named by PLIMSOLL_SPARK_JARS (baked into the image; `spark/jars.sh` elsewhere).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from plimsoll_spark.settings import Refusal, Refused
+
+JARS_VARIABLE = "PLIMSOLL_SPARK_JARS"
+MEMORY_VARIABLE = "PLIMSOLL_SPARK_DRIVER_MEMORY"
+DEFAULT_MEMORY = "768m"
+CONNECTOR = "spark-sql-kafka-0-10_2.13-*.jar"
+
+
+def jars_directory() -> Path:
+    """Where the connector's jars are; `Refusal` when they are not."""
+    directory = Path(os.environ.get(JARS_VARIABLE, ".cache/spark-jars")).absolute()
+    if not any(directory.glob(CONNECTOR)):
+        sentence = f"no Kafka connector for Spark in {directory}; run spark/jars.sh"
+        raise Refusal(Refused.JARS_MISSING, sentence)
+    return directory
+
+
+def build(*, name: str, cores: int, work: Path) -> SparkSession:
+    """Starts the JVM.  `work` takes Spark's own temporary files."""
+    # Workers must run the interpreter that has our package, whatever `python3` means in PATH.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    options = {
+        "spark.driver.extraClassPath": f"{jars_directory()}/*",
+        "spark.driver.memory": os.environ.get(MEMORY_VARIABLE, DEFAULT_MEMORY),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(work / "spark"),
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.session.timeZone": "UTC",
+        # A producer that is run twice would write its records twice.
+        "spark.task.maxFailures": "1",
+        "spark.speculation": "false",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
+    }
+    builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
+    for key, value in options.items():
+        builder = builder.config(key, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session

@@ -1,0 +1,127 @@
+"""What one verification is asked to do, as typed values read from `verification.json`.
+
+Called by `verification.main` and by tests.  Decides which requests this package can honour; never
+touches a cluster.  The file's shape is the Verification object's spec plus where to report.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from plimsoll_spark.records import HEADER_BYTES
+
+Check = Literal["NoLoss", "NoDuplicate", "Order", "NoGap"]
+ALL_CHECKS: tuple[Check, ...] = ("NoLoss", "NoDuplicate", "Order", "NoGap")
+
+
+class Refused(Enum):
+    """Why a request is not taken on."""
+
+    INVALID_SPEC = "InvalidSpec"
+    EXECUTORS_NOT_OFFERED = "ExecutorsNotOffered"
+    TOPIC_NOT_FOUND = "TopicNotFound"
+    TOPIC_NOT_EMPTY = "TopicNotEmpty"
+    JARS_MISSING = "JarsMissing"
+
+
+class Refusal(Exception):
+    """A request that is not taken on: a reason, and a sentence the user can act on."""
+
+    def __init__(self, reason: Refused, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The files' spelling is camelCase; ours is not."""
+
+
+class Produce(_Camel):
+    """What to write."""
+
+    records: int
+    record_bytes: int = 1024
+    records_per_second: int | None = None
+    keys: int = 1000
+    acks: Literal["All", "Leader", "None"] = "All"
+    idempotent: bool = True
+    compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] = "None"
+
+
+class Verify(_Camel):
+    """What to prove."""
+
+    checks: tuple[Check, ...] = ALL_CHECKS
+    timeout_seconds: int = 600
+
+
+class Report(_Camel):
+    """Where the report goes: a ConfigMap, or a directory outside Kubernetes."""
+
+    config_map: str | None = None
+    namespace: str | None = None
+    directory: str | None = None
+
+
+class Runner(_Camel):
+    """What it runs on: 0 executors is this process alone."""
+
+    executors: int = 0
+
+
+class Settings(_Camel):
+    """One verification."""
+
+    name: str
+    bootstrap: str
+    topic: str
+    produce: Produce
+    verify: Verify = msgspec.field(default_factory=Verify)
+    report: Report = msgspec.field(default_factory=Report)
+    runner: Runner = msgspec.field(default_factory=Runner)
+    allow_existing: bool = False
+    deadline_seconds: int = 3600
+
+
+def load(path: Path) -> Settings:
+    """The settings in a file; `Refusal` when they cannot be honoured."""
+    try:
+        settings = msgspec.json.decode(path.read_bytes(), type=Settings)
+    except msgspec.DecodeError as error:
+        raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
+    check(settings)
+    return settings
+
+
+def check(settings: Settings) -> None:
+    """Raises the first `Refusal`."""
+    produce, report = settings.produce, settings.report
+    if settings.runner.executors > 0:
+        # The ledger is written by whoever produces and read by everybody: it needs shared storage.
+        sentence = "executors > 0 needs storage shared by the pods, which is not offered yet; use 0"
+        raise Refusal(Refused.EXECUTORS_NOT_OFFERED, sentence)
+    wrong = (
+        (produce.records < 1, "produce.records must be at least 1"),
+        (produce.record_bytes < HEADER_BYTES, f"produce.recordBytes is below {HEADER_BYTES}"),
+        (produce.keys < 1, "produce.keys must be at least 1"),
+        ((produce.records_per_second or 1) < 1, "produce.recordsPerSecond must be at least 1"),
+        (
+            produce.idempotent and produce.acks != "All",
+            "an idempotent producer needs acks: All; set idempotent: false or acks: All",
+        ),
+        (settings.deadline_seconds < 1, "deadlineSeconds must be at least 1"),
+        (settings.verify.timeout_seconds < 1, "verify.timeoutSeconds must be at least 1"),
+        (
+            bool(report.config_map) == bool(report.directory),
+            "report must name either a configMap or a directory",
+        ),
+        (bool(report.config_map) and not report.namespace, "report.configMap needs a namespace"),
+    )
+    for is_wrong, sentence in wrong:
+        if is_wrong:
+            raise Refusal(Refused.INVALID_SPEC, sentence)

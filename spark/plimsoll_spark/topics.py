@@ -1,0 +1,112 @@
+"""What a client can see of a topic: its id, its partitions, where their logs start and end.
+
+Called by `verification` and `verify` with a plain librdkafka client.  Waits, bounded, for a topic
+that is being made and for acknowledged records to become readable after a failover.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from plimsoll_spark.settings import Refusal, Refused
+
+REQUEST_TIMEOUT_S = 10.0
+RETRY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetRange:
+    """One partition's log as readers see it: [start, end)."""
+
+    log_start_offset: int
+    log_end_offset: int
+
+
+Ranges = dict[int, OffsetRange]
+
+
+class TopicClient:
+    """Looks at one topic."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._topic = topic
+        client = {"bootstrap.servers": bootstrap, "client.id": "plimsoll-verify", "log_level": 2}
+        self._admin = AdminClient(client)
+        # Only asks for offsets; never joins the group that librdkafka wants named.
+        group = {"group.id": "plimsoll-verify", "enable.auto.commit": False}
+        self._consumer = Consumer({**client, **group})
+
+    def close(self) -> None:
+        """Lets the connections go."""
+        self._consumer.close()
+
+    def partitions(self, timeout_s: float) -> tuple[int, ...]:
+        """The partitions' numbers; `Refusal` when the topic does not appear in time."""
+        until_s = time.monotonic() + timeout_s
+        while True:
+            found, why = self._partitions_now()
+            if found:
+                return found
+            if time.monotonic() >= until_s:
+                sentence = f"topic {self._topic} did not appear in {timeout_s:.0f} s: {why}"
+                raise Refusal(Refused.TOPIC_NOT_FOUND, sentence)
+            self._admin.poll(RETRY_S)
+
+    def topic_id(self) -> str | None:
+        """The topic's id, where the brokers tell it."""
+        answers = self._admin.describe_topics(
+            TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S
+        )
+        identity = answers[self._topic].result(REQUEST_TIMEOUT_S + 1).topic_id
+        return None if identity is None else str(identity)
+
+    def ranges(self, partitions: tuple[int, ...], timeout_s: float) -> Ranges:
+        """Log start and end of every partition; asks again while a leader is being found."""
+        until_s = time.monotonic() + timeout_s
+        found: Ranges = {}
+        while len(found) < len(partitions):
+            for partition in partitions:
+                if partition not in found:
+                    found |= self._range(partition, give_up=time.monotonic() >= until_s)
+        return found
+
+    def readable_ranges(self, wanted: Mapping[int, int], timeout_s: float) -> Ranges:
+        """Ranges once they reach the `wanted` ends, or as they are when time is up.
+
+        A new leader shows its high watermark only after its followers have confirmed it; reading
+        before that would call records lost that are not.
+        """
+        until_s = time.monotonic() + timeout_s
+        while True:
+            left_s = max(1.0, until_s - time.monotonic())
+            ranges = self.ranges(tuple(sorted(wanted)), left_s)
+            if all(ranges[p].log_end_offset >= end for p, end in wanted.items()):
+                return ranges
+            if time.monotonic() >= until_s:
+                return ranges
+            self._admin.poll(RETRY_S)
+
+    def _partitions_now(self) -> tuple[tuple[int, ...], str]:
+        try:
+            found = self._admin.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as error:
+            return (), str(error)
+        topic = found.topics[self._topic]
+        return tuple(sorted(topic.partitions)), str(topic.error)
+
+    def _range(self, partition: int, *, give_up: bool) -> Ranges:
+        try:
+            low, high = self._consumer.get_watermark_offsets(
+                TopicPartition(self._topic, partition), timeout=REQUEST_TIMEOUT_S, cached=False
+            )
+        except KafkaException:
+            if give_up:
+                raise
+            self._admin.poll(RETRY_S)
+            return {}
+        return {partition: OffsetRange(log_start_offset=low, log_end_offset=high)}

@@ -1,0 +1,22 @@
+"""Records that are in the log more than once.  Called by `verify`."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+
+def extra_copies(log: DataFrame) -> DataFrame:
+    """Every copy of a record after its first, with its place."""
+    same = Window.partitionBy("producer", "sequence").orderBy("partition", "offset")
+    return _ranked(log, same).where("copy > 1")
+
+
+def first_copies(log: DataFrame) -> DataFrame:
+    """Each record once, where it appears first."""
+    same = Window.partitionBy("producer", "sequence").orderBy("partition", "offset")
+    return _ranked(log, same).where("copy = 1").drop("copy")
+
+
+def _ranked(log: DataFrame, same: Window) -> DataFrame:
+    return log.where("ours").withColumn("copy", F.row_number().over(same))

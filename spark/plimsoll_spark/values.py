@@ -1,0 +1,109 @@
+"""What a verification says about itself, as values; their JSON is what the operator reads.
+
+Written by `verify`, `verdict` and `verification`; read by `report`.  Fields are told in the file's
+camelCase by msgspec.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The files' spelling is camelCase; ours is not."""
+
+
+class Counts(_Camel):
+    """Records by fate."""
+
+    sent: int = 0
+    acked: int = 0
+    failed: int = 0  # certainly not appended
+    unknown: int = 0  # may be there or not
+    read: int = 0  # records of this run in the log
+    lost: int = 0  # acked, and not in the log
+    misplaced: int = 0  # acked at one offset, found at another
+    mismatched: int = 0  # their offset holds something else
+    duplicated: int = 0
+    out_of_order: int = 0
+    gaps: int = 0
+    expired: int = 0  # acked, and below the log's present start
+    foreign: int = 0  # not written by this run
+
+
+class Stall(_Camel):
+    """The longest time in which a partition's waiting records got no ack."""
+
+    partition: int
+    milliseconds: float
+    from_ms: float
+    to_ms: float
+
+
+class Latency(_Camel):
+    """From `produce` to ack."""
+
+    p50: float = 0
+    p90: float = 0
+    p99: float = 0
+    p999: float = 0
+    worst: float = 0
+
+
+class Bin(_Camel):
+    """Acks in one stretch of time."""
+
+    start_ms: float
+    acked: int
+    p50: float
+    p99: float
+    worst: float
+
+
+class Timing(_Camel):
+    """When, how fast, and how long writes stood still."""
+
+    start_time: str
+    completion_time: str | None = None
+    ack_milliseconds: Latency | None = None
+    longest_stall_milliseconds: float | None = None
+    stalls: tuple[Stall, ...] = ()
+
+
+class Example(_Camel):
+    """One record that went wrong."""
+
+    topic: str
+    partition: int
+    offset: int
+    kind: str
+
+
+class Findings(_Camel):
+    """Everything the checks found."""
+
+    counts: Counts
+    latency: Latency
+    stalls: tuple[Stall, ...]
+    pace: tuple[Bin, ...]
+    bin_ms: int
+    examples: tuple[Example, ...]
+
+
+class Progress(_Camel):
+    """`progress.json`."""
+
+    phase: str
+    counts: Counts
+    timing: Timing
+
+
+class Outcome(_Camel):
+    """`verdict.json`."""
+
+    verdict: str
+    reason: str
+    message: str
+    counts: Counts
+    timing: Timing
+    examples: tuple[Example, ...] = ()

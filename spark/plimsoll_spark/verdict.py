@@ -1,0 +1,115 @@
+"""The verdict, from the counts.  Called by `verification`; pure.
+
+Violated: the log broke a promise that was to be checked.  Inconclusive: the evidence is not
+complete.  A violation is told even when the run was cut short; not when the topic was deleted and
+made anew, for then the evidence is of another log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from plimsoll_spark.settings import Settings
+from plimsoll_spark.values import Counts
+
+
+class Reason(Enum):
+    """Why the verdict is what it is."""
+
+    ALL_CHECKS_PASSED = "AllChecksPassed"
+    RECORDS_LOST = "RecordsLost"
+    RECORDS_CHANGED = "RecordsChanged"
+    RECORDS_MISPLACED = "RecordsMisplaced"
+    RECORDS_DUPLICATED = "RecordsDuplicated"
+    RECORDS_OUT_OF_ORDER = "RecordsOutOfOrder"
+    OFFSETS_MISSING = "OffsetsMissing"
+    TOPIC_RECREATED = "TopicRecreated"
+    RECORDS_EXPIRED = "RecordsExpired"
+    DRIVE_INCOMPLETE = "DriveIncomplete"
+    NOTHING_ACKED = "NothingAcked"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    RUN_BROKE = "RunBroke"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One of Passed, Violated, Inconclusive; why; and a sentence."""
+
+    verdict: str
+    reason: Reason
+    message: str
+
+
+def judge(
+    settings: Settings, counts: Counts, *, stopped: str | None, recreated: bool
+) -> Verdict:
+    """The first thing that is wrong, worst first; Passed when nothing is."""
+    if recreated:
+        sentence = "the topic was deleted and made anew during the run; its records went with it"
+        return Verdict(verdict="Inconclusive", reason=Reason.TOPIC_RECREATED, message=sentence)
+    for reason, count, sentence in _violations(settings, counts):
+        if count:
+            return Verdict(verdict="Violated", reason=reason, message=f"{count} {sentence}")
+    for reason, applies, sentence in _doubts(settings, counts, stopped):
+        if applies:
+            return Verdict(verdict="Inconclusive", reason=reason, message=sentence)
+    message = f"all {counts.acked} acked records were read back as promised"
+    if counts.unknown:
+        message += f"; {counts.unknown} records got no answer in time and are not judged"
+    return Verdict(verdict="Passed", reason=Reason.ALL_CHECKS_PASSED, message=message)
+
+
+def _violations(settings: Settings, counts: Counts) -> tuple[tuple[Reason, int, str], ...]:
+    checks = settings.verify.checks
+    loss, order, gap = ("NoLoss" in checks, "Order" in checks, "NoGap" in checks)
+    # A producer without sequence numbers may repeat itself: the copies are counted, not judged.
+    copies = "NoDuplicate" in checks and settings.produce.idempotent
+    return (
+        (Reason.RECORDS_LOST, loss * counts.lost, "acked records are not in the log"),
+        (
+            Reason.RECORDS_CHANGED,
+            loss * counts.mismatched,
+            "acked records are gone; other content is at their offsets",
+        ),
+        (
+            Reason.RECORDS_MISPLACED,
+            loss * counts.misplaced,
+            "acked records are in the log, but not at the offset that was acked",
+        ),
+        (
+            Reason.RECORDS_DUPLICATED,
+            copies * counts.duplicated,
+            "extra copies of records are in the log",
+        ),
+        (
+            Reason.RECORDS_OUT_OF_ORDER,
+            order * counts.out_of_order,
+            "records stand behind later ones of their producer",
+        ),
+        (Reason.OFFSETS_MISSING, gap * counts.gaps, "gaps are in the offsets of the log"),
+    )
+
+
+def _doubts(
+    settings: Settings, counts: Counts, stopped: str | None
+) -> tuple[tuple[Reason, bool, str], ...]:
+    asked = settings.produce.records
+    return (
+        (
+            Reason.DRIVE_INCOMPLETE,
+            stopped is not None or counts.sent < asked,
+            f"{counts.sent} of {asked} records were sent: {stopped or 'a producer ended early'}",
+        ),
+        (
+            Reason.RECORDS_EXPIRED,
+            counts.expired > 0,
+            f"{counts.expired} acked records are below the log's start; give the topic a longer"
+            " retention than the run",
+        ),
+        (
+            Reason.NOTHING_ACKED,
+            counts.acked == 0 and settings.produce.acks != "None",
+            "no record was acked, so nothing could be checked",
+        ),
+    )

@@ -1,0 +1,56 @@
+"""`python -m plimsoll_spark.verification --config FILE`: drive a topic, prove what became of it.
+
+Run by the operator's Job, or by hand.  Exit code 0 for any verdict reached (read it in
+`verdict.json`), 1 for a run that broke, 2 for a request that was refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from plimsoll_spark import settings as requested
+from plimsoll_spark.publish import publisher_for
+from plimsoll_spark.run import Run
+from plimsoll_spark.verdict import Reason
+
+VERDICT_REACHED, REFUSED = 0, 2
+
+log = logging.getLogger("plimsoll_spark")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(prog="plimsoll_spark.verification")
+    parser.add_argument("--config", type=Path, required=True, metavar="FILE")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        settings = requested.load(options.config)
+    except requested.Refusal as refusal:
+        log.error("refused (%s): %s", refusal.reason.value, refusal.message)  # noqa: TRY400
+        return REFUSED
+    with tempfile.TemporaryDirectory(prefix="plimsoll-verification-") as work:
+        return _run(Run(settings, publisher_for(settings.report), Path(work)))
+
+
+def _run(run: Run) -> int:
+    try:
+        outcome = run.execute()
+    except requested.Refusal as refusal:
+        log.error("refused (%s): %s", refusal.reason.value, refusal.message)  # noqa: TRY400
+        run.publish_broken(refusal.reason.value, refusal.message)
+        return REFUSED
+    except Exception as error:
+        run.publish_broken(Reason.RUN_BROKE.value, f"{type(error).__name__}: {error}"[:1000])
+        raise
+    log.info("%s (%s): %s", outcome.verdict, outcome.reason, outcome.message)
+    return VERDICT_REACHED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

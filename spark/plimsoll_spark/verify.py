@@ -1,0 +1,164 @@
+"""The checks: reads everything back through Spark's own Kafka source, joins it with the ledger.
+
+Called by `verification` when the ledger is complete.  Writes what it read as Parquet beside the
+ledger, so that each check reads the same bytes, once.  Decides nothing: `verdict` does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from plimsoll_spark.records import salt_of
+from plimsoll_spark.schemas import ACKED, FAILED, LEDGER, RANGES, UNKNOWN
+from plimsoll_spark.settings import Settings
+from plimsoll_spark.topics import Ranges
+from plimsoll_spark.transforms import copies, fates, order, pace, parse, stalls
+from plimsoll_spark.transforms import gaps as gap
+from plimsoll_spark.values import Bin, Counts, Example, Findings, Latency, Stall
+
+MAX_EXAMPLES = 20
+MAX_BINS = 240
+SMALLEST_BIN_MS = 100
+
+
+def read_ledger(spark: SparkSession, path: Path) -> DataFrame:
+    """The ledger table."""
+    return spark.read.schema(LEDGER).parquet(str(path))
+
+
+def acked_ends(ledger: DataFrame) -> dict[int, int]:
+    """Per partition, the offset after the last acked record."""
+    rows = (
+        ledger.where((F.col("outcome") == ACKED) & F.col("offset").isNotNull())
+        .groupBy("partition")
+        .agg((F.max("offset") + 1).alias("end"))
+    )
+    return {row["partition"]: row["end"] for row in rows.collect()}
+
+
+def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) -> DataFrame:
+    """Everything between the ranges' starts and ends, as rows of the log table."""
+    topic = settings.topic
+    starts = {str(p): r.log_start_offset for p, r in sorted(ranges.items())}
+    ends = {str(p): r.log_end_offset for p, r in sorted(ranges.items())}
+    options = {
+        "kafka.bootstrap.servers": settings.bootstrap,
+        "kafka.client.id": "plimsoll-verify",
+        "assign": json.dumps({topic: sorted(ranges)}),
+        "startingOffsets": json.dumps({topic: starts}),
+        "endingOffsets": json.dumps({topic: ends}),
+        # Spark would stop at the first missing offset; finding them all is what we are here for.
+        "failOnDataLoss": "false",
+        "fetchOffset.numRetries": "10",
+        "fetchOffset.retryIntervalMs": "500",
+    }
+    return parse.parse_log(spark.read.format("kafka").options(**options).load(), salt_of(run))
+
+
+def ranges_table(spark: SparkSession, ranges: Ranges) -> DataFrame:
+    """The ranges as a table."""
+    rows = [(p, r.log_start_offset, r.log_end_offset) for p, r in sorted(ranges.items())]
+    return spark.createDataFrame(rows, RANGES)
+
+
+def examine(settings: Settings, ledger: DataFrame, log: DataFrame, ranges: DataFrame) -> Findings:
+    """Runs every check, whether its violation is asked for or not: the counts are shown anyway."""
+    fated = fates.fates(ledger, log, ranges).persist()
+    extra = copies.extra_copies(log)
+    per = order.IDEMPOTENT if settings.produce.idempotent else order.PER_KEY
+    behind = order.out_of_order(log, per=per)
+    missing = gap.gaps(log, ranges)
+    outcomes = {r["outcome"]: r["count"] for r in ledger.groupBy("outcome").count().collect()}
+    owned = {row["ours"]: row["count"] for row in log.groupBy("ours").count().collect()}
+    tally = fates.tally(fated)
+    counts = Counts(
+        sent=sum(outcomes.values()),
+        acked=outcomes.get(ACKED, 0),
+        failed=outcomes.get(FAILED, 0),
+        unknown=outcomes.get(UNKNOWN, 0),
+        read=owned.get(True, 0),
+        foreign=owned.get(False, 0),
+        lost=tally[fates.LOST],
+        misplaced=tally[fates.MISPLACED],
+        mismatched=tally[fates.MISMATCHED],
+        expired=tally[fates.EXPIRED],
+        duplicated=extra.count(),
+        out_of_order=behind.count(),
+        gaps=missing.count(),
+    )
+    wrong = fated.where(~F.col("fate").isin(fates.KEPT, fates.EXPIRED))
+    kinds = (
+        (wrong, F.col("fate")),
+        (extra, F.lit("duplicated")),
+        (behind, F.lit("outOfOrder")),
+        (missing, F.lit("gap")),
+    )
+    examples = _examples(settings.topic, kinds)
+    latency, bin_ms = _latency(ledger)
+    findings = Findings(
+        counts=counts,
+        latency=latency,
+        stalls=_stalls(ledger),
+        pace=_pace(ledger, bin_ms),
+        bin_ms=bin_ms,
+        examples=examples,
+    )
+    fated.unpersist()
+    return findings
+
+
+def _examples(topic: str, kinds: tuple[tuple[DataFrame, Column], ...]) -> tuple[Example, ...]:
+    """A few of each kind, so that one kind cannot crowd out the others."""
+    found: list[Example] = []
+    for rows, kind in kinds:
+        placed = rows.select("partition", "offset", kind.alias("kind"))
+        few = placed.orderBy("partition", "offset").limit(MAX_EXAMPLES // len(kinds)).collect()
+        found += [
+            Example(
+                topic=topic,
+                partition=row["partition"],
+                offset=row["offset"] if row["offset"] is not None else 0,
+                kind=row["kind"],
+            )
+            for row in few
+        ]
+    return tuple(found)
+
+
+def _latency(ledger: DataFrame) -> tuple[Latency, int]:
+    row = pace.latency(ledger).collect()[0]
+    if row["worst"] is None:
+        return Latency(), SMALLEST_BIN_MS
+    span_ms = row["last_ack_ms"] - row["first_send_ms"]
+    bin_ms = max(SMALLEST_BIN_MS, int(span_ms / MAX_BINS) + 1)
+    names = ("p50", "p90", "p99", "p999", "worst")
+    return Latency(**{name: round(row[name], 2) for name in names}), bin_ms
+
+
+def _stalls(ledger: DataFrame) -> tuple[Stall, ...]:
+    return tuple(
+        Stall(
+            partition=row["partition"],
+            milliseconds=round(row["ms"], 1),
+            from_ms=row["from_ms"],
+            to_ms=row["to_ms"],
+        )
+        for row in stalls.stalls(ledger).collect()
+    )
+
+
+def _pace(ledger: DataFrame, bin_ms: int) -> tuple[Bin, ...]:
+    return tuple(
+        Bin(
+            start_ms=row["start_ms"],
+            acked=row["acked"],
+            p50=round(row["p50"], 2),
+            p99=round(row["p99"], 2),
+            worst=round(row["worst"], 2),
+        )
+        for row in pace.pace(ledger, bin_ms).collect()
+    )
