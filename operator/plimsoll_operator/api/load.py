@@ -20,7 +20,7 @@ from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.verification import Verification
 
 Resource = LogCluster | Topic | Verification
-R = TypeVar("R", LogCluster, Topic, Verification)
+R = TypeVar("R", bound=LogCluster | Topic | Verification)
 
 MODELS: dict[str, type[LogCluster | Topic | Verification]] = {
     "LogCluster": LogCluster,

@@ -56,7 +56,7 @@ class Token:
         now = time.monotonic()
         stale = self._read_at is None or now - self._read_at > TOKEN_SECONDS
         if self._access.token_file is not None and stale:
-            self._value = self._access.token_file.read_text().strip()
+            self._value = str(self._access.token_file.read_text()).strip()
             self._read_at = now
         return self._value
 
@@ -104,7 +104,7 @@ def _text(entry: dict[str, Any], key: str, path: Path) -> str | None:
     if data := entry.get(f"{key}-data"):
         return base64.b64decode(data).decode()
     if name := entry.get(key):
-        return (path.parent / name).read_text()
+        return (path.parent / str(name)).read_text()
     return None
 
 

@@ -1,9 +1,12 @@
-"""What a LogCluster asks for: which brokers, which children, which id.  Pure."""
+"""What a LogCluster asks for: which children, which id.  Pure.
+
+Which brokers it has is the controller's decision (`plimsoll_core.controller.membership`).
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from uuid import UUID
 
 from plimsoll_core.ids import BrokerId
@@ -16,24 +19,6 @@ from plimsoll_operator.manifests.poddisruptionbudget import pod_disruption_budge
 from plimsoll_operator.manifests.serviceaccount import service_account
 from plimsoll_operator.manifests.services import bootstrap_service, brokers_service
 from plimsoll_operator.manifests.statefulset import stateful_set
-
-
-def members(
-    committed: Sequence[BrokerId], count: int, excluded: Iterable[int]
-) -> tuple[BrokerId, ...]:
-    """The broker ids that there should be, given those there are.
-
-    Sticky: an id leaves only when it is excluded or when `count` fell, from the top; a new one
-    takes the lowest free number.  Lifting an exclusion removes nobody.
-    """
-    out = set(excluded)
-    kept = [b for b in sorted(committed) if b not in out][:count]
-    candidate = 0
-    while len(kept) < count:
-        if candidate not in out and candidate not in kept:
-            kept.append(BrokerId(candidate))
-        candidate += 1
-    return tuple(sorted(kept))
 
 
 def cluster_id(cluster: LogCluster) -> UUID:

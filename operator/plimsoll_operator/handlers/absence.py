@@ -1,0 +1,171 @@
+"""Topics whose object is gone: proof first, then the controller's grace, then nothing by surprise.
+
+Absence is evidence only when a complete fresh list does not hold the object, while its LogCluster
+(the same object) and its namespace exist and neither is going, the Topic CRD is the one under which
+the object was known, and a last read of the object itself answers 404.  A pruned CRD, a wrong scope
+or a dying namespace thus delete nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from plimsoll_core.messages import Refused, TopicObjectGone
+from plimsoll_core.model import Topic, TopicObject
+from plimsoll_core.reasons import Reason
+from plimsoll_operator.api.logcluster import (
+    GRACE_SECONDS_DEFAULT,
+    REMOVALS_PER_HOUR_DEFAULT,
+    TopicDeletion,
+    Topics,
+)
+from plimsoll_operator.handlers.term import Task, Term, Work
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.reconcile.queue import Retry
+
+logger = logging.getLogger("plimsoll.absence")
+
+CRD_NAME = "topics.plimsoll.dev"
+CRD_ANNOTATION = "plimsoll.dev/topics-crd-uid"
+LOOK_AGAIN_MS_MAX = 30_000
+
+
+async def reconcile(term: Term) -> None:
+    """Look at every committed topic whose object is not among those last seen."""
+    suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t.object)]
+    if not suspects:
+        _no_mass_deletion(term)
+        return
+    try:
+        await _examine(term, suspects)
+    except ApiError as error:
+        raise Retry(f"absence is not proven: {error}") from error
+
+
+async def _examine(term: Term, suspects: list[Topic]) -> None:
+    if not await _cluster_stands(term):
+        return
+    crd_uid = await _crd_uid(term)
+    refusals: list[str] = []
+    for namespace in sorted({t.object.namespace for t in suspects if t.object}):
+        if not await _namespace_stands(term, namespace):
+            logger.info("namespace %s is going or gone: its absent topics stay", namespace)
+            continue
+        listed = await term.kube.list(TOPICS, namespace)
+        present = {item["metadata"]["uid"] for item in listed.items}
+        names = {item["metadata"]["name"] for item in listed.items}
+        for topic in suspects:
+            holder = topic.object
+            if holder is None or holder.namespace != namespace:
+                continue
+            if holder.uid in present or holder.name in names or listed.server_ms is None:
+                continue
+            if crd_uid is None and holder.uid not in term.seen_uids:
+                logger.warning("topic %s: the CRD is another one now; it stays", topic.name)
+                continue
+            if await _is_absent(term, holder):
+                refusals += await _report(term, topic, listed.server_ms)
+    _say(term, refusals)
+    _look_again(term)
+
+
+async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
+    """Tell the controller; what it refuses is for a human."""
+    assert topic.object is not None
+    cluster = term.cluster
+    if cluster is None:
+        return []
+    deletion = (cluster.spec.topics or Topics()).deletion or TopicDeletion()
+    grace_s = deletion.grace_seconds
+    per_hour = deletion.max_per_hour
+    answer = await term.ask(
+        TopicObjectGone(
+            object=topic.object,
+            server_now_ms=server_ms,
+            grace_ms=1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s),
+            removals_per_hour_max=REMOVALS_PER_HOUR_DEFAULT if per_hour is None else per_hour,
+        )
+    )
+    term.mark_cluster()
+    if isinstance(answer, Refused) and answer.reason == Reason.MassDeletion.name:
+        return [answer.message]
+    return []
+
+
+def _say(term: Term, refusals: list[str]) -> None:
+    if refusals:
+        text = f"{refusals[0]} Raising spec.topics.deletion.maxPerHour acknowledges it."
+        term.note("Stalled", True, Reason.MassDeletion.name, text)
+    else:
+        _no_mass_deletion(term)
+
+
+def _no_mass_deletion(term: Term) -> None:
+    note = term.notes.get("Stalled")
+    if note is not None and note.reason == Reason.MassDeletion.name:
+        term.drop_note("Stalled")
+
+
+def _look_again(term: Term) -> None:
+    """While a topic is pending: when its time is up, or soon, whichever comes first."""
+    if any(t.pending_deletion for t in term.image.topics.values()):
+        deletion = (
+            term.cluster.spec.topics.deletion if term.cluster and term.cluster.spec.topics else None
+        )
+        grace_s = deletion.grace_seconds if deletion else None
+        wait_ms = LOOK_AGAIN_MS_MAX if grace_s is None else min(LOOK_AGAIN_MS_MAX, 1000 * grace_s)
+        term.add_later(Work(Task.ABSENT_TOPICS, term.key), max(wait_ms, 1_000))
+
+
+def _is_seen(term: Term, holder: TopicObject) -> bool:
+    found = term.objects.topics.get((holder.namespace, holder.name))
+    return found is not None
+
+
+async def _cluster_stands(term: Term) -> bool:
+    """The LogCluster exists, is the same object, and is not going."""
+    cluster = term.cluster
+    if cluster is None:
+        return False
+    try:
+        found = await term.kube.get(LOG_CLUSTERS, *term.key)
+    except NotFound:
+        return False
+    meta = found["metadata"]
+    return meta["uid"] == cluster.metadata.uid and not meta.get("deletionTimestamp")
+
+
+async def _namespace_stands(term: Term, namespace: str) -> bool:
+    try:
+        found = await term.kube.get(NAMESPACES, None, namespace)
+    except NotFound:
+        return False
+    phase = (found.get("status") or {}).get("phase")
+    return phase == "Active" and not found["metadata"].get("deletionTimestamp")
+
+
+async def _is_absent(term: Term, holder: TopicObject) -> bool:
+    try:
+        await term.kube.get(TOPICS, holder.namespace, holder.name)
+    except NotFound:
+        return True
+    return False
+
+
+async def _crd_uid(term: Term) -> str | None:
+    """The CRD's uid if it is the one noted at this cluster's Lease, else None.
+
+    Deleting a CRD deletes all its objects; that is nobody's wish to delete their topics.
+    """
+    crd = await term.kube.get(CRDS, None, CRD_NAME)
+    uid = str(crd["metadata"]["uid"])
+    if crd["metadata"].get("deletionTimestamp"):
+        return None
+    lease = await term.kube.get(LEASES, term.key[0], term.lease_name)
+    noted = (lease["metadata"].get("annotations") or {}).get(CRD_ANNOTATION)
+    if noted is None:
+        patch = {"metadata": {"annotations": {CRD_ANNOTATION: uid}}}
+        await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
+        return uid
+    return uid if noted == uid else None

@@ -1,0 +1,119 @@
+"""A LogCluster: who its members are, and the objects that run them.
+
+Members are committed before anything is made for them.  A broker that hosts replicas is never taken
+away here: moving them is another decision.  StatefulSets are created and never changed, because a
+changed template would reach whichever pod happens to be restarted next.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from plimsoll_core.controller.membership import next_members
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages import Refused, SetMembers
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.handlers.term import Task, Term, Work
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from plimsoll_operator.kube.resources import STATEFUL_SETS, kind_of
+from plimsoll_operator.manifests import labels
+from plimsoll_operator.reconcile.cluster import broker_sets, children
+from plimsoll_operator.reconcile.queue import Retry
+
+logger = logging.getLogger("plimsoll.cluster")
+
+
+async def reconcile(term: Term) -> None:
+    cluster, context = term.cluster, term.context
+    if cluster is None or context is None:
+        return
+    await _settle_members(term, cluster)
+    try:
+        for manifest in children(context):
+            await _apply(term, manifest)
+        for manifest in broker_sets(context, term.image.members):
+            await _create(term, manifest)
+        await _remove_former(term, cluster)
+    except Unavailable as error:
+        raise Retry(str(error)) from error
+    except ApiError as error:
+        term.note("Stalled", True, "ChildRefused", f"The API server refuses: {error}")
+        raise Retry(str(error)) from error
+    if (note := term.notes.get("Stalled")) and note.reason == "ChildRefused":
+        term.drop_note("Stalled")
+    term.observed[term.key] = cluster.metadata.generation
+    term.mark_cluster()
+
+
+async def _settle_members(term: Term, cluster: LogCluster) -> None:
+    image = term.image
+    wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
+    busy = [b for b in image.members if b not in wanted and image.hosted.get(b)]
+    if busy:
+        _say_blocked(term, busy)
+        wanted = tuple(sorted({*wanted, *busy}))
+    else:
+        term.drop_note("Blocked")
+    if wanted == image.members:
+        return
+    answer = await term.ask(SetMembers(broker_ids=wanted))
+    if isinstance(answer, Refused):
+        raise Retry(answer.message)
+    # New brokers may be what a refused topic waits for.
+    for key in term.refusals:
+        term.add(Work(Task.TOPIC, key))
+
+
+def _say_blocked(term: Term, busy: list[BrokerId]) -> None:
+    ids = ", ".join(str(b) for b in busy)
+    term.note(
+        "Blocked",
+        True,
+        "BrokerHoldsReplicas",
+        f"Broker {ids} is not wanted any more but holds replicas; it stays until they are gone "
+        "(this version does not move them).",
+    )
+
+
+async def _apply(term: Term, manifest: Object) -> None:
+    """Apply a child, unless it still belongs to an earlier object of the same name."""
+    await _check_owner(term, manifest)
+    await term.kube.apply(kind_of(manifest), manifest)
+
+
+async def _create(term: Term, manifest: Object) -> None:
+    if await _check_owner(term, manifest):
+        return
+    try:
+        await term.kube.create(kind_of(manifest), manifest)
+    except Conflict:
+        raise Retry(f"{manifest['metadata']['name']} appeared meanwhile", after_ms=500) from None
+
+
+async def _check_owner(term: Term, manifest: Object) -> bool:
+    """Whether the child exists and is ours.  Somebody else's is waited out, never adopted."""
+    meta = manifest["metadata"]
+    try:
+        found = await term.kube.get(kind_of(manifest), meta["namespace"], meta["name"])
+    except NotFound:
+        return False
+    owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
+    if found["metadata"].get("deletionTimestamp") or owners != [meta["ownerReferences"][0]["uid"]]:
+        raise Retry(f"{manifest['kind']} {meta['name']} of an earlier object is still there")
+    return True
+
+
+async def _remove_former(term: Term, cluster: LogCluster) -> None:
+    """StatefulSets of brokers that are no members any more; their volumes stay."""
+    namespace, name = cluster.key
+    found = await term.kube.list(
+        STATEFUL_SETS, namespace, label_selector=f"{labels.CLUSTER}={name}"
+    )
+    for item in found.items:
+        meta = item["metadata"]
+        broker_id = BrokerId(int(meta["labels"][labels.BROKER_ID]))
+        if broker_id in term.image.members or term.image.hosted.get(broker_id):
+            continue
+        logger.info("removing %s: broker %d is no member any more", meta["name"], broker_id)
+        await term.kube.delete(STATEFUL_SETS, namespace, meta["name"], uid=meta["uid"])

@@ -1,0 +1,129 @@
+"""What the handlers of one cluster share while this process leads it.
+
+A term begins with the Lease and ends with it or with the controller.  Everything here is memory:
+lost with the term, and rebuilt by the next one from the log and the objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID
+
+from plimsoll_core.messages import Answer, Refused, Request
+from plimsoll_core.model import ClusterImage, Topic
+from plimsoll_core.reasons import Reason
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, VERIFICATIONS
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.objects import Key, Objects
+from plimsoll_operator.options import Options
+from plimsoll_operator.reconcile.conditions import condition
+from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.writer import Target
+
+
+class Task(Enum):
+    """Kinds of work."""
+
+    CLUSTER = "cluster"
+    TOPIC = "topic"
+    ABSENT_TOPICS = "absent topics"
+    VERIFICATION = "verification"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One key of the reconcile queue."""
+
+    task: Task
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.task.value} {self.key[0]}/{self.key[1]}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Term:
+    """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
+    object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
+    type."""
+
+    key: Key
+    cluster_id: UUID
+    controller: Controller
+    kube: Kube
+    objects: Objects
+    options: Options
+    lease_name: str
+    add: Callable[[Work], None]
+    add_later: Callable[[Work, int], None]
+    mark: Callable[[Target], None]
+    refusals: dict[Key, Condition] = field(default_factory=dict)
+    observed: dict[Key, int] = field(default_factory=dict)
+    notes: dict[str, Condition] = field(default_factory=dict)
+    verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
+    seen_uids: set[str] = field(default_factory=set)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    @property
+    def cluster(self) -> LogCluster | None:
+        """The LogCluster as last seen; None when it is going or gone."""
+        found = self.objects.clusters.get(self.key)
+        return None if found is None or found.metadata.deletion_timestamp else found
+
+    @property
+    def context(self) -> Context | None:
+        cluster = self.cluster
+        if cluster is None:
+            return None
+        return Context(
+            cluster=cluster,
+            cluster_id=self.cluster_id,
+            broker_image=self.options.broker_image,
+            image_pull_policy=self.options.image_pull_policy,
+            controllers=self.options.controllers,
+        )
+
+    async def ask(self, request: Request) -> Answer:
+        """The controller's answer; `Retry` while it is not (or no longer) the controller."""
+        answer = await self.controller.request(request)
+        if isinstance(answer, Refused) and answer.reason == Reason.NotController.name:
+            raise Retry(answer.message, after_ms=500)
+        return answer
+
+    def bound_topic(self, key: Key, uid: str) -> Topic | None:
+        """The topic that the object declares, as committed."""
+        for topic in self.image.topics.values():
+            holder = topic.object
+            if holder and (holder.namespace, holder.name) == key and holder.uid == uid:
+                return topic
+        return None
+
+    def note(self, type_: str, status: bool, reason: str, message: str) -> None:
+        """A condition of the LogCluster, shown from now on."""
+        new = condition(type_, status, reason, message)
+        if self.notes.get(type_) != new:
+            self.notes[type_] = new
+            self.mark_cluster()
+
+    def drop_note(self, type_: str) -> None:
+        if self.notes.pop(type_, None) is not None:
+            self.mark_cluster()
+
+    def mark_cluster(self) -> None:
+        self.mark(Target(LOG_CLUSTERS, *self.key))
+
+    def mark_topic(self, key: Key) -> None:
+        self.mark(Target(TOPICS, *key))
+
+    def mark_verification(self, key: Key) -> None:
+        self.mark(Target(VERIFICATIONS, *key))

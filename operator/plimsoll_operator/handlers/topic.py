@@ -1,0 +1,74 @@
+"""A Topic object: what it asks of the controller, and why not."""
+
+from __future__ import annotations
+
+from plimsoll_core.messages import DetachTopic, Refused, TopicsAnswer
+from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.handlers.term import Task, Term, Work
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.resources import NAMESPACES
+from plimsoll_operator.objects import Key
+from plimsoll_operator.reconcile.conditions import condition, not_ready
+from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.reconcile.topics import declare, object_of
+
+
+async def reconcile(term: Term, key: Key) -> None:
+    topic, cluster = term.objects.topics.get(key), term.cluster
+    if topic is None:
+        term.refusals.pop(key, None)
+        term.observed.pop(key, None)
+        term.add(Work(Task.ABSENT_TOPICS, term.key))
+        return
+    if cluster is None or topic.metadata.deletion_timestamp or topic.cluster_key != term.key:
+        return
+    request = declare(topic, cluster, await _namespace_labels(term, topic, cluster))
+    if isinstance(request, Refusal):
+        await _detach(term, topic, request)
+        _refuse(term, topic, request.reason.name, request.message)
+        return
+    answer = await term.ask(request)
+    if isinstance(answer, Refused):
+        _refuse(term, topic, answer.reason, answer.message)
+        raise Retry(answer.message)
+    assert isinstance(answer, TopicsAnswer), answer
+    term.refusals.pop(key, None)
+    _observe(term, topic)
+
+
+def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
+    term.refusals[topic.key] = (
+        not_ready(Refusal(reason=Reason[reason], message=message))
+        if reason in Reason.__members__
+        else condition("Ready", False, reason, message)
+    )
+    _observe(term, topic)
+
+
+def _observe(term: Term, topic: Topic) -> None:
+    term.observed[topic.key] = topic.metadata.generation
+    term.mark_topic(topic.key)
+    term.mark_cluster()
+
+
+async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
+    """A namespace that is no longer allowed loses its topics' binding, never their data."""
+    if refusal.reason is not Reason.NotAllowed:
+        return
+    if term.bound_topic(topic.key, topic.metadata.uid) is not None:
+        await term.ask(DetachTopic(object=object_of(topic)))
+
+
+async def _namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:
+    """The labels of the topic's namespace, where they matter."""
+    namespace = topic.metadata.namespace
+    allowed = cluster.spec.topics.allowed_namespaces if cluster.spec.topics else None
+    if namespace == cluster.metadata.namespace or allowed is None or allowed.from_ != "Selector":
+        return {}
+    try:
+        found = await term.kube.get(NAMESPACES, None, namespace)
+    except ApiError as error:
+        raise Retry(f"namespace {namespace} cannot be read: {error}") from error
+    return dict(found["metadata"].get("labels") or {})

@@ -1,0 +1,262 @@
+"""One term of leading one LogCluster: the controller, and everything that serves it.
+
+Made when the Lease is won, run until the controller ends, cancelled when the Lease is lost.  A bug
+in any part ends the term, and the process hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.controller.turn import Settings
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.records import BrokerUnfenced, MembersChanged, Record, TopicRemoved
+from plimsoll_operator.api.logcluster import LogCluster, LogClusterStatus, TopicDefaults, Topics
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.controller.runtime import Controller, Outcome
+from plimsoll_operator.handlers import absence, cluster, topic, verification
+from plimsoll_operator.handlers.term import Task, Term, Work
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.metalog.interface import MetadataLog
+from plimsoll_operator.options import Options
+from plimsoll_operator.parts import Parts
+from plimsoll_operator.pods import evidence_of
+from plimsoll_operator.reconcile.conditions import condition
+from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
+from plimsoll_operator.reconcile.topics import default_replication_factor
+from plimsoll_operator.status.changes import isr_changes, occurrences
+from plimsoll_operator.status.events import Events
+from plimsoll_operator.status.projection import cluster_conditions, cluster_status, topic_status
+from plimsoll_operator.status.writer import Draft, StatusWriter, Target
+
+logger = logging.getLogger("plimsoll.leader")
+
+RESYNC_SECONDS = 30
+CLUSTER_STATUS_MS = 1_000
+
+
+class Leader:
+    """`run` returns the controller's outcome."""
+
+    def __init__(
+        self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
+    ) -> None:
+        self._parts = parts
+        self.controller = Controller(
+            cluster_id=cluster_id,
+            name=found.metadata.name,
+            log=log,
+            settings=controller_settings(found, parts.options),
+            identity=parts.options.identity,
+        )
+        self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
+        self._writer = StatusWriter(parts.status_kube, self._render)
+        self._events = Events(parts.status_kube, parts.options.identity)
+        self._cluster_due: asyncio.TimerHandle | None = None
+        self.term = Term(
+            key=found.key,
+            cluster_id=cluster_id,
+            controller=self.controller,
+            kube=parts.kube,
+            objects=parts.objects,
+            options=parts.options,
+            lease_name=lease_name,
+            add=self._queue.add,
+            add_later=self._queue.add_later,
+            mark=self._mark,
+        )
+        self.controller.subscribe(self._committed)
+
+    async def run(self) -> Outcome:
+        parts, term = self._parts, self.term
+        evidence = evidence_of(parts.kube, *term.key)
+        parts.server.add(self.controller, evidence)
+        parts.leaders[term.key] = self
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._queue.run()),
+                    group.create_task(self._writer.run()),
+                    group.create_task(self._events.run()),
+                    group.create_task(self._resync()),
+                ]
+                outcome = await group.create_task(self.controller.run())
+                await self._say_last(outcome)
+                for helper in helpers:
+                    helper.cancel()
+            return outcome
+        finally:
+            del parts.leaders[term.key]
+            # Whoever closes sockets must not decide any more.
+            await self.controller.stop()
+            await parts.server.remove(term.cluster_id)
+
+    def offer(self, work: Work) -> None:
+        """Something was seen that may matter."""
+        if work.task is Task.TOPIC and (found := self.term.objects.topics.get(work.key)):
+            self.term.seen_uids.add(found.metadata.uid)
+        self._queue.add(work)
+
+    # --- work -----------------------------------------------------------------------------------
+
+    async def _resync(self) -> None:
+        """Everything is looked at again now and then: no event is needed for anything."""
+        await self.controller.wait_active()
+        while True:
+            self._queue.add(Work(Task.CLUSTER, self.term.key))
+            for found in self.term.objects.topics:
+                if found.cluster_key == self.term.key:
+                    self.offer(Work(Task.TOPIC, found.key))
+            for wanted in self.term.objects.verifications:
+                if wanted.cluster_key == self.term.key:
+                    self._queue.add(Work(Task.VERIFICATION, wanted.key))
+            self._queue.add(Work(Task.ABSENT_TOPICS, self.term.key))
+            await asyncio.sleep(RESYNC_SECONDS)
+
+    async def _handle(self, work: Work) -> None:
+        if not self.controller.active:
+            raise Retry("the controller is not active", after_ms=500)
+        match work.task:
+            case Task.CLUSTER:
+                await cluster.reconcile(self.term)
+            case Task.TOPIC:
+                await topic.reconcile(self.term, work.key)
+            case Task.ABSENT_TOPICS:
+                await absence.reconcile(self.term)
+            case Task.VERIFICATION:
+                await verification.reconcile(self.term, work.key)
+
+    # --- after each commit ----------------------------------------------------------------------
+
+    def _committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
+        for change in isr_changes(old, records):
+            self._parts.metrics.isr_changed(self.term.key, change)
+        found = self.term.cluster
+        if found is not None:
+            for occurrence in occurrences(old, new, records):
+                self._events.add(found, occurrence)
+        for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
+            known = new.topics.get(topic_id)
+            if known is not None and known.object is not None:
+                self._mark(Target(TOPICS, known.object.namespace, known.object.name))
+        if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
+            for key in self.term.refusals:
+                self._queue.add(Work(Task.TOPIC, key))
+        if any(isinstance(r, MembersChanged) for r in records):
+            self._queue.add(Work(Task.CLUSTER, self.term.key))
+        self._mark(Target(LOG_CLUSTERS, *self.term.key))
+
+    # --- status ---------------------------------------------------------------------------------
+
+    def _mark(self, target: Target) -> None:
+        """A cluster's own status counts all partitions: once a second is often enough."""
+        if target.kind is not LOG_CLUSTERS:
+            self._writer.mark(target)
+        elif self._cluster_due is None:
+            loop = asyncio.get_running_loop()
+            self._cluster_due = loop.call_later(CLUSTER_STATUS_MS / 1000, self._mark_cluster)
+
+    def _mark_cluster(self) -> None:
+        self._cluster_due = None
+        self._writer.mark(Target(LOG_CLUSTERS, *self.term.key))
+
+    def _render(self, target: Target) -> Draft | None:
+        key = (target.namespace, target.name)
+        if target.kind is LOG_CLUSTERS:
+            return self._render_cluster()
+        if target.kind is TOPICS:
+            return self._render_topic(key)
+        return self._render_verification(key)
+
+    def _render_cluster(self) -> Draft | None:
+        found = self.term.cluster
+        if found is None:
+            return None
+        status = cluster_status(self.term.image, found)
+        shown = {c.type: c for c in (*cluster_conditions(status), *self._notes())}
+        if (stalled := shown.get("Stalled")) and stalled.status == "True":
+            shown["Ready"] = _unready(shown["Ready"], stalled)
+        return Draft(
+            status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
+            generation=self.term.observed.get(found.key, 0),
+            shown=self.term.objects.clusters.conditions(found.key),
+        )
+
+    def _notes(self) -> list[Condition]:
+        """The conditions that are always shown, and what the handlers have to say."""
+        notes = {
+            "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action waits."),
+            "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
+        } | self.term.notes
+        return list(notes.values())
+
+    def _render_topic(self, key: tuple[str, str]) -> Draft | None:
+        found = self.term.objects.topics.get(key)
+        if found is None or found.cluster_key != self.term.key or key not in self.term.observed:
+            return None
+        refusal = self.term.refusals.get(key)
+        bound = self.term.bound_topic(key, found.metadata.uid)
+        if bound is not None:
+            status = topic_status(self.term.image, bound, refusal)
+        elif refusal is not None:
+            status = TopicStatus(topic_name=found.topic_name, conditions=(refusal,))
+        else:
+            return None
+        return Draft(
+            status=status,
+            generation=self.term.observed[key],
+            shown=self.term.objects.topics.conditions(key),
+        )
+
+    def _render_verification(self, key: tuple[str, str]) -> Draft | None:
+        found = self.term.objects.verifications.get(key)
+        status = self.term.verifications.get(key)
+        if found is None or status is None:
+            return None
+        return Draft(
+            status=status,
+            generation=self.term.observed.get(key, 0),
+            shown=self.term.objects.verifications.conditions(key),
+        )
+
+    async def _say_last(self, outcome: Outcome) -> None:
+        """What the controller cannot go on with stands in the status before the term ends."""
+        refusal = self.controller.stalled
+        if outcome is Outcome.STALLED and refusal is not None:
+            self.term.note("Stalled", True, refusal.reason, refusal.message)
+            await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
+
+
+def controller_settings(found: LogCluster, options: Options) -> Settings:
+    """What the LogCluster and the chart say about deciding."""
+    defaults = (found.spec.topics or Topics()).defaults or TopicDefaults()
+    factor = default_replication_factor(found)
+    plain = Settings()
+    return Settings(
+        session_timeout_ms=options.session_timeout_ms,
+        default_partitions=defaults.partitions or plain.default_partitions,
+        default_replication_factor=factor,
+        default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
+    )
+
+
+def _unready(ready: Condition, stalled: Condition) -> Condition:
+    """A stalled cluster that serves is still Ready; one that does not says why here too."""
+    if ready.status == "True":
+        return ready
+    return condition("Ready", False, stalled.reason, stalled.message)
+
+
+def stalled_status(reason: str, message: str) -> LogClusterStatus:
+    """The status of a LogCluster that no controller can lead."""
+    return LogClusterStatus(
+        conditions=(
+            condition("Ready", False, reason, message),
+            condition("Stalled", True, reason, message),
+        )
+    )

@@ -1,0 +1,29 @@
+"""What all clusters of one operator process share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.objects import Key, Objects
+from plimsoll_operator.options import Options
+from plimsoll_operator.status.metrics import Metrics
+
+if TYPE_CHECKING:
+    from plimsoll_operator.leader import Leader
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """`kube` reads and applies; Lease renewals and status writes never wait behind it."""
+
+    options: Options
+    kube: Kube
+    lease_kube: Kube
+    status_kube: Kube
+    objects: Objects
+    server: ControllerServer
+    metrics: Metrics
+    leaders: dict[Key, Leader] = field(default_factory=dict)

@@ -1,0 +1,110 @@
+"""Our reconcile queue: keys wait at most once, fail with backoff, and never run twice at a time.
+
+kopf's own retries live in annotations of the user's object; these live here.  The number of keys is
+bounded by the number of objects, the number of workers is fixed, and a handler that fails is tried
+again after 1, 2, 4, … seconds, at most a minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+logger = logging.getLogger("plimsoll.queue")
+
+K = TypeVar("K", bound=Hashable)
+
+BACKOFF_MS = 1_000
+BACKOFF_MS_MAX = 60_000
+
+
+class Retry(Exception):
+    """Not yet: the world is not ready.  Asked for by a handler; logged as nothing special."""
+
+    def __init__(self, why: str, after_ms: int | None = None) -> None:
+        super().__init__(why)
+        self.after_ms = after_ms
+
+
+class ReconcileQueue(Generic[K]):
+    """`run` works until it is cancelled; `add` may be called from the same loop at any time."""
+
+    def __init__(self, handle: Callable[[K], Awaitable[None]], *, workers: int = 4) -> None:
+        self._handle = handle
+        self._workers = workers
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._waiting: set[K] = set()
+        self._running: set[K] = set()
+        self._again: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+
+    def add(self, key: K) -> None:
+        """Handle `key` soon: once, however often it is added meanwhile."""
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        if key in self._running:
+            self._again.add(key)
+        elif key not in self._waiting:
+            self._waiting.add(key)
+            self._ready.put_nowait(key)
+
+    def add_later(self, key: K, delay_ms: int) -> None:
+        """Handle `key` after `delay_ms`, or earlier if somebody adds it."""
+        if key in self._waiting or key in self._timers:
+            return
+        loop = asyncio.get_running_loop()
+        self._timers[key] = loop.call_later(delay_ms / 1000, self._due, key)
+
+    def forget(self, key: K) -> None:
+        """`key` is gone: no retries any more."""
+        self._failures.pop(key, None)
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+
+    async def run(self) -> None:
+        """Handle keys; a handler's bug ends it, and whoever awaits it hears of it."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._workers):
+                    group.create_task(self._work())
+        finally:
+            for timer in self._timers.values():
+                timer.cancel()
+            self._timers.clear()
+
+    def _due(self, key: K) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._ready.get()
+            self._waiting.discard(key)
+            self._running.add(key)
+            try:
+                delay_ms = await self._attempt(key)
+            finally:
+                self._running.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                self.add(key)
+            elif delay_ms is not None:
+                self.add_later(key, delay_ms)
+
+    async def _attempt(self, key: K) -> int | None:
+        try:
+            await self._handle(key)
+        except Retry as retry:
+            logger.info("%s: %s", key, retry)
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            return retry.after_ms if retry.after_ms is not None else backoff_ms(failures)
+        self._failures.pop(key, None)
+        return None
+
+
+def backoff_ms(failures: int) -> int:
+    """1 s, 2 s, 4 s, … at most a minute."""
+    return int(min(BACKOFF_MS * 2 ** min(failures - 1, 10), BACKOFF_MS_MAX))

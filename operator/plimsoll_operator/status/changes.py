@@ -1,0 +1,113 @@
+"""What a batch of committed records means to a reader: ISR changes and Events.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from plimsoll_core.model import ClusterImage, PartitionKey
+from plimsoll_core.records import (
+    BrokerFenced,
+    BrokerUnfenced,
+    ControllerChanged,
+    PartitionsChanged,
+    Record,
+    TopicOrphaned,
+    TopicRemoved,
+)
+from plimsoll_operator.status.causes import word
+
+LENGTH_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChange:
+    """`partitions` of them shrank or grew for the reason `cause`."""
+
+    cause: str
+    shrank: int
+    grew: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """What an Event will say.  `key`: the same key within a minute is the same Event."""
+
+    key: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def isr_changes(old: ClusterImage, records: Iterable[Record]) -> Iterator[IsrChange]:
+    """How the ISRs of `old` change by `records`."""
+    current: dict[PartitionKey, int] = {}
+    for record in records:
+        if not isinstance(record, PartitionsChanged) or record.isr is UNSET:
+            continue
+        shrank = grew = 0
+        for first, last in record.ranges:
+            for index in range(first, last + 1):
+                key = PartitionKey(record.topic_id, index)
+                before = current.get(key)
+                if before is None:
+                    before = len(old.partitions[key].isr) if key in old.partitions else 0
+                current[key] = after = len(record.isr)
+                shrank += after < before
+                grew += after > before
+        yield IsrChange(word(record.cause), shrank, grew)
+
+
+def occurrences(
+    old: ClusterImage, new: ClusterImage, records: Iterable[Record]
+) -> Iterator[Occurrence]:
+    """One Event per (broker, cause), however many partitions it touches."""
+    for record in records:
+        match record:
+            case BrokerFenced(broker_id=broker_id, cause=cause):
+                yield Occurrence(
+                    key=f"fenced-{broker_id}",
+                    reason="BrokerFenced",
+                    message=_fenced(old, new, broker_id, cause),
+                    warning=word(cause) != "shutdown",
+                )
+            case BrokerUnfenced(broker_id=broker_id):
+                yield Occurrence(
+                    key=f"unfenced-{broker_id}",
+                    reason="BrokerUnfenced",
+                    message=f"Broker {broker_id} takes part again.",
+                )
+            case ControllerChanged(controller_epoch=epoch, identity=identity):
+                yield Occurrence(
+                    key=f"controller-{epoch}",
+                    reason="ControllerChanged",
+                    message=f"{identity} leads with controller epoch {epoch}.",
+                )
+            case TopicOrphaned(topic_id=topic_id) if topic_id in new.topics:
+                name = new.topics[topic_id].name
+                yield Occurrence(
+                    key=f"orphaned-{name}",
+                    reason="TopicPendingDeletion",
+                    message=f"The object of topic {name} is gone; its data is kept for the grace.",
+                )
+            case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
+                name = old.topics[topic_id].name
+                yield Occurrence(
+                    key=f"removed-{name}", reason="TopicRemoved", message=f"Topic {name} is gone."
+                )
+            case _:
+                pass
+
+
+def _fenced(old: ClusterImage, new: ClusterImage, broker_id: int, cause: str) -> str:
+    moved = offline = 0
+    for key, before in old.partitions.items():
+        after = new.partitions.get(key)
+        if before.leader != broker_id or after is None or after.leader == broker_id:
+            continue
+        moved += after.leader is not None
+        offline += after.leader is None
+    text = f"Broker {broker_id}: {cause}; {moved} leaderships moved, {offline} partitions offline."
+    return text[:LENGTH_MAX]

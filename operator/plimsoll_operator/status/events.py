@@ -1,0 +1,86 @@
+"""Kubernetes Events: what happened, where `kubectl describe` shows it.
+
+Best effort: a bounded queue, a few writes a second, and whatever does not fit is counted and left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.resources import EVENTS, Kind
+from plimsoll_operator.status.changes import Occurrence
+
+logger = logging.getLogger("plimsoll.events")
+
+QUEUE_MAX = 100
+SAME_SECONDS = 60.0
+WRITES_PER_SECOND = 5
+
+
+class EventApi(Protocol):
+    """The part of the client that is used here."""
+
+    async def create(self, kind: Kind, manifest: dict[str, Any]) -> dict[str, Any]: ...
+
+
+class Events:
+    """The Events of one LogCluster."""
+
+    def __init__(self, api: EventApi, identity: str) -> None:
+        self._api = api
+        self._identity = identity
+        self._queue: asyncio.Queue[tuple[LogCluster, Occurrence]] = asyncio.Queue(QUEUE_MAX)
+        self._last: dict[str, float] = {}
+        self.dropped = 0
+
+    def add(self, cluster: LogCluster, occurrence: Occurrence) -> None:
+        """Never waits; the same key within a minute is said once."""
+        now = asyncio.get_running_loop().time()
+        self._last = {k: at for k, at in self._last.items() if now - at < SAME_SECONDS}
+        if occurrence.key in self._last:
+            return
+        self._last[occurrence.key] = now
+        try:
+            self._queue.put_nowait((cluster, occurrence))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    async def run(self) -> None:
+        while True:
+            cluster, occurrence = await self._queue.get()
+            try:
+                await self._api.create(EVENTS, event(cluster, occurrence, self._identity))
+            except ApiError as error:
+                logger.info("Event %s: %s", occurrence.reason, error)
+            await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+
+def event(cluster: LogCluster, occurrence: Occurrence, identity: str) -> dict[str, Any]:
+    """The Event about a LogCluster."""
+    namespace, name = cluster.key
+    return {
+        "apiVersion": EVENTS.api_version,
+        "kind": EVENTS.kind,
+        "metadata": {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},
+        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": "Warning" if occurrence.warning else "Normal",
+        "reason": occurrence.reason,
+        "action": occurrence.reason,
+        "note": occurrence.message,
+        "regarding": {
+            "apiVersion": API_VERSION,
+            "kind": "LogCluster",
+            "name": name,
+            "namespace": namespace,
+            "uid": cluster.metadata.uid,
+        },
+        "reportingController": "plimsoll.dev/operator",
+        "reportingInstance": identity[:128],
+    }

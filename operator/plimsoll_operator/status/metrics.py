@@ -1,0 +1,143 @@
+"""Metrics of the operator: gauges are read from the committed images when somebody asks.
+
+`planned="false"` marks ISR shrinks that nobody asked for: the ones worth an alert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from plimsoll_core.model import ClusterImage
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.objects import Key
+from plimsoll_operator.status.causes import is_planned
+from plimsoll_operator.status.changes import IsrChange
+from plimsoll_operator.status.projection import brokers_status, partitions_status
+
+PARTITIONS_SHOWN_MAX = 2_000
+_CLUSTER = ("namespace", "cluster")
+
+Led = Callable[[], Iterable[tuple[Key, Controller]]]
+
+
+class Metrics:
+    """One registry for the process; `controllers` lists what it leads at the moment."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._isr = Counter(
+            "plimsoll_isr_changes",
+            "Partitions whose ISR shrank or expanded",
+            (*_CLUSTER, "change", "cause", "planned"),
+            registry=self.registry,
+        )
+
+    def watch(self, led: Led) -> None:
+        """Show the clusters that this process leads."""
+        self.registry.register(_Images(led))
+
+    def isr_changed(self, key: Key, change: IsrChange) -> None:
+        planned = str(is_planned(change.cause)).lower()
+        if change.shrank:
+            self._isr.labels(*key, "shrink", change.cause, planned).inc(change.shrank)
+        if change.grew:
+            self._isr.labels(*key, "expand", change.cause, planned).inc(change.grew)
+
+    def render(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Images(Collector):
+    """Gauges from committed images, and each controller's own counters."""
+
+    def __init__(self, led: Led) -> None:
+        self._led = led
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing is asked for at registration."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        led = list(self._led())
+        for name, text, value in _GAUGES:
+            family = GaugeMetricFamily(f"plimsoll_{name}", text, labels=_CLUSTER)
+            for key, controller in led:
+                if controller.active:
+                    family.add_metric(key, value(controller.image))
+            yield family
+        active = GaugeMetricFamily(
+            "plimsoll_controller_active", "1 where this process leads the cluster", labels=_CLUSTER
+        )
+        for key, controller in led:
+            active.add_metric(key, float(controller.active))
+        yield active
+        yield _isr_sizes(led)
+        yield from _own(led)
+
+
+def _partitions(field: str) -> Callable[[ClusterImage], float]:
+    def value(image: ClusterImage) -> float:
+        return float(getattr(partitions_status(image.partitions.values()), field))
+
+    return value
+
+
+def _under_replicated(image: ClusterImage) -> float:
+    return sum(len(p.isr) < len(p.replicas) for p in image.partitions.values())
+
+
+def _pending(image: ClusterImage) -> float:
+    return sum(t.pending_deletion is not None for t in image.topics.values())
+
+
+_GAUGES: tuple[tuple[str, str, Callable[[ClusterImage], float]], ...] = (
+    ("controller_epoch", "The controller's term", lambda image: image.controller_epoch),
+    ("metadata_offset", "Committed metadata records", lambda image: image.next_offset),
+    ("topics", "Topics", lambda image: len(image.topics)),
+    ("topics_pending_deletion", "Topics whose object is gone", _pending),
+    ("partitions", "Partitions", lambda image: len(image.partitions)),
+    ("partitions_offline", "Partitions without a leader", _partitions("offline")),
+    ("partitions_under_replicated", "Partitions with less than a full ISR", _under_replicated),
+    ("partitions_under_min_isr", "Partitions below min ISR", _partitions("under_min_isr")),
+    ("partitions_at_min_isr", "Partitions exactly at min ISR", _partitions("at_min_isr")),
+    ("brokers_desired", "Members", lambda image: brokers_status(image).desired),
+    ("brokers_ready", "Members that take part", lambda image: brokers_status(image).ready),
+    ("brokers_fenced", "Members that are fenced", lambda image: brokers_status(image).fenced),
+)
+
+
+def _isr_sizes(led: list[tuple[Key, Controller]]) -> Metric:
+    """Per partition, for clusters small enough to show them all."""
+    family = GaugeMetricFamily(
+        "plimsoll_partition_isr_size",
+        "Members of the ISR",
+        labels=(*_CLUSTER, "topic", "partition"),
+    )
+    for key, controller in led:
+        image = controller.image
+        if not controller.active or len(image.partitions) > PARTITIONS_SHOWN_MAX:
+            continue
+        for partition in image.partitions.values():
+            topic = image.topics.get(partition.topic_id)
+            if topic is not None:
+                labels = (*key, topic.name, str(partition.index))
+                family.add_metric(labels, len(partition.isr))
+    return family
+
+
+def _own(led: list[tuple[Key, Controller]]) -> Iterator[Metric]:
+    """The controllers' own registries, with the cluster as labels."""
+    families: dict[str, Metric] = {}
+    for (namespace, cluster), controller in led:
+        for metric in controller.stats.registry.collect():
+            family = families.setdefault(
+                metric.name, Metric(metric.name, metric.documentation, metric.type)
+            )
+            for sample in metric.samples:
+                labels = {"namespace": namespace, "cluster": cluster, **sample.labels}
+                family.add_sample(sample.name, labels, sample.value)
+    yield from families.values()

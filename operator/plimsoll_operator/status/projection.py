@@ -1,0 +1,229 @@
+"""What a committed image looks like in `status`: pure.
+
+Called by the status writer; the result goes out and is never read back.  Leaders are left out of
+Topic status on purpose: they change with every failure, and status must stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_operator.api import topic as api
+from plimsoll_operator.api.logcluster import (
+    BootstrapServers,
+    BrokersStatus,
+    Exposure,
+    LogCluster,
+    LogClusterStatus,
+    MetadataLogStatus,
+    PartitionsStatus,
+    PendingTopic,
+    TopicsStatus,
+)
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.manifests import labels
+from plimsoll_operator.reconcile.cluster import kafka_id
+from plimsoll_operator.reconcile.conditions import condition, timestamp
+
+ASSIGNMENT_PARTITIONS_MAX = 200
+UNHEALTHY_MAX = 20
+PENDING_MAX = 20
+
+
+def partitions_of(image: ClusterImage, topic: Topic) -> list[Partition]:
+    """A topic's partitions, in order."""
+    return [image.partitions[PartitionKey(topic.id, index)] for index in range(topic.partitions)]
+
+
+def margin(partition: Partition) -> int:
+    """How many more members may leave before writes with acks=all stop."""
+    return len(partition.isr) - partition.effective_min_isr
+
+
+# --- topics --------------------------------------------------------------------------------------
+
+
+def topic_status(
+    image: ClusterImage, topic: Topic, refusal: Condition | None = None
+) -> api.TopicStatus:
+    """The status of the object that declares `topic`; `refusal`: of its latest wish."""
+    partitions = partitions_of(image, topic)
+    unhealthy = sorted(
+        (p for p in partitions if p.leader is None or margin(p) < 0),
+        key=lambda p: (p.leader is not None, margin(p), p.index),
+    )
+    return api.TopicStatus(
+        topic_name=topic.name,
+        topic_id=kafka_id(topic.id),
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        min_in_sync_replicas=topic.min_isr,
+        health=_health(partitions),
+        assignment=_assignment(partitions),
+        unhealthy=tuple(_unhealthy(p) for p in unhealthy[:UNHEALTHY_MAX]) or None,
+        conditions=(refusal or serving(partitions),),
+    )
+
+
+def _health(partitions: list[Partition]) -> api.Health:
+    return api.Health(
+        full_isr=sum(len(p.isr) == len(p.replicas) for p in partitions),
+        at_min_isr=sum(p.leader is not None and margin(p) == 0 for p in partitions),
+        under_min_isr=sum(p.leader is not None and margin(p) < 0 for p in partitions),
+        offline=sum(p.leader is None for p in partitions),
+    )
+
+
+def _assignment(partitions: list[Partition]) -> tuple[str, ...] | None:
+    if len(partitions) > ASSIGNMENT_PARTITIONS_MAX:
+        return None
+    return tuple(",".join(str(b) for b in p.replicas) for p in partitions)
+
+
+def _unhealthy(partition: Partition) -> api.UnhealthyPartition:
+    missing = tuple(b for b in partition.replicas if b not in partition.isr)
+    electable = partition.elr or partition.last_known_elr or partition.replicas
+    return api.UnhealthyPartition(
+        partition=partition.index,
+        leader=-1 if partition.leader is None else partition.leader,
+        isr=partition.isr,
+        elr=partition.elr,
+        last_known_elr=partition.last_known_elr,
+        waits_for=electable if partition.leader is None else missing,
+    )
+
+
+def serving(partitions: Iterable[Partition]) -> Condition:
+    """Ready, by the state of the partitions alone."""
+    partitions = list(partitions)
+    offline = sum(p.leader is None for p in partitions)
+    under = sum(p.leader is not None and margin(p) < 0 for p in partitions)
+    if offline:
+        return condition(
+            "Ready",
+            False,
+            "PartitionsOffline",
+            f"{offline} of {len(partitions)} partitions have no leader; unhealthy[].waitsFor names "
+            "the brokers that would bring them back.",
+        )
+    if under:
+        return condition(
+            "Ready",
+            False,
+            "UnderMinISR",
+            f"{under} of {len(partitions)} partitions are below min ISR: they can be read, but "
+            "writes with acks=all are refused until replicas catch up.",
+        )
+    return condition(
+        "Ready",
+        True,
+        "Serving",
+        f"{len(partitions)} partitions have a leader and at least min ISR.",
+    )
+
+
+# --- clusters ------------------------------------------------------------------------------------
+
+
+def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus:
+    """The status of a LogCluster, without conditions."""
+    namespace, name = cluster.key
+    topics = list(image.topics.values())
+    return LogClusterStatus(
+        cluster_id=kafka_id(image.cluster_id),
+        bootstrap_servers=BootstrapServers(internal=labels.bootstrap_address(name, namespace)),
+        brokers=brokers_status(image),
+        selector=f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker",
+        topics=_topics(topics),
+        partitions=partitions_status(image.partitions.values()),
+        metadata_log=MetadataLogStatus(
+            offset=image.next_offset, controller_epoch=image.controller_epoch
+        ),
+        exposure=Exposure(
+            replication_factor_one=sum(t.replication_factor == 1 for t in topics),
+            replication_equals_min_isr=sum(
+                t.replication_factor > 1 and t.replication_factor <= t.min_isr for t in topics
+            ),
+        ),
+    )
+
+
+def brokers_status(image: ClusterImage) -> BrokersStatus:
+    """Members by state; a member that never registered is neither ready nor fenced."""
+    registered = [image.brokers[b] for b in image.members if b in image.brokers]
+    return BrokersStatus(
+        desired=len(image.members),
+        ready=sum(b.active for b in registered),
+        fenced=sum(b.fenced for b in registered),
+        ids=image.members,
+    )
+
+
+def partitions_status(partitions: Iterable[Partition]) -> PartitionsStatus:
+    """All partitions of a cluster by health."""
+    total = offline = under = at_min = 0
+    lowest: int | None = None
+    for partition in partitions:
+        total += 1
+        left = margin(partition)
+        lowest = left if lowest is None else min(lowest, left)
+        if partition.leader is None:
+            offline += 1
+        elif left < 0:
+            under += 1
+        elif left == 0:
+            at_min += 1
+    return PartitionsStatus(
+        total=total,
+        offline=offline,
+        under_min_isr=under,
+        at_min_isr=at_min,
+        lowest_margin=lowest or 0,
+    )
+
+
+def _topics(topics: list[Topic]) -> TopicsStatus:
+    pending = sorted(
+        (t.pending_deletion.until_ms, t.name) for t in topics if t.pending_deletion is not None
+    )
+    return TopicsStatus(
+        declared=sum(t.object is not None for t in topics),
+        client_created=sum(t.object is None for t in topics),
+        pending_deletion=tuple(
+            PendingTopic(name=name, until=timestamp(until_ms))
+            for until_ms, name in pending[:PENDING_MAX]
+        ),
+    )
+
+
+def cluster_conditions(status: LogClusterStatus) -> tuple[Condition, ...]:
+    """Ready and Reconciling, by what the cluster is doing."""
+    brokers, partitions = status.brokers, status.partitions
+    assert brokers is not None
+    assert partitions is not None
+    waiting = brokers.desired - brokers.ready
+    reconciling = condition(
+        "Reconciling",
+        waiting > 0,
+        "WaitingForBrokers" if waiting else "Done",
+        f"{brokers.ready} of {brokers.desired} brokers take part."
+        if waiting
+        else "The cluster is as its spec says.",
+    )
+    return (_cluster_ready(brokers, partitions), reconciling)
+
+
+def _cluster_ready(brokers: BrokersStatus, partitions: PartitionsStatus) -> Condition:
+    missing = brokers.desired - brokers.ready - brokers.fenced
+    if partitions.offline:
+        text = f"{partitions.offline} of {partitions.total} partitions have no leader."
+        return condition("Ready", False, "PartitionsOffline", text)
+    if partitions.under_min_isr:
+        text = f"{partitions.under_min_isr} of {partitions.total} partitions are below min ISR."
+        return condition("Ready", False, "UnderMinISR", text)
+    if brokers.ready == 0 or missing > 0:
+        text = f"{brokers.ready} of {brokers.desired} brokers have joined so far."
+        return condition("Ready", False, "WaitingForBrokers", text)
+    text = f"{partitions.total} partitions have a leader and at least min ISR."
+    return condition("Ready", True, "Serving", text)

@@ -1,0 +1,126 @@
+"""Status out to the API server: one patch per object, only on change, never in the commits' way.
+
+Objects are marked dirty and rendered when their turn comes, so that a storm of changes costs one
+write each.  The writer has a client of its own and a fixed rate; it is the only one that writes
+status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from plimsoll_operator.api.logcluster import LogClusterStatus
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import Kind
+from plimsoll_operator.reconcile.conditions import merge
+
+logger = logging.getLogger("plimsoll.status")
+
+Status = LogClusterStatus | TopicStatus | VerificationStatus
+WRITES_PER_SECOND = 20
+RETRY_MS = 2_000
+
+
+class StatusApi(Protocol):
+    """The part of the client that is used here."""
+
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: dict[str, Any]
+    ) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An object whose status is written."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A status to be, the spec's generation it speaks of, and the conditions shown before."""
+
+    status: Status
+    generation: int
+    shown: tuple[Condition, ...]
+
+
+Render = Callable[[Target], Draft | None]
+"""None when there is nothing to say, or no object any more."""
+
+
+class StatusWriter:
+    """`run` writes until it is cancelled; `mark` may be called from the same loop at any time."""
+
+    def __init__(self, api: StatusApi, render: Render) -> None:
+        self._api = api
+        self._render = render
+        self._dirty: dict[Target, None] = {}
+        self._written: dict[Target, dict[str, Any]] = {}
+        self._shown: dict[Target, tuple[Condition, ...]] = {}
+        self._wake = asyncio.Event()
+
+    def mark(self, target: Target) -> None:
+        """The object's status may have changed."""
+        self._dirty[target] = None
+        self._wake.set()
+
+    def forget(self, target: Target) -> None:
+        """The object is gone, or is another one now."""
+        for memory in (self._dirty, self._written, self._shown):
+            memory.pop(target, None)
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._dirty:
+                target = next(iter(self._dirty))
+                del self._dirty[target]
+                if await self.write(target):
+                    await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+    async def write(self, target: Target) -> bool:
+        """Render and write if it differs from what was written last; whether a call was made."""
+        draft = self._render(target)
+        if draft is None:
+            return False
+        body, conditions = self._body(target, draft)
+        if body == self._written.get(target):
+            return False
+        try:
+            await self._api.apply_status(target.kind, target.namespace, target.name, body)
+        except NotFound:
+            self.forget(target)
+            return True
+        except ApiError as error:
+            logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
+            asyncio.get_running_loop().call_later(RETRY_MS / 1000, self.mark, target)
+            return True
+        self._written[target] = body
+        self._shown[target] = conditions
+        return True
+
+    def _body(self, target: Target, draft: Draft) -> tuple[dict[str, Any], tuple[Condition, ...]]:
+        conditions = merge(
+            self._shown.get(target, draft.shown),
+            draft.status.conditions,
+            draft.generation,
+            int(time.time() * 1000),
+        )
+        status = msgspec.structs.replace(
+            draft.status, conditions=conditions, observed_generation=draft.generation
+        )
+        return msgspec.to_builtins(status), conditions
