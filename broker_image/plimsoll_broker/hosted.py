@@ -13,7 +13,7 @@ from plimsoll_core.model import Partition, PartitionKey, Topic
 from plimsoll_core.replica.replica import Replica
 
 MAX_MESSAGE_BYTES = 1_048_588
-_BROKER_DEFAULTS = {
+BROKER_DEFAULTS = {
     "log.segment.bytes": "segment.bytes",
     "log.roll.ms": "segment.ms",
     "log.index.size.max.bytes": "segment.index.bytes",
@@ -33,7 +33,7 @@ def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) ->
     """A topic's configs with the broker's own defaults beneath them."""
     configs = {
         name: broker_configs[default]
-        for default, name in _BROKER_DEFAULTS.items()
+        for default, name in BROKER_DEFAULTS.items()
         if default in broker_configs
     }
     if topic is not None:

@@ -1,0 +1,1 @@
+"""One module per API, or per family of APIs."""

@@ -1,0 +1,25 @@
+"""The table of metadata and admin handlers, for whoever puts a broker's dispatch together."""
+
+from __future__ import annotations
+
+from plimsoll_broker.dispatch import Handler
+from plimsoll_broker.handlers.create_topics import create_topics
+from plimsoll_broker.handlers.delete_topics import delete_topics
+from plimsoll_broker.handlers.describe_cluster import describe_cluster
+from plimsoll_broker.handlers.describe_configs import describe_configs
+from plimsoll_broker.handlers.describe_topic_partitions import describe_topic_partitions
+from plimsoll_broker.handlers.metadata import metadata
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_wire.versions import ApiKey
+
+
+def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
+    """Everything that reads the image or forwards to the controller."""
+    return {
+        ApiKey.METADATA: metadata(view),
+        ApiKey.DESCRIBE_CLUSTER: describe_cluster(view),
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions(view),
+        ApiKey.DESCRIBE_CONFIGS: describe_configs(view),
+        ApiKey.CREATE_TOPICS: create_topics(view),
+        ApiKey.DELETE_TOPICS: delete_topics(view),
+    }

@@ -1,0 +1,137 @@
+"""CreateTopics: checked for form here, decided by the controller, answered once it can be seen.
+
+Topics made this way live in the log only.  Source: the protocol's CreateTopics rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from plimsoll_broker.dispatch import Handler, RequestContext
+from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers.describe_configs import topic_configs
+from plimsoll_broker.handlers.forward import ask, timeout_ms_of
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages import CreateTopics, NewTopic, TopicAnswer
+from plimsoll_core.model import ClusterImage, PartitionKey
+from plimsoll_core.topic_configs import split_min_isr
+from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.versions import ApiKey
+
+_DEFAULTS_VERSION = 4
+"""From here on -1 stands for the cluster's default."""
+
+
+class _BadForm(Exception):
+    """A topic that the controller need not see."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def create_topics(view: ClusterView) -> Handler:
+    async def handle(context: RequestContext) -> bytes:
+        version = context.api_version
+        request = decode_request(ApiKey.CREATE_TOPICS, version, context.body)
+        context.body.release()
+        answers = await _create(view, request)
+        topics = [_result(view, answers[topic.name], topic) for topic in _once(request.topics)]
+        return encode_response(ApiKey.CREATE_TOPICS, version, {"topics": topics})
+
+    return handle
+
+
+def _once(topics: Any) -> list[Any]:
+    """Each name once, in the client's order."""
+    return list({topic.name: topic for topic in topics}.values())
+
+
+async def _create(view: ClusterView, request: Any) -> dict[str, TopicAnswer]:
+    answers: dict[str, TopicAnswer] = {}
+    wanted: list[NewTopic] = []
+    times = Counter(topic.name for topic in request.topics)
+    for topic in _once(request.topics):
+        try:
+            if times[topic.name] > 1:
+                raise _BadForm(shared.INVALID_REQUEST, "The request names this topic twice.")
+            wanted.append(_new_topic(topic))
+        except _BadForm as bad:
+            answers[topic.name] = TopicAnswer(name=topic.name, code=bad.code, message=str(bad))
+    if not wanted:
+        return answers
+    command = CreateTopics(topics=tuple(wanted), validate_only=request.validate_only)
+    names = tuple(topic.name for topic in wanted)
+    timeout_ms = timeout_ms_of(request)
+    for answer in await ask(view, command, names, timeout_ms):
+        answers[answer.name] = answer
+    made = [answers[name] for name in names if not answers[name].code]
+    if made and not request.validate_only:
+        await view.watch.wait_for(lambda image: _visible(image, made), timeout_ms)
+    return answers
+
+
+def _visible(image: ClusterImage, made: list[TopicAnswer]) -> bool:
+    """Every new topic is in this broker's image, with leaders."""
+    for answer in made:
+        topic = None if answer.topic_id is None else image.topics.get(answer.topic_id)
+        if topic is None:
+            return False
+        for index in range(topic.partitions):
+            partition = image.partitions.get(PartitionKey(topic.id, index))
+            if partition is None or partition.leader is None:
+                return False
+    return True
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise _BadForm(shared.INVALID_CONFIG, f"{config.name} has no value.")
+        configs[config.name] = config.value
+    partitions, factor = topic.num_partitions, topic.replication_factor
+    assignment = _assignment(topic)
+    if assignment is not None and (partitions != -1 or factor != -1):
+        message = "An assignment says it all: partitions and replication factor must be -1."
+        raise _BadForm(shared.INVALID_REQUEST, message)
+    return NewTopic(
+        name=topic.name,
+        partitions=None if partitions == -1 else partitions,
+        replication_factor=None if factor == -1 else factor,
+        assignment=assignment,
+        configs=configs,
+    )
+
+
+def _assignment(topic: Any) -> tuple[tuple[BrokerId, ...], ...] | None:
+    if not topic.assignments:
+        return None
+    by_index = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
+    if sorted(by_index) != list(range(len(topic.assignments))):
+        message = "The assignment must name the partitions 0, 1, 2 and so on, each once."
+        raise _BadForm(shared.INVALID_REPLICA_ASSIGNMENT, message)
+    return tuple(by_index[index] for index in range(len(by_index)))
+
+
+def _result(view: ClusterView, answer: TopicAnswer, asked: Any) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "name": answer.name,
+        "topic_id": answer.topic_id,
+        "error_code": answer.code,
+        "error_message": answer.message or None,
+        "configs": None,
+    }
+    if not answer.code:
+        given = {config.name: config.value for config in asked.configs}
+        split = split_min_isr(given)
+        configs, min_isr = split if isinstance(split, tuple) else (given, None)
+        topic = None if answer.topic_id is None else view.image.topics.get(answer.topic_id)
+        if topic is not None:
+            configs, min_isr = dict(topic.configs), topic.min_isr
+        values["num_partitions"] = answer.partitions
+        values["replication_factor"] = answer.replication_factor
+        values["configs"] = topic_configs(configs, min_isr or 1, view.configs)
+    return values

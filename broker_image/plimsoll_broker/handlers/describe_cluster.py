@@ -1,0 +1,45 @@
+"""DescribeCluster: the brokers, and on request the fenced ones too (KIP-700, KIP-1073)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plimsoll_broker.dispatch import Handler, RequestContext
+from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_broker.storage.checkpoints import uuid_text
+from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.versions import ApiKey
+
+_BROKERS = 1
+_UNSUPPORTED_ENDPOINT_TYPE = 115
+
+
+def describe_cluster(view: ClusterView) -> Handler:
+    def handle(context: RequestContext) -> bytes:
+        version = context.api_version
+        request = decode_request(ApiKey.DESCRIBE_CLUSTER, version, context.body)
+        endpoint_type = getattr(request, "endpoint_type", _BROKERS)
+        values: dict[str, Any] = {
+            "error_code": shared.NONE,
+            "endpoint_type": endpoint_type,
+            "cluster_id": uuid_text(view.image.cluster_id),
+            "controller_id": shared.admin_target(view),
+            "brokers": _brokers(view, getattr(request, "include_fenced_brokers", False)),
+        }
+        if endpoint_type != _BROKERS:
+            values["error_code"] = _UNSUPPORTED_ENDPOINT_TYPE
+            values["error_message"] = "This listener is the brokers', not the controller's."
+            values["brokers"] = []
+        return encode_response(ApiKey.DESCRIBE_CLUSTER, version, values)
+
+    return handle
+
+
+def _brokers(view: ClusterView, fenced_too: bool) -> list[dict[str, Any]]:
+    return [
+        {"broker_id": broker.id, "is_fenced": broker.fenced, **shared.node(broker, endpoint)}
+        for _, broker in sorted(view.image.brokers.items())
+        if (fenced_too or not broker.fenced)
+        and (endpoint := shared.endpoint_of(broker)) is not None
+    ]

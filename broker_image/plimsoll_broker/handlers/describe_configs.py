@@ -1,0 +1,146 @@
+"""DescribeConfigs: a topic's or a broker's configs, each with where its value comes from.
+
+`topic_configs` below is also what CreateTopics tells about a new topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plimsoll_broker.dispatch import Handler, RequestContext
+from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_broker.hosted import BROKER_DEFAULTS
+from plimsoll_core.topic_configs import KEYS, MIN_ISR, ConfigKey
+from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.versions import ApiKey
+
+_TOPIC = 2
+_BROKER = 4
+
+_SOURCE_TOPIC = 1
+_SOURCE_STATIC_BROKER = 4
+_SOURCE_DEFAULT = 5
+
+_TYPE_STRING = 2
+_TYPE_INT = 3
+_TYPE_LONG = 5
+_TYPE_LIST = 7
+_INTS = frozenset({"max.message.bytes", "segment.bytes", MIN_ISR})
+_LISTS = frozenset({"cleanup.policy"})
+
+_BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
+
+
+def describe_configs(view: ClusterView) -> Handler:
+    def handle(context: RequestContext) -> bytes:
+        version = context.api_version
+        request = decode_request(ApiKey.DESCRIBE_CONFIGS, version, context.body)
+        with_docs = getattr(request, "include_documentation", False)
+        results = [_result(view, resource, with_docs) for resource in request.resources]
+        if not request.include_synonyms:
+            for result in results:
+                for config in result["configs"]:
+                    config["synonyms"] = []
+        return encode_response(ApiKey.DESCRIBE_CONFIGS, version, {"results": results})
+
+    return handle
+
+
+def _result(view: ClusterView, resource: Any, with_docs: bool) -> dict[str, Any]:
+    name, kind = resource.resource_name, resource.resource_type
+    code, message, configs = _configs(view, kind, name)
+    wanted = resource.configuration_keys
+    chosen = [config for config in configs if wanted is None or config["name"] in wanted]
+    if not with_docs:
+        for config in chosen:
+            config["documentation"] = None
+    return {
+        "error_code": code,
+        "error_message": message,
+        "resource_type": kind,
+        "resource_name": name,
+        "configs": chosen,
+    }
+
+
+def _configs(
+    view: ClusterView, kind: int, name: str
+) -> tuple[int, str | None, list[dict[str, Any]]]:
+    if kind == _TOPIC:
+        topic_id = view.image.topic_ids.get(name)
+        if topic_id is None:
+            return shared.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.", []
+        topic = view.image.topics[topic_id]
+        return shared.NONE, None, topic_configs(topic.configs, topic.min_isr, view.configs)
+    if kind == _BROKER and name in ("", str(view.broker_id)):
+        return shared.NONE, None, _broker_configs(view.configs) if name else []
+    if kind == _BROKER:
+        message = f"This is broker {view.broker_id}; ask broker {name} itself."
+        return shared.INVALID_REQUEST, message, []
+    return shared.INVALID_REQUEST, f"Resources of type {kind} have no configs here.", []
+
+
+def topic_configs(
+    configs: Mapping[str, str], min_isr: int, broker_configs: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Every key a topic can have: its own value, else the broker's, else the default."""
+    entries = [_topic_entry(key, configs, broker_configs) for key in KEYS]
+    synonym = {"name": MIN_ISR, "value": str(min_isr), "source": _SOURCE_TOPIC}
+    entries.append(_entry(MIN_ISR, [synonym], "How many in-sync replicas a commit needs."))
+    return sorted(entries, key=lambda entry: str(entry["name"]))
+
+
+def _topic_entry(
+    key: ConfigKey, configs: Mapping[str, str], broker_configs: Mapping[str, str]
+) -> dict[str, Any]:
+    broker_name = _BROKER_NAMES.get(key.name, key.name)
+    synonyms = [{"name": broker_name, "value": key.default, "source": _SOURCE_DEFAULT}]
+    if broker_name in broker_configs:
+        value = broker_configs[broker_name]
+        synonyms.insert(0, {"name": broker_name, "value": value, "source": _SOURCE_STATIC_BROKER})
+    if key.name in configs:
+        own = {"name": key.name, "value": configs[key.name], "source": _SOURCE_TOPIC}
+        synonyms.insert(0, own)
+    return _entry(key.name, synonyms, key.doc)
+
+
+def _broker_configs(configs: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What the process was given, and the defaults that topics fall back to."""
+    documented = {_BROKER_NAMES.get(key.name, key.name): key for key in KEYS}
+    entries = []
+    for name in sorted({*documented, *configs}):
+        key = documented.get(name)
+        synonyms = []
+        if name in configs:
+            source = _SOURCE_STATIC_BROKER
+            synonyms.append({"name": name, "value": configs[name], "source": source})
+        if key is not None:
+            synonyms.append({"name": name, "value": key.default, "source": _SOURCE_DEFAULT})
+        entry = _entry(name, synonyms, None if key is None else key.doc)
+        entry["read_only"] = True  # a broker's configs change with the LogCluster, by a restart
+        entries.append(entry)
+    return entries
+
+
+def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[str, Any]:
+    """The first synonym is the one that holds."""
+    return {
+        "name": name,
+        "value": synonyms[0]["value"],
+        "read_only": False,
+        "config_source": synonyms[0]["source"],
+        "is_sensitive": False,
+        "synonyms": synonyms,
+        "config_type": _type(name, synonyms[-1]["value"]),
+        "documentation": doc,
+    }
+
+
+def _type(name: str, value: str) -> int:
+    if name in _INTS:
+        return _TYPE_INT
+    if name in _LISTS:
+        return _TYPE_LIST
+    return _TYPE_LONG if value.lstrip("-").isdecimal() else _TYPE_STRING

@@ -1,0 +1,87 @@
+"""DescribeTopicPartitions: topics page by page, with ELR and LastKnownELR (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plimsoll_broker.dispatch import Handler, RequestContext
+from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.versions import ApiKey
+
+PARTITIONS_MAX = 2000
+
+
+def describe_topic_partitions(view: ClusterView) -> Handler:
+    def handle(context: RequestContext) -> bytes:
+        version = context.api_version
+        request = decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, context.body)
+        values = _page(view.image, request)
+        return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, values)
+
+    return handle
+
+
+def _page(image: ClusterImage, request: Any) -> dict[str, Any]:
+    names = sorted({topic.name for topic in request.topics} or set(image.topic_ids))
+    first_partition = 0
+    cursor = request.cursor
+    if cursor is not None:
+        names = [name for name in names if name >= cursor.topic_name]
+        if names and names[0] == cursor.topic_name:
+            first_partition = max(cursor.partition_index, 0)
+    room = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
+    topics: list[dict[str, Any]] = []
+    for name in names:
+        if room <= 0:
+            return {"topics": topics, "next_cursor": _cursor(name, 0)}
+        topic = _topic(image, name, first_partition, room)
+        topics.append(topic)
+        room -= len(topic["partitions"])
+        reached = first_partition + len(topic["partitions"])
+        if reached < _partition_count(image, name):
+            return {"topics": topics, "next_cursor": _cursor(name, reached)}
+        first_partition = 0
+    return {"topics": topics, "next_cursor": None}
+
+
+def _cursor(name: str, index: int) -> dict[str, Any]:
+    return {"topic_name": name, "partition_index": index}
+
+
+def _partition_count(image: ClusterImage, name: str) -> int:
+    topic_id = image.topic_ids.get(name)
+    return 0 if topic_id is None else image.topics[topic_id].partitions
+
+
+def _topic(image: ClusterImage, name: str, first: int, room: int) -> dict[str, Any]:
+    topic_id = image.topic_ids.get(name)
+    if topic_id is None:
+        code = shared.UNKNOWN_TOPIC_OR_PARTITION
+        return {"error_code": code, "name": name, "topic_id": None, "partitions": []}
+    indexes = range(first, min(first + room, image.topics[topic_id].partitions))
+    return {
+        "error_code": shared.NONE,
+        "name": name,
+        "topic_id": topic_id,
+        "partitions": [
+            _partition(image, image.partitions[PartitionKey(topic_id, index)]) for index in indexes
+        ],
+    }
+
+
+def _partition(image: ClusterImage, partition: Partition) -> dict[str, Any]:
+    code = shared.leader_code(image, partition.leader, True)
+    return {
+        "error_code": code,
+        "partition_index": partition.index,
+        "leader_id": -1 if code or partition.leader is None else partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "eligible_leader_replicas": partition.elr,
+        "last_known_elr": partition.last_known_elr,
+        "offline_replicas": shared.offline(image, partition.replicas),
+    }

@@ -1,0 +1,55 @@
+"""Passing a client's admin request on to the controller (any broker takes one).
+
+Called by CreateTopics and DeleteTopics.  Sent once: neither is idempotent, so an unknown outcome is
+the client's to look into, which is what REQUEST_TIMED_OUT tells it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from plimsoll_broker.controller_client import NoController
+from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_core.messages import (
+    CreateTopics,
+    DeleteTopics,
+    Refused,
+    TopicAnswer,
+    TopicsAnswer,
+)
+
+_FORWARD_MS_MIN = 1000
+"""A client that is not willing to wait still gets the controller's answer if it comes soon."""
+
+
+def timeout_ms_of(request: Any) -> int:
+    """The request's own timeout, in whole milliseconds."""
+    return int(request.timeout / timedelta(milliseconds=1))
+
+
+async def ask(
+    view: ClusterView,
+    request: CreateTopics | DeleteTopics,
+    names: tuple[str, ...],
+    timeout_ms: int,
+) -> tuple[TopicAnswer, ...]:
+    """One answer for each topic; what the controller says of the request holds for each name."""
+    wait_ms = min(max(timeout_ms, _FORWARD_MS_MIN), shared.WAIT_MS_MAX)
+    try:
+        answer = await view.command(request, wait_ms)
+    except NoController:
+        message = f"No controller answered within {wait_ms} ms; look whether it happened."
+        return _each(names, shared.REQUEST_TIMED_OUT, message)
+    match answer:
+        case TopicsAnswer(topics=topics):
+            return topics
+        case Refused(code=code, message=message):
+            return _each(names, code, message)
+        case other:
+            raise AssertionError(f"the controller answered {other}")
+
+
+def _each(names: tuple[str, ...], code: int, message: str) -> tuple[TopicAnswer, ...]:
+    return tuple(TopicAnswer(name=name, code=code, message=message) for name in names or ("",))
