@@ -33,6 +33,8 @@ def on_registered(world: Any, broker: int, make: Callable[[int], Request]) -> Re
 
 
 def heartbeat(world: Any, broker: int, bits: int) -> Request | None:
+    """Sometimes after long enough for any back-off to be over."""
+    world.now_ms += 60_000 if bits % 3 == 0 else 0
     return on_registered(
         world,
         broker,
@@ -144,13 +146,21 @@ MAKERS = (
 )
 
 
+def start(world: Any, broker: int, bits: int, crash: int | None) -> None:
+    """A new process, on its own disk or on another; mostly until it is unfenced again."""
+    other_disk = {"directory_ids": (UUID(int=0xE0 + broker),)} if bits % 32 == 31 else {}
+    world.register(broker, clean=bits % 2 == 0, volume_is_empty=bits % 8 == 7, **other_disk)
+    if broker in world.image.brokers and bits % 4:
+        world.now_ms += 60_000
+        world.ask(world.heartbeat(broker), crash_after=crash)
+
+
 def step(world: Any, move: tuple[int, int, int, int | None]) -> None:
     kind, broker, bits, crash = move
     if kind == len(MAKERS):
         world.take_over()
     elif kind > len(MAKERS):
-        other_disk = {"directory_ids": (UUID(int=0xE0 + broker),)} if bits % 32 == 31 else {}
-        world.register(broker, clean=bits % 2 == 0, volume_is_empty=bits % 8 == 7, **other_disk)
+        start(world, broker, bits, crash)
     else:
         request = MAKERS[kind](world, broker, bits)
         if request is not None:

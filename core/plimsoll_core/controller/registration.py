@@ -59,8 +59,8 @@ def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroke
         and request.previous_broker_epoch == existing.broker_epoch
         and not request.volume_is_empty
     )
-    how = "clean" if clean else "unclean"
-    if not leave(turn, request.broker_id, f"registration after an {how} stop", lost=not clean):
+    how = "registration after " + ("a clean stop" if clean else "an unclean stop")
+    if not leave(turn, request.broker_id, how, lost=not clean):
         turn.again = request
         return Registered(broker_epoch=BrokerEpoch(turn.image.next_offset))
     if existing and existing.active:
@@ -68,7 +68,7 @@ def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroke
     broker_epoch = BrokerEpoch(turn.image.next_offset)
     turn.add(
         BrokerRegistered(
-            cause="registration" if existing is None else f"registration after an {how} stop",
+            cause="registration" if existing is None else how,
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
             directory_ids=request.directory_ids,
