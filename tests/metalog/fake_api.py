@@ -152,14 +152,24 @@ class Faults:
         self._next: deque[tuple[str, Fault]] = deque()
         self.late: list[Request] = []
         self.gate = asyncio.Event()
+        self._drained = asyncio.Event()
 
     def add(self, method: str, *faults: Fault) -> None:
         self._next += [(method, fault) for fault in faults]
+        self._drained.clear()
 
     async def handle(self, request: Request) -> Answer:
         if self._next and self._next[0][0] == request.method:
-            return await self._next.popleft()[1](request)
+            fault = self._next.popleft()[1]
+            if not self._next:
+                self._drained.set()
+            return await fault(request)
         return self._store.handle(request)
+
+    async def drained(self) -> None:
+        """Until the last of the faults has begun."""
+        async with asyncio.timeout(5):
+            await self._drained.wait()
 
     @property
     def all_happened(self) -> bool:
