@@ -41,7 +41,7 @@ def _response_encoder(key: int, version: int) -> Encode:
 
 def _read(reader: Reader[Any], body: bytes | bytearray | memoryview) -> Any:
     try:
-        value, _ = reader(body, 0)
+        value, _ = reader(memoryview(body).toreadonly(), 0)
     except (SerialError, ValueError, OverflowError, TypeError) as error:
         raise MalformedMessage(str(error)) from error
     return value
