@@ -127,8 +127,8 @@ class BrokerNode:
         # A broker epoch is the metadata offset of the registration record.
         await stream.wait_applied(MetadataOffset(self._epoch))
         self.state = BrokerState.RECOVERY
-        self._serving = Serving(self.config, self._store, self._client, self.metrics)
-        await self._serving.start(stream, self._epoch)
+        self._serving = Serving(self.config, self._store, self._client, stream, self._epoch)
+        await self._serving.start()
         for name, work in self._serving.tasks():
             self._spawn(name, work)
         self._heartbeats.unfence()
@@ -199,9 +199,11 @@ class BrokerNode:
         if self._serving is not None:
             await self._serving.stop_network()
         await self._cancel_tasks()
-        high_watermarks = self._serving.high_watermarks() if self._serving is not None else {}
-        loaded = self._serving is not None
-        clean = self._store.close(self._epoch if loaded else None, high_watermarks)
+        clean = False
+        if self._serving is not None:
+            # Only who loaded the logs can say that they are in order.
+            await self._serving.close()
+            clean = self._store.close(self._epoch, self._serving.high_watermarks())
         logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
 
     # --- tasks ----------------------------------------------------------------------------------

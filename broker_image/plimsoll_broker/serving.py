@@ -1,4 +1,4 @@
-"""The data path of one lifetime: logs, replicas and the Kafka listener, wired together.
+"""The data path of one lifetime and the Kafka listener, wired together.
 
 The lifecycle starts it once this lifetime's epoch is known and stops it before the volume closes.
 It decides nothing; it only says who is connected to whom.
@@ -11,58 +11,69 @@ from typing import Any
 
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.controller_client import ControllerClient
+from plimsoll_broker.datapath import DataPath
+from plimsoll_broker.dispatch import Dispatch
+from plimsoll_broker.handlers.view import ImageWatch
 from plimsoll_broker.metadata_stream import MetadataStream
-from plimsoll_broker.metrics import BrokerMetrics
+from plimsoll_broker.routes import routes
+from plimsoll_broker.server import Server
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.model import ClusterImage
 
 
 class Serving:
-    """Made anew for each lifetime."""
+    """Made anew for each lifetime, inside the event loop."""
 
     def __init__(
         self,
         config: BrokerConfig,
         store: LogStore,
         client: ControllerClient,
-        metrics: BrokerMetrics,
+        stream: MetadataStream,
+        broker_epoch: BrokerEpoch,
     ) -> None:
         self._config = config
-        self._store = store
-        self._client = client
-        self._metrics = metrics
-        self._image: ClusterImage | None = None
+        self._broker_id = BrokerId(config.id)
+        self._stream = stream
+        broker = (self._broker_id, broker_epoch)
+        self.data = DataPath(broker, config.kafka_configs, store, client)
+        self._watch = ImageWatch(stream.image)
+        table = routes(broker, self.data.manager, client, self._watch)
+        self.server = Server(Dispatch(table))
 
     @property
     def settled(self) -> bool:
         """In the ISR of every own partition whose ISR is at or below its min ISR."""
-        image = self._image
-        if image is None:
-            return False
-        broker_id = BrokerId(self._config.id)
-        for key in image.hosted.get(broker_id) or ():
+        image = self._stream.image
+        for key in image.hosted.get(self._broker_id) or ():
             partition = image.partitions[key]
             short = len(partition.isr) <= partition.effective_min_isr
-            if short and broker_id not in partition.isr:
+            if short and self._broker_id not in partition.isr:
                 return False
         return True
 
-    async def start(self, stream: MetadataStream, broker_epoch: BrokerEpoch) -> None:
+    async def start(self) -> None:
         """Load what is on the volume, take up roles, listen."""
-        self._image = stream.image
-        stream.subscribe(self._apply)
+        self.data.start(self._stream.image)
+        self._stream.subscribe(self.data.apply_image)
+        # After the replicas: who is told of a topic finds it there.
+        self._stream.subscribe(self._watch.update)
+        self._watch.update(self._watch.image, self._stream.image)
+        await self.server.start(self._config.listen.host, self._config.listen.port)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What must run for as long as the broker does."""
-        yield from ()
+        """What must run for as long as the broker does; any end is a failure."""
+        yield from self.data.tasks()
+        yield "listener", self.server.failure()
 
     async def stop_network(self) -> None:
         """Nobody is heard or answered any more."""
+        await self.server.stop()
+
+    async def close(self) -> None:
+        """No more fetching; the logs stay open for the volume to close."""
+        await self.data.close()
 
     def high_watermarks(self) -> dict[Partition, int]:
-        return {}
-
-    def _apply(self, old: ClusterImage, new: ClusterImage) -> None:
-        self._image = new
+        return self.data.manager.high_watermarks()

@@ -40,16 +40,16 @@ class Journal:
     """Where the next batch goes.  One append at a time; the caller sees to that."""
 
     def __init__(self, log: MetadataLog, cluster_id: UUID) -> None:
-        self.log = log
-        self._cluster_id = cluster_id
+        self._log = log
+        self.cluster_id = cluster_id
         self._tip: Tip = EMPTY_TIP
         self.group_unfinished = False
         """A group was begun and not ended: only a new term may follow, it voids the group."""
 
     async def open(self) -> Restored:
         """Read everything; from then on appends go to the end that was read."""
-        opened = await self.log.open()
-        restored = replay(opened, self._cluster_id)
+        opened = await self._log.open()
+        restored = replay(opened, self.cluster_id)
         self._tip = opened.tip
         self.group_unfinished = False
         return restored
@@ -62,7 +62,7 @@ class Journal:
         Returns what the brokers get."""
         batches = pack(records, self._tip, controller_epoch, _new_nonce)
         for batch in batches:
-            await self.log.append(batch)
+            await self._log.append(batch)
             self._tip = self._tip.after(batch)
             self.group_unfinished = not batch.last_of_group
         return merged(batches)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from uuid import UUID
@@ -38,27 +37,23 @@ from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
 from plimsoll_core.records import ControllerChanged, Record
 from plimsoll_operator.controller.clock import Clock
-from plimsoll_operator.controller.commit import CommitQueue, refused
+from plimsoll_operator.controller.commit import refused
+from plimsoll_operator.controller.committer import Committer, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
 from plimsoll_operator.controller.snapshots import Snapshotter, snapshot_update
 from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.controller.tail import MetadataTail, Standing
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
-    AppendRefused,
     MetadataLog,
     MetadataLogError,
-    SnapshotRequired,
 )
 
 logger = logging.getLogger("plimsoll.controller")
 
 TAKE_OVER_ATTEMPTS = 5
-CAUTIOUS_APPENDS = 64
 DRAIN_TURNS = 5
 STOP_MS_MAX = 2_000
-
-Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
 
 
 class Outcome(Enum):
@@ -80,10 +75,6 @@ class Options:
     tick_ms: int = 500
     backoff_ms: int = 100
     backoff_ms_max: int = 5_000
-
-
-class _TermEnded(Exception):
-    """The term can not go on; the log is opened anew."""
 
 
 class _HandOver(Exception):
@@ -115,29 +106,23 @@ class Controller:
         self._settings = settings
         self._identity = identity
         self._clock = Clock()
-        self._log = log
-        self._journal = Journal(log, cluster_id)
-        self._queue = CommitQueue(ClusterImage(cluster_id=cluster_id))
-        self._tail = MetadataTail(start=self.image.next_offset, nonce=None)
+        self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
         self._soft = Soft()
-        self._subscribers: list[Subscriber] = []
         self._claims: dict[int, LogPosition] = {}
         self._ended: asyncio.Future[None] | None = None
         self._active = False
         self._stopping = asyncio.Event()
         self._activated = asyncio.Event()
-        self._confirmed_at_ms = 0
-        self._cautious = 0
         self._second_opinion = False
         self._background: asyncio.Future[Answer] | None = None
-        self._snapshotter = Snapshotter(self)
+        self._snapshotter = Snapshotter(self, log)
 
     # --- what others read ---------------------------------------------------------------------
 
     @property
     def image(self) -> ClusterImage:
         """The committed state."""
-        return self._queue.committed
+        return self._committer.queue.committed
 
     @property
     def active(self) -> bool:
@@ -149,27 +134,24 @@ class Controller:
         return self.image.controller_epoch
 
     @property
-    def journal(self) -> Journal:
-        return self._journal
-
-    @property
     def tail(self) -> MetadataTail:
-        return self._tail
+        """The newest committed batches."""
+        return self._committer.tail
 
     @property
     def unconfirmed(self) -> bool:
         """Nothing shows that it still is the controller: its answers extend nothing."""
         if self.options.always_confirmed:
             return False
-        return self._clock.now_ms() - self._confirmed_at_ms > self.options.confirmed_ms
+        return self._clock.now_ms() - self._committer.confirmed_at_ms > self.options.confirmed_ms
 
     def confirm(self, started_ms_ago: int = 0) -> None:
         """A lease renewal that started so long ago succeeded."""
-        self._confirmed_at_ms = max(self._confirmed_at_ms, self._clock.now_ms() - started_ms_ago)
+        self._committer.confirm(started_ms_ago)
 
     def subscribe(self, callback: Subscriber) -> None:
         """Called after each commit with (old image, new image, records); must not block."""
-        self._subscribers.append(callback)
+        self._committer.subscribers.append(callback)
 
     async def wait_active(self) -> None:
         """Until it has taken over; bound it with a timeout."""
@@ -195,7 +177,7 @@ class Controller:
         decision = self._decided(request)
         if decision is None:
             return _done(_not_controller("The controller's term ended."))
-        committed = self._queue.add(decision.records, decision.answer)
+        committed = self._committer.queue.add(decision.records, decision.answer)
         if decision.again is None:
             return committed
         return asyncio.ensure_future(self._slices(decision.again))
@@ -208,7 +190,7 @@ class Controller:
             decision = self._decided(again) if self._active else None
             if decision is None:
                 return _not_controller("The controller's term ended.")
-            committed = self._queue.add(decision.records, decision.answer)
+            committed = self._committer.queue.add(decision.records, decision.answer)
             again = decision.again
         return await committed
 
@@ -216,7 +198,9 @@ class Controller:
         """None: the term is over."""
         now_ms = self._clock.now_ms()
         try:
-            decision = decide(self._queue.speculative, self._soft, request, now_ms, self._settings)
+            decision = decide(
+                self._committer.queue.speculative, self._soft, request, now_ms, self._settings
+            )
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)
             raise
@@ -230,7 +214,7 @@ class Controller:
         if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
             return True
         broker_id, position = request.broker_id, request.position
-        standing = self._tail.standing(position.applied_offset, position.nonce)
+        standing = self.tail.standing(position.applied_offset, position.nonce)
         newer = position.controller_epoch > self.epoch
         if standing in (Standing.WITHIN, Standing.TOO_OLD) and not newer:
             self._claims.pop(broker_id, None)
@@ -239,7 +223,7 @@ class Controller:
             "broker %d holds metadata up to %d (nonce %s, controller epoch %d), which is %s; "
             "this log ends at %d in epoch %d: reading it again",
             *(broker_id, position.applied_offset, position.nonce, position.controller_epoch),
-            *(standing.value, self._tail.end, self.epoch),
+            *(standing.value, self.tail.end, self.epoch),
         )
         self._claims[broker_id] = position
         if newer:
@@ -247,20 +231,20 @@ class Controller:
                 AppendConflict(f"a broker follows controller epoch {position.controller_epoch}")
             )
         else:
-            self._end(_TermEnded("a broker's metadata is newer"))
+            self._end(TermEnded("a broker's metadata is newer"))
         return False
 
     async def commit_own(self, records: tuple[Record, ...]) -> Answer:
         """Commit records that need no decision (`SnapshotTaken`)."""
         if not self._active:
             return _not_controller("This is not the active controller.")
-        return await self._queue.add(records, Done())
+        return await self._committer.queue.add(records, Done())
 
     async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
         """What follows `fetch.offset`; waits for it, but not longer than asked."""
         if not self._active:
             return self.stalled or _not_controller("This is not the active controller.")
-        tail = self._tail
+        tail = self.tail
         standing = tail.standing(fetch.offset, fetch.nonce)
         if standing in (Standing.AHEAD, Standing.DIFFERENT):
             return refused(
@@ -288,44 +272,40 @@ class Controller:
                 await self._serve()
             except AppendConflict as error:
                 logger.warning("deposed: %s", error)
-                return self._step_down(Outcome.DEPOSED)
+                return Outcome.DEPOSED
             except _HandOver:
                 # Whoever leads next, here or elsewhere, looks for itself.
                 self._second_opinion = True
-                return self._step_down(Outcome.HANDED_OVER)
+                return Outcome.HANDED_OVER
             except _Regressed as error:
                 self.stalled = refused(Reason.MetadataRegressed, str(error))
                 logger.error("%s", error)
-                return self._step_down(Outcome.STALLED)
-            except (MetadataLogError, OSError, _TermEnded) as error:
-                self._drop(f"The controller's term ended: {error}")
+                return Outcome.STALLED
+            except (MetadataLogError, OSError, TermEnded) as error:
                 logger.warning("term ended, opening the log again: %r", error)
+                self._drop(f"The controller's term ended: {error}")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(backoff_ms / 1000):
                         await self._stopping.wait()
                 backoff_ms = min(backoff_ms * 2, self.options.backoff_ms_max)
             finally:
-                self._active = False
-                self._activated.clear()
-        return self._step_down(Outcome.STOPPED)
+                self._drop("The controller's term ended.")
+        return Outcome.STOPPED
 
     async def stop(self) -> None:
         """Stop deciding at once; what is queued gets a bounded chance to commit."""
         self._active = False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_MS_MAX / 1000):
-                while self._queue.queued and self._ended and not self._ended.done():
+                while self._committer.queue.queued and self._ended and not self._ended.done():
                     await asyncio.wait([self._ended], timeout=0.02)
         self._stopping.set()
-        self._end(_TermEnded("stopped"))
-
-    def _step_down(self, outcome: Outcome) -> Outcome:
-        self._drop(f"Not the controller any more: {outcome.value}.")
-        return outcome
+        self._end(TermEnded("stopped"))
 
     def _drop(self, why: str) -> None:
         self._active = False
-        self._queue.drop(why)
+        self._activated.clear()
+        self._committer.queue.drop(why)
 
     def _end(self, error: Exception) -> None:
         """The current term is over; `run` hears why."""
@@ -336,25 +316,21 @@ class Controller:
     async def _take_over(self) -> None:
         """Read the log to its end and commit `ControllerChanged` alone."""
         self._ended = asyncio.get_running_loop().create_future()
-        for attempt in range(TAKE_OVER_ATTEMPTS):
-            restored = await self._journal.open()
+        for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
+            restored = await self._committer.open()
             self._check_claims(restored.tail)
-            self._queue = CommitQueue(restored.image)
-            self._tail = restored.tail
             reported = max((claim.controller_epoch for claim in self._claims.values()), default=0)
             change = ControllerChanged(
                 cause="TakeOver",
                 controller_epoch=ControllerEpoch(max(self.epoch, reported) + 1),
                 identity=self._identity,
             )
-            self._queue.add((change,), Done())
             try:
-                await self._append_next()
+                await self._committer.commit_alone(change)
                 break
             except AppendConflict:
                 # Somebody wrote between our read and our append: during a take-over, read on.
-                self._queue.drop("The take-over met another writer.")
-                if attempt == TAKE_OVER_ATTEMPTS - 1:
+                if attempts_left == 0:
                     raise
         self._soft = Soft()
         self.stalled = None
@@ -379,7 +355,7 @@ class Controller:
         """Until the term ends; always raises or stops."""
         assert self._ended is not None
         workers = [
-            asyncio.ensure_future(self._commit_forever()),
+            asyncio.ensure_future(self._committer.run_forever(self._snapshotter.urgent)),
             asyncio.ensure_future(self._tick_forever()),
             asyncio.ensure_future(self._snapshotter.run_forever()),
         ]
@@ -408,44 +384,6 @@ class Controller:
                 answer = self._decide(Tick(late_ms=late_ms))
                 answer.add_done_callback(_forget)
             due_ms = self._clock.now_ms() + interval_ms
-
-    # --- committing ---------------------------------------------------------------------------
-
-    async def _commit_forever(self) -> None:
-        while True:
-            await self._queue.wakeup.wait()
-            try:
-                await self._append_next()
-            except AppendRefused as error:
-                self._refused(error)
-            except SnapshotRequired as error:
-                self._queue.drop(f"The metadata log is full: {error}")
-                self._snapshotter.urgent.set()
-
-    async def _append_next(self) -> None:
-        units = self._queue.take(units_max=1 if self._cautious else None)
-        records = [record for unit in units for record in unit.records]
-        epoch = self._queue.speculative.controller_epoch
-        started_ms = self._clock.now_ms()
-        copy = await self._journal.append(records, epoch)
-        elapsed_ms = self._clock.now_ms() - started_ms
-        self.confirm(elapsed_ms)
-        self._cautious = max(0, self._cautious - 1)
-        self.stats.committed(len(records), elapsed_ms)
-        self._tail.append(copy)
-        old, new, committed = self._queue.commit()
-        for subscriber in self._subscribers:
-            subscriber(old, new, committed)
-
-    def _refused(self, error: AppendRefused) -> None:
-        """This batch can never commit.  Everything speculative goes; for a while decisions commit
-        one by one, so that the culprit alone is told why when it comes back."""
-        logger.warning("the metadata log refused a batch: %s", error)
-        if self._journal.group_unfinished:
-            raise _TermEnded("a group of batches was refused half-way") from error
-        culprit = refused(Reason.RecordTooLarge, str(error))
-        self._queue.drop("A batch was refused; ask again.", culprit=culprit)
-        self._cautious = CAUTIOUS_APPENDS
 
 
 def _done(answer: Answer) -> asyncio.Future[Answer]:

@@ -18,6 +18,7 @@ from plimsoll_core.messages import Done, MetadataUpdate
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import SnapshotTaken
 from plimsoll_operator.controller.tail import MetadataTail
+from plimsoll_operator.metalog.interface import MetadataLog
 
 if TYPE_CHECKING:
     from plimsoll_operator.controller.runtime import Controller
@@ -30,8 +31,9 @@ CHECK_S = 1.0
 class Snapshotter:
     """Part of one controller's term."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, log: MetadataLog) -> None:
         self._controller = controller
+        self._log = log
         self.urgent = asyncio.Event()
 
     async def run_forever(self) -> None:
@@ -39,23 +41,24 @@ class Snapshotter:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_S):
                     await self.urgent.wait()
-            if self.urgent.is_set() or self._controller.journal.log.needs_snapshot():
+            if self.urgent.is_set() or self._log.needs_snapshot():
                 self.urgent.clear()
                 await self.take()
 
     async def take(self) -> None:
         """Write, commit, release."""
         controller = self._controller
-        log = controller.journal.log
         image, nonce = controller.image, controller.tail.end_nonce
         assert controller.tail.end == image.next_offset
         assert nonce is not None, "a term starts with a committed batch"
         encoded = await asyncio.to_thread(encode_image, image)
-        name = await log.write_snapshot(encoded, image.next_offset, nonce, image.controller_epoch)
+        name = await self._log.write_snapshot(
+            encoded, image.next_offset, nonce, image.controller_epoch
+        )
         taken = SnapshotTaken(cause="LogGrew", end_offset=image.next_offset, name=name)
         answer = await controller.commit_own((taken,))
         if isinstance(answer, Done):
-            await log.release(taken)
+            await self._log.release(taken)
             logger.info("snapshot %s: %d bytes of image", name, len(encoded))
 
 

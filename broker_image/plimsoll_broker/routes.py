@@ -1,0 +1,45 @@
+"""Which handler serves which Kafka API: what is missing here is not advertised.
+
+Called by `Serving`, once per lifetime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from plimsoll_broker.controller_client import ControllerClient
+from plimsoll_broker.dispatch import Handler
+from plimsoll_broker.handlers.admin import admin_handlers
+from plimsoll_broker.handlers.fetch import FetchHandler
+from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.produce import ProduceHandler
+from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds
+from plimsoll_broker.handlers.view import ClusterView, ImageWatch
+from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages import Answer, CreateTopics, DeleteTopics
+from plimsoll_wire.versions import ApiKey
+
+
+def routes(
+    broker: tuple[BrokerId, BrokerEpoch],
+    manager: ReplicaManager,
+    client: ControllerClient,
+    watch: ImageWatch,
+) -> dict[ApiKey, Handler]:
+    """The broker's whole table."""
+
+    def forward(request: CreateTopics | DeleteTopics, timeout_ms: int) -> Awaitable[Answer]:
+        return client.command(request, timeout_ms, once=True)
+
+    view = ClusterView(
+        broker_id=broker[0], watch=watch, command=forward, configs=manager.settings.configs
+    )
+    data: dict[ApiKey, Handler] = {
+        ApiKey.PRODUCE: ProduceHandler(manager),
+        ApiKey.FETCH: FetchHandler(manager),
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager),
+        ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
+    }
+    return data | admin_handlers(view)

@@ -1,0 +1,105 @@
+"""Appends what is queued, one append in flight, and makes it the committed state.
+
+The runtime owns one and runs `run_forever` for the length of a term.  On a certain failure the
+speculative part is dropped as a whole; on any other the term ends.  It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from plimsoll_core.messages import Done
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.reasons import Reason
+from plimsoll_core.records import Record
+from plimsoll_operator.controller.clock import Clock
+from plimsoll_operator.controller.commit import CommitQueue, refused
+from plimsoll_operator.controller.journal import Journal, Restored
+from plimsoll_operator.controller.stats import ControllerStats
+from plimsoll_operator.controller.tail import MetadataTail
+from plimsoll_operator.metalog.interface import AppendRefused, MetadataLogError, SnapshotRequired
+
+logger = logging.getLogger("plimsoll.controller")
+
+CAUTIOUS_APPENDS = 64
+"""After a refusal so many decisions commit one by one, so that the culprit alone is refused."""
+
+Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
+
+
+class TermEnded(Exception):
+    """The term can not go on; the log is opened anew."""
+
+
+class Committer:
+    """Single owner: the controller's event loop."""
+
+    def __init__(self, journal: Journal, clock: Clock, stats: ControllerStats) -> None:
+        image = ClusterImage(cluster_id=journal.cluster_id)
+        self.queue = CommitQueue(image)
+        self.tail = MetadataTail(start=image.next_offset, nonce=None)
+        self.confirmed_at_ms = 0
+        self.subscribers: list[Subscriber] = []
+        self._journal = journal
+        self._clock = clock
+        self._stats = stats
+        self._cautious = 0
+
+    async def open(self) -> Restored:
+        """Start from what the log holds; nothing may be queued."""
+        restored = await self._journal.open()
+        self.queue = CommitQueue(restored.image)
+        self.tail = restored.tail
+        return restored
+
+    async def commit_alone(self, record: Record) -> None:
+        """Commit one record in a batch of its own; a failure leaves nothing queued."""
+        self.queue.add((record,), Done())
+        try:
+            await self._append_next()
+        except (MetadataLogError, OSError) as error:
+            self.queue.drop(f"The take-over failed: {error}")
+            raise
+
+    async def run_forever(self, log_is_full: asyncio.Event) -> None:
+        """Until the log fails in a way that ends the term."""
+        while True:
+            await self.queue.wakeup.wait()
+            try:
+                await self._append_next()
+            except AppendRefused as error:
+                self._refused(error)
+            except SnapshotRequired as error:
+                self.queue.drop(f"The metadata log is full: {error}")
+                log_is_full.set()
+
+    def confirm(self, started_ms_ago: int) -> None:
+        """Something that only the one controller can do, and that began so long ago, succeeded."""
+        self.confirmed_at_ms = max(self.confirmed_at_ms, self._clock.now_ms() - started_ms_ago)
+
+    async def _append_next(self) -> None:
+        units = self.queue.take(units_max=1 if self._cautious else None)
+        records = [record for unit in units for record in unit.records]
+        # A term's first record carries its own epoch; it is applied to the speculative image.
+        epoch = self.queue.speculative.controller_epoch
+        started_ms = self._clock.now_ms()
+        copy = await self._journal.append(records, epoch)
+        elapsed_ms = self._clock.now_ms() - started_ms
+        self.confirm(elapsed_ms)
+        self._cautious = max(0, self._cautious - 1)
+        self._stats.committed(len(records), elapsed_ms)
+        self.tail.append(copy)
+        old, new, committed = self.queue.commit()
+        for subscriber in self.subscribers:
+            subscriber(old, new, committed)
+
+    def _refused(self, error: AppendRefused) -> None:
+        """This batch can never commit: everything speculative goes."""
+        logger.warning("the metadata log refused a batch: %s", error)
+        if self._journal.group_unfinished:
+            raise TermEnded("a group of batches was refused half-way") from error
+        culprit = refused(Reason.RecordTooLarge, str(error))
+        self.queue.drop("A batch was refused; ask again.", culprit=culprit)
+        self._cautious = CAUTIOUS_APPENDS
