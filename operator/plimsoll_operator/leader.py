@@ -1,7 +1,7 @@
-"""One term of leading one LogCluster: the controller, and everything that serves it.
+"""Leading one LogCluster: the controller, and everything that serves it.
 
-Made when the Lease is won, run until the controller ends, cancelled when the Lease is lost.  A bug
-in any part ends the term, and the process hears of it.
+`run` is one term: it begins when the Lease is won, ends with the controller, and is cancelled when
+the Lease is lost.  A bug in any part ends the term, and the process hears of it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import BrokerUnfenced, MembersChanged, Record, TopicRemoved
-from plimsoll_operator.api.logcluster import LogCluster, LogClusterStatus, TopicDefaults, Topics
+from plimsoll_operator.api.logcluster import LogCluster, TopicDefaults, Topics
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.controller.runtime import Controller, Outcome
@@ -29,7 +29,7 @@ from plimsoll_operator.pods import evidence_of
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile.topics import default_replication_factor
-from plimsoll_operator.status.changes import isr_changes, occurrences
+from plimsoll_operator.status.changes import Occurrence, isr_changes, occurrences
 from plimsoll_operator.status.events import Events
 from plimsoll_operator.status.projection import cluster_conditions, cluster_status, topic_status
 from plimsoll_operator.status.writer import Draft, StatusWriter, Target
@@ -75,6 +75,7 @@ class Leader:
     async def run(self) -> Outcome:
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
+        self._begin()
         parts.server.add(self.controller, evidence)
         parts.leaders[term.key] = self
         try:
@@ -95,6 +96,33 @@ class Leader:
             # Whoever closes sockets must not decide any more.
             await self.controller.stop()
             await parts.server.remove(term.cluster_id)
+
+    def _begin(self) -> None:
+        """Nothing is known from the term before: another replica may have led meanwhile."""
+        self._writer = StatusWriter(self._parts.status_kube, self._render)
+        self.term.refusals.clear()
+        self.term.observed.clear()
+        self.term.notes.clear()
+        self.term.verifications.clear()
+
+    async def say(self, *notes: Condition) -> None:
+        """Conditions of the LogCluster, written at once."""
+        for note in notes:
+            self.term.notes[note.type] = note
+        await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
+
+    def outage(self, lasted_ms: int) -> None:
+        """Nobody led for so long; said in the status and in an Event."""
+        text = (
+            f"Nobody led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served what "
+            "they knew; elections, ISR changes and changes of topics waited."
+        )
+        self.term.note("ControllerAvailable", True, "RecoveredAfterOutage", text)
+        found = self.term.cluster
+        if found is not None:
+            key = f"outage-{lasted_ms}"
+            outage = Occurrence(key=key, reason="ControllerOutage", message=text, warning=True)
+            self._events.add(found, outage)
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
@@ -228,8 +256,7 @@ class Leader:
         """What the controller cannot go on with stands in the status before the term ends."""
         refusal = self.controller.stalled
         if outcome is Outcome.STALLED and refusal is not None:
-            self.term.note("Stalled", True, refusal.reason, refusal.message)
-            await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
+            await self.say(condition("Stalled", True, refusal.reason, refusal.message))
 
 
 def controller_settings(found: LogCluster, options: Options) -> Settings:
@@ -250,13 +277,3 @@ def _unready(ready: Condition, stalled: Condition) -> Condition:
     if ready.status == "True":
         return ready
     return condition("Ready", False, stalled.reason, stalled.message)
-
-
-def stalled_status(reason: str, message: str) -> LogClusterStatus:
-    """The status of a LogCluster that no controller can lead."""
-    return LogClusterStatus(
-        conditions=(
-            condition("Ready", False, reason, message),
-            condition("Stalled", True, reason, message),
-        )
-    )

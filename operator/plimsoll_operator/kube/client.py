@@ -57,9 +57,13 @@ class Kube:
     def __init__(self, access: Access, *, connections: int = 8) -> None:
         self.access = access
         self._token = Token(access)
-        self._ssl = access.ssl_context()
+        self.ssl = access.ssl_context()
         self._connections = connections
         self._session: aiohttp.ClientSession | None = None
+
+    def token(self) -> str | None:
+        """The bearer token as of now."""
+        return self._token.value()
 
     async def close(self) -> None:
         if self._session is not None:
@@ -95,6 +99,17 @@ class Kube:
                     server_ms=server_ms,
                 )
             params["continue"] = token
+
+    async def first(self, kind: Kind, namespace: str, *, label_selector: str) -> Object | None:
+        """Any one object that the selector takes, fresh."""
+        call = Call(
+            method="GET",
+            path=kind.path(namespace),
+            params={"limit": "1", "labelSelector": label_selector},
+        )
+        page, _ = await self.call(call)
+        items: list[Object] = page.get("items") or []
+        return items[0] if items else None
 
     async def watch(
         self, kind: Kind, namespace: str, label_selector: str, resource_version: str
@@ -233,7 +248,7 @@ class Kube:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(
-                limit=self._connections, ssl=self._ssl if self._ssl is not None else True
+                limit=self._connections, ssl=self.ssl if self.ssl is not None else True
             )
             self._session = aiohttp.ClientSession(connector=connector)
         return self._session

@@ -21,10 +21,11 @@ from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable
 from plimsoll_operator.metalog.kube_api import Answer, Api, Unanswered
 
 GROUP = "internal.plimsoll.dev"
-API_VERSION = f"{GROUP}/v1alpha1"
+VERSION = "v1alpha1"
 BATCHES = "metadatabatches"
 SNAPSHOTS = "metadatasnapshots"
 CLUSTER_ID_LABEL = f"{GROUP}/cluster-id"
+CLUSTER_LABEL = "plimsoll.dev/cluster"
 PART_LABEL = f"{GROUP}/part"
 PAGE_OBJECTS = 128
 READ_ATTEMPTS = 20
@@ -59,10 +60,10 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
     items: list[Item]
 
 
-class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Any of our objects, as written."""
 
-    api_version: str = API_VERSION
+    api_version: str
     kind: str
     metadata: Metadata
     spec: object
@@ -70,11 +71,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Whose log, and where its objects are."""
+    """Whose log, and where its objects are.  Only tests have another `group`."""
 
     namespace: str
     cluster_name: str
     cluster_id: UUID
+    group: str = GROUP
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{VERSION}"
 
     @property
     def prefix(self) -> str:
@@ -82,24 +88,25 @@ class Place:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {CLUSTER_ID_LABEL: str(self.cluster_id)}
+        return {CLUSTER_ID_LABEL: str(self.cluster_id), CLUSTER_LABEL: self.cluster_name}
 
     @property
     def selector(self) -> str:
         return f"{CLUSTER_ID_LABEL}={self.cluster_id}"
 
     def path(self, plural: str, name: str | None = None) -> str:
-        base = f"/apis/{API_VERSION}/namespaces/{self.namespace}/{plural}"
+        base = f"/apis/{self.api_version}/namespaces/{self.namespace}/{plural}"
         return base if name is None else f"{base}/{name}"
+
+    def manifest(self, kind: str, metadata: Metadata, spec: object) -> bytes:
+        return _encoder.encode(
+            _Manifest(api_version=self.api_version, kind=kind, metadata=metadata, spec=spec)
+        )
 
 
 _encoder = msgspec.json.Encoder(order="sorted")
 _item_decoder = msgspec.json.Decoder(Item)
 _page_decoder = msgspec.json.Decoder(_Page)
-
-
-def encode(manifest: Manifest) -> bytes:
-    return _encoder.encode(manifest)
 
 
 def decode(body: bytes) -> Item:

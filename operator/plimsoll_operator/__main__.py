@@ -1,0 +1,109 @@
+"""The operator process: watches, controllers, their server, health and metrics.
+
+`python -m plimsoll_operator`, configured by the environment.  SIGTERM: controllers stop deciding,
+Leases are released, then sockets close.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import signal
+import sys
+import time
+
+from plimsoll_operator.clusters import Clusters
+from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.health import Health
+from plimsoll_operator.kube.access import NoCluster, find_access
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.objects import Objects
+from plimsoll_operator.options import BadOption, from_environment
+from plimsoll_operator.parts import Parts
+from plimsoll_operator.resync import resync
+from plimsoll_operator.status.metrics import Metrics
+from plimsoll_operator.watching import registry, watch
+
+logger = logging.getLogger("plimsoll")
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object per line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def main() -> None:
+    """Run until SIGTERM or SIGINT."""
+    try:
+        options = from_environment()
+        access = find_access()
+    except (BadOption, NoCluster) as error:
+        sys.exit(str(error))
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    parts = Parts(
+        options=options,
+        kube=Kube(access),
+        lease_kube=Kube(access, connections=32),
+        status_kube=Kube(access, connections=2),
+        objects=Objects(),
+        server=ControllerServer("0.0.0.0", options.controller_port),
+        metrics=Metrics(),
+    )
+    asyncio.run(run(parts))
+
+
+async def run(parts: Parts) -> None:
+    """Everything, until a signal."""
+    stop, ready = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    clusters = Clusters(parts)
+    health = Health(parts, ready.is_set)
+    parts.metrics.watch(lambda: [(key, one.controller) for key, one in parts.leaders.items()])
+    await parts.server.start()
+    await health.start(parts.options.metrics_port)
+    found = registry(parts.objects, clusters, parts.kube.access)
+    # kopf has a stop of its own: it must go on watching until the controllers are done.
+    kopf_stop = asyncio.Event()
+    watching = asyncio.ensure_future(watch(parts.options, found, kopf_stop, ready))
+    comparing = asyncio.ensure_future(resync(parts, clusters))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait([watching, comparing, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in (watching, comparing):
+            if task.done():
+                task.result()
+    finally:
+        logger.info("stopping")
+        comparing.cancel()
+        stopping.cancel()
+        await clusters.stop()
+        await parts.server.close()
+        kopf_stop.set()
+        await asyncio.wait([watching], timeout=5)
+        await health.close()
+        await _close(parts)
+
+
+async def _close(parts: Parts) -> None:
+    for kube in (parts.kube, parts.lease_kube, parts.status_kube):
+        await kube.close()
+
+
+if __name__ == "__main__":
+    main()

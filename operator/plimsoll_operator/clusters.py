@@ -1,0 +1,231 @@
+"""Every LogCluster's way from being seen to being led, and back.
+
+One worker per object (by uid): candidate for the Lease named by the cluster id, then leader until
+the Lease or the controller ends, then candidate again.  Stepping down happens here, never by ending
+the process.  One cluster's trouble stays its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.controller.runtime import Outcome
+from plimsoll_operator.handlers.term import Work
+from plimsoll_operator.identity import objection
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.errors import ApiError, Unavailable
+from plimsoll_operator.leader import Leader
+from plimsoll_operator.lease import Acquired, Lease, Loss
+from plimsoll_operator.manifests.labels import short_id
+from plimsoll_operator.metalog.kubernetes import KubernetesLog
+from plimsoll_operator.objects import Key
+from plimsoll_operator.parts import Parts
+from plimsoll_operator.reconcile.cluster import cluster_id
+from plimsoll_operator.reconcile.conditions import condition
+
+logger = logging.getLogger("plimsoll.clusters")
+
+CRASH_BACKOFF_S = 5.0
+OBJECTION_BACKOFF_S = 10.0
+HAND_OVER_S = 12.0
+STALLED_BACKOFF_S = 30.0
+DEPOSED_S = 5.0
+DEPOSED_S_MAX = 300.0
+OUTAGE_MS_MIN = 8_000
+STOP_S_MAX = 10.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    """`task` runs until it is cancelled; `again` starts it anew after a bug."""
+
+    uid: str
+    task: asyncio.Task[None]
+    again: asyncio.TimerHandle | None = None
+
+
+class Clusters:
+    """The workers of one operator process, by LogCluster."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._workers: dict[Key, _Worker] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self.crashes = 0
+
+    def seen(self, found: LogCluster) -> None:
+        """A LogCluster exists, or changed."""
+        if found.metadata.deletion_timestamp:
+            self.gone(found.key)
+            return
+        worker = self._workers.get(found.key)
+        if worker is not None and worker.uid != found.metadata.uid:
+            self.gone(found.key)
+            worker = None
+        if worker is None:
+            self._start(found)
+
+    def gone(self, key: Key) -> None:
+        """The LogCluster is going: its controller stops; its log and volumes stay."""
+        worker = self._workers.pop(key, None)
+        if worker is None:
+            return
+        if worker.again is not None:
+            worker.again.cancel()
+        self._ending.add(worker.task)
+        worker.task.add_done_callback(self._ending.discard)
+        worker.task.cancel()
+
+    def offer(self, key: Key, work: Work) -> None:
+        """Work for the cluster `key`, if this process leads it."""
+        leader = self._parts.leaders.get(key)
+        if leader is not None:
+            leader.offer(work)
+
+    async def stop(self) -> None:
+        """Step down everywhere and release every Lease."""
+        for key in list(self._workers):
+            self.gone(key)
+        if self._ending:
+            await asyncio.wait(list(self._ending), timeout=STOP_S_MAX)
+
+    def _start(self, found: LogCluster) -> None:
+        run = _Run(self._parts, found)
+        task = asyncio.get_running_loop().create_task(run.forever())
+        self._workers[found.key] = _Worker(found.metadata.uid, task)
+        task.add_done_callback(lambda done: self._ended(found, done))
+
+    def _ended(self, found: LogCluster, task: asyncio.Task[None]) -> None:
+        """A worker never returns: it was cancelled, or there is a bug to be told about."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self.crashes += 1
+        logger.error("leading %s failed; again in %g s", found.key, CRASH_BACKOFF_S, exc_info=error)
+        worker = self._workers.get(found.key)
+        if worker is not None and worker.task is task:
+            loop = asyncio.get_running_loop()
+            worker.again = loop.call_later(CRASH_BACKOFF_S, self._start, found)
+
+
+class _Run:
+    """One LogCluster object, as long as it exists."""
+
+    def __init__(self, parts: Parts, found: LogCluster) -> None:
+        self._parts = parts
+        self._found = found
+        self._id = cluster_id(found)
+        namespace, name = found.key
+        lease_name = f"{name}-{short_id(self._id)}"
+        self._lease = Lease(
+            parts.lease_kube,
+            namespace=namespace,
+            name=lease_name,
+            identity=parts.options.identity,
+        )
+        self._log = KubernetesLog(_api_client(parts.kube), namespace, name, self._id)
+        self._leader = Leader(parts, found, self._id, self._log, lease_name)
+        self._deposed = 0
+
+    async def forever(self) -> None:
+        try:
+            while True:
+                acquired = await self._lease.acquire()
+                try:
+                    pause_s = await self._lead(acquired)
+                finally:
+                    await self._lease.release()
+                await asyncio.sleep(pause_s)
+        finally:
+            await self._log.close()
+
+    async def _lead(self, acquired: Acquired) -> float:
+        """One time with the Lease; returns how long to leave it to others."""
+        logger.info("%s: the Lease is ours", self._leader.term.key)
+        holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
+        try:
+            against = await self._objection()
+            if against is not None:
+                await self._leader.say(
+                    condition("Ready", False, *against), condition("Stalled", True, *against)
+                )
+                return OBJECTION_BACKOFF_S
+            leading = asyncio.ensure_future(self._leader.run())
+            try:
+                self._tell_outage(acquired)
+                await asyncio.wait([holding, leading], return_when=asyncio.FIRST_COMPLETED)
+                if leading.done():
+                    return await self._after(leading.result(), holding)
+                logger.warning("%s: %s", self._leader.term.key, holding.result().value)
+                return 0.0
+            finally:
+                await _cancelled(leading)
+        finally:
+            await _cancelled(holding)
+
+    async def _objection(self) -> tuple[str, str] | None:
+        found = self._parts.objects.clusters.get(self._found.key) or self._found
+        if cluster_id(found) != self._id:
+            # The worker's names follow from the id; a changed one is the user's mistake.
+            found = self._found
+        try:
+            return await objection(self._parts.kube, found)
+        except Unavailable as error:
+            return "ApiUnavailable", f"The API server does not answer: {error}"
+        except ApiError as error:
+            return "ApiRefuses", f"The API server refuses: {error}"
+
+    async def _after(self, outcome: Outcome, holding: asyncio.Future[Loss]) -> float:
+        logger.warning("%s: the controller ended: %s", self._leader.term.key, outcome.value)
+        if outcome is Outcome.DEPOSED:
+            return await self._after_deposition(holding)
+        self._deposed = 0
+        return {
+            Outcome.HANDED_OVER: HAND_OVER_S,
+            Outcome.STALLED: STALLED_BACKOFF_S,
+        }.get(outcome, 1.0)
+
+    async def _after_deposition(self, holding: asyncio.Future[Loss]) -> float:
+        """Deposed although the Lease is ours: somebody leads this log without asking for it."""
+        await asyncio.wait([holding], timeout=2.0)
+        if holding.done():
+            self._deposed = 0
+            return 0.0
+        self._deposed += 1
+        text = (
+            "Another controller writes to this cluster's metadata log without holding its Lease: "
+            "two operators of different releases watch it. Let only one of them watch this "
+            "namespace; this one waits longer each time."
+        )
+        await self._leader.say(condition("Stalled", True, "TwoControllers", text))
+        return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))
+
+    def _tell_outage(self, acquired: Acquired) -> None:
+        """For how long nobody led, where the user looks for it."""
+        if acquired.vacant_ms is None or acquired.vacant_ms < OUTAGE_MS_MIN:
+            return
+        self._leader.outage(acquired.vacant_ms)
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """Cancel and wait; a failure of its own is raised by whoever reads the result."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def _api_client(kube: Kube) -> Any:
+    """The parts of a client object that the metadata log reads: address, credentials, TLS."""
+
+    async def bearer(identifier: str, alias: str | None = None) -> str | None:
+        token = kube.token()
+        return f"Bearer {token}" if token else None
+
+    return SimpleNamespace(
+        configuration=SimpleNamespace(host=kube.access.server, get_api_key_with_prefix=bearer),
+        rest_client=SimpleNamespace(ssl_context=kube.ssl),
+    )

@@ -1,0 +1,79 @@
+"""What the watches may have missed: the objects, compared with a fresh list now and then.
+
+A watch that was away while an object was deleted never says so.  The list decides only what is
+*looked at*; whether an absent object means anything is proven elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from plimsoll_operator.clusters import Clusters
+from plimsoll_operator.handlers.term import Task, Work
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, VERIFICATIONS, Kind
+from plimsoll_operator.objects import Key
+from plimsoll_operator.parts import Parts
+
+logger = logging.getLogger("plimsoll.resync")
+
+PERIOD_SECONDS = 30
+
+
+async def resync(parts: Parts, clusters: Clusters) -> None:
+    """For ever."""
+    while True:
+        await asyncio.sleep(PERIOD_SECONDS)
+        try:
+            await _compare(parts, clusters)
+        except ApiError as error:
+            logger.info("comparing with the API server failed: %s", error)
+
+
+async def _compare(parts: Parts, clusters: Clusters) -> None:
+    objects = parts.objects
+    listed = {_key(o): o for o in await _all(parts, LOG_CLUSTERS)}
+    for body in listed.values():
+        if cluster := objects.clusters.put(body):
+            clusters.seen(cluster)
+    for known in [c for c in objects.clusters if c.key not in listed]:
+        if await _is_gone(parts, LOG_CLUSTERS, known.key):
+            objects.clusters.drop(known.key)
+            clusters.gone(known.key)
+    listed = {_key(o): o for o in await _all(parts, TOPICS)}
+    for body in listed.values():
+        objects.topics.put(body)
+    for topic in [t for t in objects.topics if t.key not in listed]:
+        objects.topics.drop(topic.key)
+        clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))
+    listed = {_key(o): o for o in await _all(parts, VERIFICATIONS)}
+    for body in listed.values():
+        objects.verifications.put(body)
+    for run in [v for v in objects.verifications if v.key not in listed]:
+        objects.verifications.drop(run.key)
+        clusters.offer(run.cluster_key, Work(Task.VERIFICATION, run.key))
+
+
+async def _all(parts: Parts, kind: Kind) -> list[Object]:
+    namespaces = parts.options.namespaces
+    if not namespaces:
+        return list((await parts.kube.list(kind)).items)
+    found: list[Object] = []
+    for namespace in namespaces:
+        found += (await parts.kube.list(kind, namespace)).items
+    return found
+
+
+async def _is_gone(parts: Parts, kind: Kind, key: Key) -> bool:
+    """A second look: the list may be older than what a watch has brought meanwhile."""
+    try:
+        await parts.kube.get(kind, *key)
+    except NotFound:
+        return True
+    return False
+
+
+def _key(body: Object) -> Key:
+    return body["metadata"]["namespace"], body["metadata"]["name"]
