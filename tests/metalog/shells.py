@@ -5,11 +5,11 @@ import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 from kubernetes.aio import client
-from tests.metalog.fake_api import DirectApi, Faults, HttpServer, Request, Store
+from tests.metalog.fake_api import DirectApi, Fault, Faults, HttpServer, Request, Store
 
 from plimsoll_operator.metalog import files
 from plimsoll_operator.metalog.directory import DirectoryLog
@@ -42,6 +42,27 @@ class _UnlockedLog(DirectoryLog):
         return await super().open()
 
 
+class Shell(Protocol):
+    """What the contract's tests ask of a shell."""
+
+    async def start(self) -> None: ...
+    def log(self) -> MetadataLog:
+        """Another process that opens the same log."""
+
+    async def tear_snapshot(self, name: str) -> None: ...
+    async def snapshot_names(self) -> list[str]: ...
+    def crash_at(self, step: int, how: str, patch: pytest.MonkeyPatch) -> None:
+        """The process dies at its `step`-th write: before it, after it, or half-way."""
+
+    async def land(self) -> None:
+        """What was half-way when the process died happens now, if it can."""
+
+    async def reset(self) -> None:
+        """Another, empty log."""
+
+    async def stop(self) -> None: ...
+
+
 class DirectoryShell:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -67,9 +88,16 @@ class DirectoryShell:
     async def stop(self) -> None:
         await self.stop_logs()
 
-    def crash_at(self, step: int, how: str, patch: pytest.MonkeyPatch) -> Callable[[], int]:
-        """The process dies at the `step`-th change of the disk: before, after, or half-way."""
-        return _CrashingDisk(step, how, patch).steps_seen
+    def crash_at(self, step: int, how: str, patch: pytest.MonkeyPatch) -> None:
+        _CrashingDisk(step, how, patch)
+
+    async def land(self) -> None: ...
+
+    async def reset(self) -> None:
+        await self.stop_logs()
+        if self.path.exists():
+            for path in self.path.iterdir():
+                path.unlink()
 
 
 class _CrashingDisk:
@@ -79,9 +107,6 @@ class _CrashingDisk:
         self._step, self._how, self._seen, self._dead = step, how, 0, False
         for name in self.CHANGES:
             patch.setattr(os, name, self._guard(name, getattr(os, name)))
-
-    def steps_seen(self) -> int:
-        return self._seen
 
     def _guard(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -143,30 +168,41 @@ class RingShell:
             return Answer(status=410, body=b'{"message": "the continue token is too old"}')
         return self.store.handle(request)
 
-    def crash_at(self, step: int, how: str, patch: pytest.MonkeyPatch) -> Callable[[], int]:
-        """The process dies at its `step`-th write: before it, after it, or it lands later."""
-        seen = 0
-        dead = False
-        real = self.faults.handle
+    def crash_at(self, step: int, how: str, patch: pytest.MonkeyPatch) -> None:
+        crashing = CrashingApi(step, how, self.faults.handle, self.faults.late)
+        patch.setattr(self.faults, "handle", crashing.handle)
 
-        async def handle(request: Request) -> Answer:
-            nonlocal seen, dead
-            if dead:
-                raise Crash
-            if not request.writes:
-                return await real(request)
-            seen += 1
-            if seen - 1 != step:
-                return await real(request)
-            dead = True
-            if how == "after":
-                await real(request)
-            elif how == "half":
-                self.faults.late.append(request)
+    async def land(self) -> None:
+        self.faults.land()
+
+    async def reset(self) -> None:
+        await self.stop_logs()
+        self.store.objects.clear()
+        self.faults.late.clear()
+
+
+class CrashingApi:
+    """Ends its caller at the `step`-th write; half-way means that the write happens later."""
+
+    def __init__(self, step: int, how: str, real: Fault, late: list[Request]) -> None:
+        self._step, self._how, self._real, self._late = step, how, real, late
+        self._seen = 0
+        self._dead = False
+
+    async def handle(self, request: Request) -> Answer:
+        if self._dead:
             raise Crash
-
-        patch.setattr(self.faults, "handle", handle)
-        return lambda: seen
+        if not request.writes:
+            return await self._real(request)
+        self._seen += 1
+        if self._seen - 1 != self._step:
+            return await self._real(request)
+        self._dead = True
+        if self._how == "after":
+            await self._real(request)
+        elif self._how == "half":
+            self._late.append(request)
+        raise Crash
 
 
 class HttpShell(RingShell):
@@ -194,6 +230,3 @@ class HttpShell(RingShell):
         for api_client in self._clients:
             await api_client.close()
         await self._server.stop()
-
-
-Shell = DirectoryShell | RingShell | HttpShell

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from tests.metalog.shells import SLOTS, Crash, DirectoryShell, RingShell, Shell
+from tests.metalog.shells import SLOTS, Crash, Shell
 from tests.metalog.writer import Writer, image_of, marked, marks, new_nonce
 
 from plimsoll_operator.metalog import codec
@@ -278,12 +278,12 @@ async def script(writer: Writer, attempted: list[str]) -> None:
 
 @pytest.mark.parametrize("how", ["before", "after", "half"])
 async def test_a_crash_between_any_two_writes_loses_nothing_that_was_acknowledged(
-    mortal: DirectoryShell | RingShell, how: str
+    mortal: Shell, how: str
 ) -> None:
     step = 0
     finished = False
     while not finished:
-        await reset(mortal)
+        await mortal.reset()
         writer, attempted = Writer(mortal.log(), f"first {step}"), list[str]()
         with pytest.MonkeyPatch.context() as patch:
             mortal.crash_at(step, how, patch)
@@ -295,8 +295,7 @@ async def test_a_crash_between_any_two_writes_loses_nothing_that_was_acknowledge
         successor = Writer(mortal.log(), "second")
         opened = await successor.open()
         image = image_of(opened)
-        if isinstance(mortal, RingShell):
-            mortal.faults.land()
+        await mortal.land()
         await successor.take_over()
         survived = successor.image[:-1]
         assert image == survived[: len(image)]
@@ -308,13 +307,3 @@ async def test_a_crash_between_any_two_writes_loses_nothing_that_was_acknowledge
         assert image_of(await mortal.log().open()) == successor.image
         step += 1
     assert step > 20
-
-
-async def reset(shell: DirectoryShell | RingShell) -> None:
-    await shell.stop_logs()
-    if isinstance(shell, RingShell):
-        shell.store.objects.clear()
-        shell.faults.late.clear()
-    elif shell.path.exists():
-        for path in shell.path.iterdir():
-            path.unlink()

@@ -18,7 +18,7 @@ import msgspec
 
 from plimsoll_operator.metalog import objects, snapshots
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable, Snapshot
-from plimsoll_operator.metalog.objects import PART_LABEL, Item, Manifest, Metadata, Reader
+from plimsoll_operator.metalog.objects import PART_LABEL, Item, Metadata, Reader
 from plimsoll_operator.metalog.ring import STRICT
 
 CHUNK_BYTES_MAX = 512 * 1024
@@ -164,7 +164,7 @@ class SnapshotStore:
             namespace=self._place.namespace,
             labels={**self._place.labels, PART_LABEL: part},
         )
-        body = objects.encode(Manifest(kind=KIND, metadata=metadata, spec=spec))
+        body = self._place.manifest(KIND, metadata, spec)
         path = self._place.path(objects.SNAPSHOTS)
         answer = await self._reader.ask("POST", path, STRICT, body)
         if answer.status == 201:

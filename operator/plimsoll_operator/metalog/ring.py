@@ -24,7 +24,7 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
-from plimsoll_operator.metalog.objects import Item, Manifest, Metadata, Reader
+from plimsoll_operator.metalog.objects import Item, Metadata, Reader
 
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
@@ -121,7 +121,7 @@ class Ring:
 
     async def _create(self, number: int) -> None:
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
-        body = objects.encode(Manifest(kind=KIND, metadata=self._metadata(number), spec=spec))
+        body = self._place.manifest(KIND, self._metadata(number), spec)
         path = self._place.path(objects.BATCHES)
         answer = await self._reader.ask("POST", path, STRICT, body)
         if answer.status == 201:
@@ -172,7 +172,7 @@ class Ring:
 
     async def _write(self, slot: Slot, spec: object) -> Answer:
         metadata = self._metadata(slot.number, slot)
-        body = objects.encode(Manifest(kind=KIND, metadata=metadata, spec=spec))
+        body = self._place.manifest(KIND, metadata, spec)
         path = self._place.path(objects.BATCHES, self.name(slot.number))
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
 
