@@ -71,7 +71,7 @@ def _tag_buffer(tagged: Sequence[tuple[int, str, Encode, Any]], values: Values) 
     fields: dict[int, bytes] = {}
     for tag, name, encode, default in tagged:
         value = values.get(name, _ABSENT)
-        if value is not _ABSENT and value != default:
+        if value is not _ABSENT and value != default and (value or default != ()):
             encoded = bytearray()
             encode(encoded, value)
             fields[tag] = bytes(encoded)

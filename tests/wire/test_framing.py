@@ -1,0 +1,109 @@
+"""Frames come out the same however the bytes come in; nobody makes us keep what they announce."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_wire.framing import CHUNK_BYTES, FIRST_BYTES_MAX, Framer, FrameTooLarge
+
+LIMIT = 4 * FIRST_BYTES_MAX
+
+frames = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.integers(0, 3).map(lambda extra: b"x" * (CHUNK_BYTES - 5 + extra)),
+        st.just(b"y" * (2 * CHUNK_BYTES)),
+    ),
+    max_size=8,
+)
+
+
+def framed(payloads):
+    return b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+
+
+def taken(framer):
+    found = []
+    while (frame := framer.next_frame()) is not None:
+        found.append(bytes(frame))
+    return found
+
+
+@given(payloads=frames, size=st.integers(1, 3 * CHUNK_BYTES))
+@settings(deadline=None, max_examples=60)
+def test_frames_do_not_depend_on_how_the_bytes_are_cut(payloads, size):
+    data = framed(payloads)
+    framer = Framer(LIMIT)
+    found = []
+    for start in range(0, len(data), size):
+        framer.receive(data[start : start + size])
+        found += taken(framer)
+    assert found == payloads
+    assert not framer.unfinished
+
+
+@given(payloads=st.lists(st.binary(max_size=20), max_size=6))
+@settings(deadline=None)
+def test_byte_by_byte(payloads):
+    framer = Framer(LIMIT)
+    found = []
+    for byte in framed(payloads):
+        framer.receive(bytes([byte]))
+        found += taken(framer)
+    assert found == payloads
+
+
+@given(payloads=frames)
+@settings(deadline=None, max_examples=40)
+def test_reading_into_the_buffer_gives_the_same(payloads):
+    data = memoryview(framed(payloads))
+    framer = Framer(LIMIT)
+    found = []
+    while data:
+        room = framer.get_buffer()
+        assert len(room) > 0
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        framer.received(count)
+        found += taken(framer)
+        data = data[count:]
+    assert found == payloads
+
+
+def test_everything_at_once_without_taking_frames_in_between():
+    payloads = [b"a" * 10, b"b" * (3 * CHUNK_BYTES), b"c" * CHUNK_BYTES, b"d"]
+    framer = Framer(LIMIT)
+    framer.receive(framed(payloads))
+    assert taken(framer) == payloads
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
+def test_an_impossible_length_is_refused_at_once(length):
+    framer = Framer(LIMIT)
+    framer.receive(struct.pack(">i", length))
+    with pytest.raises(FrameTooLarge):
+        framer.next_frame()
+
+
+def test_memory_grows_with_what_comes_and_not_with_what_was_announced():
+    framer = Framer(LIMIT)
+    framer.receive(struct.pack(">i", LIMIT) + b"z" * 100)
+    assert framer.next_frame() is None
+    assert len(framer.get_buffer()) <= FIRST_BYTES_MAX
+
+
+def test_a_large_frame_grows_to_its_full_length():
+    payload = bytes(range(256)) * (LIMIT // 256)
+    framer = Framer(LIMIT)
+    framer.receive(framed([payload]))
+    assert taken(framer) == [payload]
+
+
+def test_a_frame_may_be_written_into_by_its_owner():
+    framer = Framer(LIMIT)
+    framer.receive(framed([b"abc", b"def"]))
+    first = framer.next_frame()
+    first[:] = b"xyz"
+    assert framer.next_frame() == b"def"
