@@ -182,9 +182,9 @@ def new_world() -> Callable[..., World]:
 
 @pytest.fixture
 def world(new_world: Callable[..., World]) -> World:
-    """Brokers 0, 1 and 2 run; topic `orders` has one partition on them, min ISR 2."""
+    """Brokers 0, 1 and 2 run; topic `orders` has one partition on them in this order, min ISR 2."""
     world = new_world(3)
-    world.declare()
+    world.declare(strategy="Explicit", assignment=((0, 1, 2),))
     return world
 
 
