@@ -9,56 +9,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from uuid import UUID
 
-from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage import checkpoints, timestamps
 from plimsoll_broker.storage.config import LogConfig
-from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile, StorageError, StorageFault
+from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
+from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
-from plimsoll_core.replica.epochs import EpochCache
-from plimsoll_core.replica.producers import ProducerStates
 from plimsoll_wire.batches import BatchError, BatchHeader
 
 _HINTS_MAX = 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPlace:
-    """Which partition's log, and where it is."""
-
-    disk: Disk
-    directory: Path
-    topic: str
-    topic_id: UUID
-    index: int
-
-
-@dataclass(slots=True, kw_only=True)
-class LogContents:
-    """What was found (or made) there."""
-
-    segments: list[Segment]
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    epochs: EpochCache
-    producers: ProducerStates
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flush:
-    """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not."""
-
-    up_to_offset: int
-    files: tuple[DiskFile, ...]
-    cuts: int
-
-    def sync(self) -> None:
-        for file in self.files:
-            file.fsync()
 
 
 class Log:
@@ -230,6 +190,22 @@ class Log:
         hints[offset] = (segment, position)
         if len(hints) > _HINTS_MAX:
             del hints[next(iter(hints))]
+
+    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
+        """Time and offset of the first record at or after `timestamp`."""
+        return self._searched(
+            lambda: timestamps.first_at_or_after(self.segments, self.log_start_offset, timestamp)
+        )
+
+    def newest_timestamp(self) -> tuple[int, int] | None:
+        """The greatest time in the log, and the first offset that has it."""
+        return self._searched(lambda: timestamps.newest(self.segments, self.log_start_offset))
+
+    def _searched(self, search: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
+        try:
+            return search()
+        except BatchError as error:
+            raise StorageError(StorageFault.CORRUPT, self.directory, str(error)) from error
 
     # --- cutting --------------------------------------------------------------------------------
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_broker.storage.log import Log, LogContents, LogPlace
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.parts import LogContents, LogPlace
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates

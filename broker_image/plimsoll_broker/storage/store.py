@@ -16,7 +16,8 @@ from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.checkpoints import Meta, Partition
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
-from plimsoll_broker.storage.log import Log, LogPlace
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.parts import LogPlace
 from plimsoll_broker.storage.recovery import Known, load_log
 
 DELETE_DELAY_MS = 60_000

@@ -1,0 +1,48 @@
+"""The values that a log is made of and hands out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from plimsoll_broker.storage.disk import Disk, DiskFile
+from plimsoll_broker.storage.segment import Segment
+from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_core.replica.producers import ProducerStates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlace:
+    """Which partition's log, and where it is."""
+
+    disk: Disk
+    directory: Path
+    topic: str
+    topic_id: UUID
+    index: int
+
+
+@dataclass(slots=True, kw_only=True)
+class LogContents:
+    """What was found (or made) there."""
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    epochs: EpochCache
+    producers: ProducerStates
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flush:
+    """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not."""
+
+    up_to_offset: int
+    files: tuple[DiskFile, ...]
+    cuts: int
+
+    def sync(self) -> None:
+        for file in self.files:
+            file.fsync()
