@@ -22,7 +22,8 @@ from plimsoll_broker.controller_client import ControllerClient, NoController, Pe
 from plimsoll_broker.heartbeats import Heartbeats
 from plimsoll_broker.metadata_copy import MetadataCopy
 from plimsoll_broker.metadata_stream import MetadataStream
-from plimsoll_broker.metrics import BrokerMetrics, MetricsServer
+from plimsoll_broker.metrics import MetricsServer
+from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.serving import Serving
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
@@ -62,7 +63,6 @@ class BrokerNode:
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
         self.state = BrokerState.NOT_RUNNING
-        self.metrics = BrokerMetrics()
         self._stop_wanted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -84,13 +84,22 @@ class BrokerNode:
         fenced = self._heartbeats is None or self._heartbeats.fenced
         return running and not fenced and self._serving is not None and self._serving.settled
 
+    @property
+    def manager(self) -> ReplicaManager | None:
+        """Who hosts the partitions; None until the logs are loaded."""
+        return self._serving.data.manager if self._serving is not None else None
+
+    @property
+    def connections(self) -> int:
+        return self._serving.server.connections if self._serving is not None else 0
+
     def stop(self) -> None:
         """Begin a clean stop; may be called again, and from a signal handler."""
         self._stop_wanted.set()
 
     async def run(self) -> None:
         """The whole life."""
-        metrics_server = MetricsServer(self.metrics, self)
+        metrics_server = MetricsServer(self)
         try:
             await metrics_server.start(self.config.metrics)
             await self._until_stop(self._start())

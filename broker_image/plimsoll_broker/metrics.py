@@ -8,11 +8,18 @@ what the data path counts anyway: nothing is done for them per record.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
+from plimsoll_broker.replicas import ReplicaManager, Traffic
+
+PREFIX = "plimsoll_broker_"
 
 REQUEST_BYTES_MAX = 8_192
 REQUEST_MS_MAX = 5_000
@@ -25,59 +32,97 @@ class Node(Protocol):
     @property
     def ready(self) -> bool: ...
 
+    @property
+    def manager(self) -> ReplicaManager | None:
+        """None until the logs are loaded."""
 
-class BrokerMetrics:
-    """One registry per broker."""
+    @property
+    def connections(self) -> int: ...
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.bytes_in = self._counter("plimsoll_broker_bytes_in", "Bytes appended by producers")
-        self.bytes_out = self._counter("plimsoll_broker_bytes_out", "Bytes sent to consumers")
-        self.replication_bytes_in = self._counter(
-            "plimsoll_broker_replication_bytes_in", "Bytes appended from leaders"
-        )
-        self.isr_shrinks = Counter(
-            "plimsoll_broker_isr_shrinks",
-            "ISR shrinks proposed by this broker, by cause",
-            ["cause"],
-            registry=self.registry,
-        )
-        self.isr_expands = Counter(
-            "plimsoll_broker_isr_expands",
-            "ISR expansions proposed by this broker, by cause",
-            ["cause"],
-            registry=self.registry,
-        )
-        self.leaders = self._gauge("plimsoll_broker_leaders", "Partitions led by this broker")
-        self.partitions = self._gauge("plimsoll_broker_partitions", "Replicas on this broker")
-        self.under_replicated = self._gauge(
-            "plimsoll_broker_under_replicated_partitions",
-            "Partitions led by this broker whose ISR lacks a replica",
-        )
-        self.under_min_isr = self._gauge(
-            "plimsoll_broker_under_min_isr_partitions",
-            "Partitions led by this broker whose ISR is below min ISR",
-        )
-        self.follower_lag = Gauge(
-            "plimsoll_broker_follower_lag_records",
-            "By how many records the furthest follower is behind this leader's end",
-            ["follower"],
-            registry=self.registry,
-        )
-        self.connections = self._gauge("plimsoll_broker_connections", "Open client connections")
 
-    def _counter(self, name: str, text: str) -> Counter:
-        return Counter(name, text, registry=self.registry)
+class BrokerCollector(Collector):
+    """Reads the data path's own counts when it is asked; keeps nothing."""
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(name, text, registry=self.registry)
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield _gauge("ready", "Whether the broker may be counted on", int(self._node.ready))
+        yield _gauge("connections", "Open client connections", self._node.connections)
+        manager = self._node.manager
+        if manager is not None:
+            yield from _traffic(manager.traffic)
+            yield from _partitions(manager)
+
+
+def _traffic(traffic: Traffic) -> Iterator[Metric]:
+    yield _counter("bytes_in", "Bytes appended by producers", traffic.bytes_in)
+    yield _counter("bytes_out", "Bytes sent to consumers", traffic.bytes_out)
+    yield _counter("replication_bytes_in", "Bytes appended from leaders", traffic.replicated_in)
+    yield _counter("replication_bytes_out", "Bytes sent to followers", traffic.replicated_out)
+    for name, text, counts in (
+        ("isr_shrinks", "ISR shrinks proposed by this broker, by cause", traffic.isr_shrinks),
+        ("isr_expands", "ISR expansions proposed by this broker, by cause", traffic.isr_expands),
+    ):
+        family = CounterMetricFamily(PREFIX + name, text, labels=["cause"])
+        for cause, count in sorted(counts.items()):
+            family.add_metric([cause], count)
+        yield family
+
+
+def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
+    """About the partitions that are led here, by what their leader knows."""
+    led = [hosted.replica for hosted in manager if hosted.replica.leader is not None]
+    sizes: Counter[int] = Counter()
+    lags: dict[int, int] = {}
+    under_replicated = under_min_isr = 0
+    for replica in led:
+        leader = replica.leader
+        assert leader is not None, "selected above"
+        size = len(leader.isr.committed)
+        sizes[size] += 1
+        under_replicated += size < len(replica.partition.replicas)
+        under_min_isr += size < leader.min_isr
+        for follower, progress in leader.followers.items():
+            end = replica.log.log_end_offset
+            lag = end - (progress.log_end if progress.log_end is not None else 0)
+            lags[follower] = max(lags.get(follower, 0), lag)
+    yield _gauge("partitions", "Replicas on this broker", len(manager))
+    yield _gauge("offline_partitions", "Replicas whose log is out of service", len(manager.broken))
+    yield _gauge("leaders", "Partitions led by this broker", len(led))
+    text = "Partitions led by this broker whose ISR lacks a replica"
+    yield _gauge("under_replicated_partitions", text, under_replicated)
+    text = "Partitions led by this broker whose ISR is below min ISR"
+    yield _gauge("under_min_isr_partitions", text, under_min_isr)
+    text = "Partitions led by this broker, by the size of their ISR"
+    isr = GaugeMetricFamily(PREFIX + "isr_size_partitions", text, labels=["size"])
+    for size, count in sorted(sizes.items()):
+        isr.add_metric([str(size)], count)
+    yield isr
+    text = "By how many records a follower is behind the ends of this broker's leaders, at most"
+    lag_family = GaugeMetricFamily(PREFIX + "follower_lag_records", text, labels=["follower"])
+    for follower_id, records in sorted(lags.items()):
+        lag_family.add_metric([str(follower_id)], records)
+    yield lag_family
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(PREFIX + name, text, value=value)
 
 
 class MetricsServer:
     """A listener for a few small GETs; one answer a connection."""
 
-    def __init__(self, metrics: BrokerMetrics, node: Node) -> None:
-        self._metrics = metrics
+    def __init__(self, node: Node) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(BrokerCollector(node))
         self._node = node
         self._server: asyncio.Server | None = None
 
@@ -108,7 +153,7 @@ class MetricsServer:
             return _response("400 Bad Request", b"only GET\n")
         match words[1]:
             case b"/metrics":
-                return _response("200 OK", generate_latest(self._metrics.registry))
+                return _response("200 OK", generate_latest(self._registry))
             case b"/healthz":
                 return _response("200 OK", b"ok\n")
             case b"/readyz" if self._node.ready:

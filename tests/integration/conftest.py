@@ -1,0 +1,34 @@
+"""Everything here starts real processes on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.integration.local_cluster import LocalCluster
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.integration)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Three brokers that are restarted when they die."""
+    with LocalCluster(tmp_path / "cluster") as running:
+        yield running
+
+
+@pytest.hookimpl(tryfirst=True, hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A failed test shows what the processes said."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    fixture = getattr(item, "funcargs", {}).get("cluster")
+    if report.when == "call" and report.failed and isinstance(fixture, LocalCluster):
+        report.sections.append(("cluster", fixture.said()))

@@ -1,0 +1,215 @@
+"""`plimsoll local`: starts, serves unchanged clients, stops, and goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import kafka
+import pytest
+from tests.integration.local_cluster import (
+    DidNotStart,
+    LocalCluster,
+    a_producer,
+    assert_nothing_lost,
+    consume_all,
+    produce,
+    wait_for,
+)
+
+ORDERS = """\
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {name: main, namespace: kafka}
+spec:
+  brokers: {count: 3}
+  storage: {size: 1Gi}
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: Topic
+metadata: {name: orders, namespace: kafka}
+spec:
+  clusterRef: {name: main}
+  partitions: 15
+  replicationFactor: 3
+  minInSyncReplicas: 2
+  placement: {strategy: Blocked}
+"""
+
+# The blocked table of the protocol for three brokers.
+BLOCKED_OF_15 = {
+    0: (0, 1, 2), 1: (0, 2, 1), 2: (0, 1, 2), 3: (0, 2, 1), 4: (0, 1, 2),
+    5: (1, 2, 0), 6: (1, 0, 2), 7: (1, 2, 0), 8: (1, 0, 2), 9: (1, 2, 0),
+    10: (2, 0, 1), 11: (2, 1, 0), 12: (2, 0, 1), 13: (2, 1, 0), 14: (2, 0, 1),
+}  # fmt: skip
+
+
+def values(count: int, size: int = 100) -> list[bytes]:
+    return [f"{number:08d}".encode().ljust(size, b".") for number in range(count)]
+
+
+def test_ready_line_says_where_everything_is(cluster: LocalCluster) -> None:
+    assert set(cluster.ready) == {"bootstrap", "controller", "pids"}
+    assert set(cluster.ready["pids"]) == {"0", "1", "2", "controller"}
+    assert len(cluster.bootstrap.split(",")) == 3
+    for pid in cluster.ready["pids"].values():
+        os.kill(pid, 0)
+    assert all(cluster.http(broker, "/readyz")[0] == 200 for broker in range(3))
+    assert all(cluster.http(broker, "/healthz")[0] == 200 for broker in range(3))
+
+
+def test_librdkafka_writes_and_reads_a_topic_it_created(cluster: LocalCluster) -> None:
+    cluster.create_topic("t", 6)
+    acked = produce(cluster.bootstrap, "t", values(5_000))
+    assert not acked.errors
+    assert len(acked.records) == 5_000
+    assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 6))
+
+
+@pytest.mark.parametrize("acks", [0, 1, "all"])
+def test_kafka_python_writes_and_reads(cluster: LocalCluster, acks: int | str) -> None:
+    cluster.create_topic("t", 3)
+    servers = cluster.bootstrap.split(",")
+    producer = kafka.KafkaProducer(
+        bootstrap_servers=servers, acks=acks, enable_idempotence=acks == "all"
+    )
+    sent = values(300)
+    for value in sent:
+        producer.send("t", value)
+    producer.flush(30)
+    producer.close()
+    consumer = kafka.KafkaConsumer(
+        bootstrap_servers=servers, group_id=None, auto_offset_reset="earliest"
+    )
+    consumer.assign([kafka.TopicPartition("t", index) for index in range(3)])
+    read: list[bytes] = []
+
+    def poll() -> bool:
+        for records in consumer.poll(200).values():
+            read.extend(record.value for record in records)
+        return len(read) >= len(sent)
+
+    wait_for("every record is read", poll)
+    consumer.close()
+    assert sorted(read) == sent
+
+
+def test_yaml_makes_the_cluster_and_the_topic_it_describes(tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(ORDERS)
+    files = [tmp_path / "orders.yaml"]
+    with LocalCluster(tmp_path / "c", brokers=None, files=files) as cluster:
+        placed = {index: tuple(p.replicas) for index, p in cluster.topic("orders").items()}
+        assert placed == BLOCKED_OF_15
+        acked = produce(cluster.bootstrap, "orders", values(1_000))
+        assert len(acked.records) == 1_000
+        admin = cluster.admin()
+        refused = admin.delete_topics(["orders"])["orders"].exception(10)
+        assert refused is not None
+        assert "kafka/orders" in str(refused)
+
+
+def test_a_restart_from_the_directory_has_every_record_and_the_same_addresses(
+    tmp_path: Path,
+) -> None:
+    cluster = LocalCluster(tmp_path / "c")
+    with cluster:
+        cluster.create_topic("t", 6)
+        acked = produce(cluster.bootstrap, "t", values(3_000))
+        before = cluster.ready
+        assert cluster.stop() == 0
+    for broker in range(3):
+        assert (tmp_path / "c" / f"broker-{broker}" / ".kafka_cleanshutdown").exists()
+    with cluster:
+        assert cluster.ready["bootstrap"] == before["bootstrap"]
+        assert cluster.ready["controller"] == before["controller"]
+        cluster.wait_isr("t", 3)
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 6))
+        more = produce(cluster.bootstrap, "t", [b"more-%d" % n for n in range(100)])
+        assert len(more.records) == 100
+
+
+def test_a_stop_hands_leaderships_over_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path / "c") as cluster:
+        pids = list(cluster.pids.values())
+        assert cluster.stop() == 0
+    for pid in pids:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_sigint_stops_it_too(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "c", brokers=1)
+    cluster.start()
+    os.kill(cluster.controller_pid, signal.SIGINT)
+    assert cluster.stop() == 0
+
+
+def test_port_option_is_the_first_brokers(tmp_path: Path) -> None:
+    first = LocalCluster(tmp_path / "free", brokers=1)
+    with first:
+        port = first.address(0)[1]
+    with LocalCluster(tmp_path / "c", brokers=1, arguments=["--port", str(port)]) as cluster:
+        assert cluster.address(0)[1] == port
+
+
+def test_a_second_one_on_the_same_directory_is_refused(cluster: LocalCluster) -> None:
+    second = LocalCluster(cluster.directory)
+    with pytest.raises(DidNotStart):
+        second.start()
+    assert produce_one(cluster)
+
+
+def produce_one(cluster: LocalCluster) -> bool:
+    cluster.create_topic("one", 1)
+    return len(produce(cluster.bootstrap, "one", [b"x"]).records) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("kind: [", "This is not YAML"),
+        (ORDERS.replace("Topic", "Topik"), "there is no such kind"),
+        (ORDERS.replace("{count: 3}", "{count: 0}"), "count"),
+        (ORDERS.replace("clusterRef: {name: main}", "clusterRef: {name: other}"), "other"),
+        (ORDERS.replace("replicationFactor: 3", "replicationFactor: 5"), "brokers"),
+        (ORDERS + "  config: {no.such.key: 1}\n", "no.such.key"),
+    ],
+)
+def test_a_bad_file_is_refused_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "bad.yaml").write_text(text)
+    cluster = LocalCluster(tmp_path / "c", brokers=None, files=[tmp_path / "bad.yaml"])
+    run = subprocess.run(cluster.command, capture_output=True, timeout=60, check=False)
+    assert run.returncode in (1, 2)
+    assert run.stdout == b""
+    assert sentence in run.stderr.decode()
+    assert "Traceback" not in run.stderr.decode()
+
+
+def test_metrics_tell_what_a_broker_has_and_does(cluster: LocalCluster) -> None:
+    cluster.create_topic("t", 3)
+    produce(cluster.bootstrap, "t", values(100))
+    consume_all(cluster.bootstrap, "t", 3)
+    text = cluster.http(0, "/metrics")[1]
+    samples = dict(
+        line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#")
+    )
+    assert float(samples["plimsoll_broker_partitions"]) == 3
+    assert float(samples["plimsoll_broker_leaders"]) == 1
+    assert float(samples["plimsoll_broker_under_replicated_partitions"]) == 0
+    assert float(samples["plimsoll_broker_bytes_in_total"]) > 0
+    assert float(samples["plimsoll_broker_bytes_out_total"]) > 0
+
+
+def test_a_producer_survives_a_clean_restart_of_the_whole_cluster(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path / "c")
+    with cluster:
+        cluster.create_topic("t", 3)
+        producer = a_producer(cluster.bootstrap)
+        producer.produce("t", b"before")
+        assert producer.flush(30) == 0
+        cluster.stop()
+    with cluster:
+        producer.produce("t", b"after")
+        assert producer.flush(60) == 0
+        assert set(consume_all(cluster.bootstrap, "t", 3)) == {b"before", b"after"}
