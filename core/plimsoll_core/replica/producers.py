@@ -71,7 +71,7 @@ class ProducerStates:
         if first == (producer.batches[-1].last_sequence + 1) % _SEQUENCES:
             return None
         last = (first + batch.last_offset_delta) % _SEQUENCES
-        for known in producer.batches:
+        for known in reversed(producer.batches):
             if known.first_sequence == first and known.last_sequence == last:
                 return Duplicate(known.last_offset - known.offset_delta, known.last_offset)
         return Code.OUT_OF_ORDER_SEQUENCE_NUMBER
