@@ -1,0 +1,94 @@
+"""Logs on a real file system, and batches to put into them."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import Disk
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.store import LogStore
+from plimsoll_wire.batches import BatchHeader, iter_headers, seal
+
+CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
+TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
+DIRECTORY_ID = UUID("99999999-2222-3333-4444-555555555555")
+
+
+def a_batch(base: int, count: int = 10, *, epoch: int = 0, size: int = 100, **fields) -> bytes:
+    """`count` records from `base` on; record n's time is 1000 + n unless said otherwise."""
+    header = BatchHeader(
+        base, 0, epoch, 2, 0, 0, count - 1, 1000 + base, 1000 + base + count - 1, -1, -1, -1, count
+    )
+    return seal(header._replace(**fields), b"r" * size)
+
+
+class Volume:
+    """A data directory through several lives of a broker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = LogConfig(segment_bytes=2_000)
+        self.store: LogStore | None = None
+
+    def start(self, disk: Disk | None = None) -> LogStore:
+        """As the lifecycle does it."""
+        if self.store is not None:
+            self.store.release_lock()
+        self.store = LogStore(self.path, disk)
+        assert self.store.open() is None
+        if self.store.meta is None:
+            self.store.format(CLUSTER_ID, 1, DIRECTORY_ID)
+        self.store.take_clean_marker()
+        self.store.load(0)
+        return self.store
+
+    def log(self, disk: Disk | None = None) -> Log:
+        """The one partition, opened in a new life (the old one simply ends)."""
+        return self.start(disk).open_log("orders", TOPIC_ID, 3, self.config, 0)
+
+    @property
+    def directory(self) -> Path:
+        return self.path / "orders-3"
+
+
+def fill(log: Log, batches: int, **fields) -> None:
+    """Append batches of ten records at the log's end."""
+    for _ in range(batches):
+        data = a_batch(log.log_end_offset, **fields)
+        log.append(data, list(iter_headers(data)))
+
+
+def read_all(log: Log, max_bytes: int = 500) -> bytes:
+    """Every batch, as a consumer would go through them."""
+    data = bytearray()
+    offset = log.log_start_offset
+    while chunk := log.read(offset, max_bytes, log.log_end_offset):
+        data += chunk
+        offset = list(iter_headers(chunk))[-1].next_offset
+    return bytes(data)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Volume]:
+    made = Volume(tmp_path / "data")
+    yield made
+    if made.store is not None:
+        made.store.release_lock()
+
+
+@pytest.fixture(name="a_batch")
+def _a_batch() -> Callable[..., bytes]:
+    return a_batch
+
+
+@pytest.fixture(name="fill")
+def _fill() -> Callable[..., None]:
+    return fill
+
+
+@pytest.fixture(name="read_all")
+def _read_all() -> Callable[..., bytes]:
+    return read_all
