@@ -1,0 +1,111 @@
+# Everything the node needs, from package registries only: Debian's and Go's.  Sourced by node.sh.
+# shellcheck shell=bash
+
+# The versions of everything else that Go builds stand in kubenode/go.mod and promtools/go.mod.
+KUBERNETES_VERSION=1.34.4
+GO_MIN_MINOR=24 GO_TOOLCHAIN=v0.0.1-go1.24.13.linux-$(dpkg --print-architecture 2>/dev/null || echo amd64)
+
+node_install() { # everything
+  node_essentials
+  build_promtools
+}
+
+node_essentials() { # what the node itself and helm need
+  install_packages
+  find_go
+  # The base images need the network and little CPU, the Go builds the opposite.
+  base_images >"$LOG/base-images.log" 2>&1 9>&- &
+  local images=$!
+  build_kubenode
+  wait "$images" || { tail -n 20 "$LOG/base-images.log" >&2; die "building the base images failed"; }
+}
+
+install_packages() { # a command that is there already (docker's containerd, say) is used as it is
+  local missing=() pair
+  for pair in containerd:containerd runc:runc buildah:buildah mmdebstrap:mmdebstrap nft:nftables \
+    iptables:iptables conntrack:conntrack ip:iproute2 mount:mount openssl:openssl python3:python3 \
+    gcc:gcc flock:util-linux setsid:util-linux; do
+    command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+  done
+  [ -x /usr/lib/cni/ptp ] || missing+=(containernetworking-plugins)
+  [ -e /usr/include/unistd.h ] || missing+=(libc6-dev)
+  [ -e /etc/ssl/certs/ca-certificates.crt ] || missing+=(ca-certificates)
+  [ ${#missing[@]} -gt 0 ] || return 0
+  say "Debian packages: ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+    >"$LOG/apt.log" 2>&1 || { tail -n 20 "$LOG/apt.log" >&2; die "apt-get install failed"; }
+}
+
+go_is_new_enough() { # GO-COMMAND
+  local version
+  version=$("$1" env GOVERSION 2>/dev/null) || return 1 # go1.26.8
+  version=${version#go1.}
+  [ "${version%%[!0-9]*}" -ge $GO_MIN_MINOR ] 2>/dev/null
+}
+
+find_go() { # sets GO: the machine's own if it is new enough, else the toolchain module
+  local old work candidate
+  for candidate in "$(command -v go || true)" /usr/local/go/bin/go "$ROOT/go/bin/go"; do
+    if [ -n "$candidate" ] && go_is_new_enough "$candidate"; then GO=$candidate; return; fi
+  done
+  # Go publishes its releases as a module too, which any older go command can download; Debian's is
+  # unpacked aside and never installed.
+  say "Go: downloading the toolchain module $GO_TOOLCHAIN"
+  work=$(mktemp -d)
+  old=$(command -v go || true)
+  if [ -z "$old" ]; then
+    (cd "$work" && apt-get update -qq && apt-get download -qq golang-1.19-go golang-1.19-src >/dev/null &&
+      for deb in ./*.deb; do dpkg-deb -x "$deb" root; done)
+    # The package's links into /usr/share would dangle here: join the two trees.
+    cp -a "$work/root/usr/share/go-1.19/." "$work/root/usr/lib/go-1.19/" 2>/dev/null || true
+    old=$work/root/usr/lib/go-1.19/bin/go
+    export GOROOT=$work/root/usr/lib/go-1.19
+  fi
+  (cd "$work" && GOFLAGS=-modcacherw GOMODCACHE=$work/mod "$old" mod download "golang.org/toolchain@$GO_TOOLCHAIN")
+  unset GOROOT
+  rm -rf "$ROOT/go"
+  cp -a "$work/mod/golang.org/toolchain@$GO_TOOLCHAIN" "$ROOT/go"
+  rm -rf "$work"
+  chmod -R u+w "$ROOT/go"
+  chmod +x "$ROOT"/go/bin/* "$ROOT"/go/pkg/tool/*/* # module archives carry no file modes
+  GO=$ROOT/go/bin/go
+  go_is_new_enough "$GO" || die "the toolchain module $GO_TOOLCHAIN does not run here"
+}
+
+build_kubenode() {
+  # One call for everything that shares Kubernetes' packages: they are compiled once.
+  local version=k8s.io/component-base/version name
+  step kubenode "$KUBERNETES_VERSION $(hash_of "$DEV"/kubenode/*.* "$DEV"/kubenode/*/*)" \
+    go_build kubenode -ldflags "-s -w -X $version.gitVersion=v$KUBERNETES_VERSION
+      -X $version.gitMajor=1 -X $version.gitMinor=${KUBERNETES_VERSION:2:2}" . ./coredns helm.sh/helm/v3/cmd/helm
+  for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl; do
+    ln -sf kubenode "$BIN/$name"
+  done
+}
+
+build_promtools() {
+  # Without service discovery for thirty clouds; Kubernetes' own stays.
+  step promtools "$(hash_of "$DEV"/promtools/*)" \
+    go_build promtools -ldflags "-s -w" -tags remove_all_sd,enable_kubernetes_sd \
+    github.com/prometheus/prometheus/cmd/promtool github.com/prometheus/prometheus/cmd/prometheus
+}
+
+step() { # NAME STAMP COMMAND...: skipped when it was done with the same stamp
+  local name=$1 stamp=$2 began=$SECONDS
+  shift 2
+  [ "$(cat "$BIN/.$name.stamp" 2>/dev/null)" != "$stamp" ] || return 0
+  say "building $name"
+  "$@" >"$LOG/build-$name.log" 2>&1 || { tail -n 20 "$LOG/build-$name.log" >&2; die "building $name failed"; }
+  echo "$stamp" >"$BIN/.$name.stamp"
+  say "built $name in $((SECONDS - began)) s"
+}
+
+hash_of() { cat "$@" | sha256sum | cut -c1-16; }
+
+go_build() { # MODULE-FOLDER ARGS...
+  local folder=$1
+  shift
+  (cd "$DEV/$folder" &&
+    CGO_ENABLED=0 nice -n 5 "$GO" build -mod=readonly -buildvcs=false -trimpath -o "$BIN/" "$@")
+}
