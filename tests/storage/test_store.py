@@ -1,0 +1,237 @@
+"""A volume belongs to one broker of one cluster, and its marker tells the truth about its stop."""
+
+import json
+from uuid import UUID
+
+import pytest
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.store import DELETE_DELAY_MS, STRAY_DELAY_MS, LogStore
+from plimsoll_core.replica.producers import ProducerEntry
+
+CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
+TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
+OTHER_ID = UUID("ffffffff-1234-5678-1234-567812345678")
+
+
+# --- whose volume ---------------------------------------------------------------------------------
+
+
+def test_an_empty_volume_is_nobody_s_until_it_is_formatted(tmp_path):
+    store = LogStore(tmp_path / "new")
+    assert store.open() is None
+    assert store.meta is None
+    assert store.identify(CLUSTER_ID, 1) is None
+    store.format(CLUSTER_ID, 1, OTHER_ID)
+    text = (tmp_path / "new" / "meta.properties").read_text()
+    assert "version=1\n" in text
+    assert "cluster.id=ERERESIiMzNERFVVVVVVVQ\n" in text
+    assert "node.id=1\n" in text
+    assert store.meta.directory_id == OTHER_ID
+    store.release_lock()
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "names"),
+    [(OTHER_ID, 1, str(OTHER_ID)), (CLUSTER_ID, 2, "broker 2")],
+)
+def test_a_foreign_volume_is_refused_with_a_sentence(volume, cluster_id, node_id, names):
+    store = volume.start()
+    refused = store.identify(cluster_id, node_id)
+    assert refused.reason == "ForeignVolume"
+    assert names in refused.message
+    assert "mount the right volume" in refused.message
+    assert store.identify(CLUSTER_ID, 1) is None
+
+
+def test_a_volume_in_use_is_refused(volume):
+    volume.start()
+    assert LogStore(volume.path).open().reason == "VolumeInUse"
+
+
+def test_a_meta_file_that_makes_no_sense_is_not_overwritten(volume):
+    store = volume.start()
+    (volume.path / "meta.properties").write_text("version=7\n")
+    with pytest.raises(StorageError) as raised:
+        store.identify(CLUSTER_ID, 1)
+    assert raised.value.fault is StorageFault.CORRUPT
+
+
+# --- the clean-stop marker ------------------------------------------------------------------------
+
+
+def test_a_clean_stop_leaves_the_epoch_and_the_next_start_takes_it(volume, fill):
+    log = volume.log()
+    fill(log, 3)
+    assert volume.store.close(42, {}) is True
+    marker = volume.path / ".kafka_cleanshutdown"
+    assert json.loads(marker.read_text()) == {"version": 0, "brokerEpoch": 42}
+    store = LogStore(volume.path)
+    assert store.open() is None
+    assert store.take_clean_marker() == 42
+    assert not marker.exists()
+    assert store.take_clean_marker() is None
+    store.release_lock()
+
+
+def test_a_process_that_never_registered_leaves_no_marker(volume):
+    store = volume.start()
+    assert store.close(None, {}) is False
+    assert not (volume.path / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"brokerEpoch": "x"}', '{"brokerEpoch": true}'])
+def test_a_marker_without_an_epoch_counts_as_none(volume, text):
+    volume.start().close(None, {})
+    (volume.path / ".kafka_cleanshutdown").write_text(text)
+    store = LogStore(volume.path)
+    assert store.take_clean_marker() is None
+    assert not (volume.path / ".kafka_cleanshutdown").exists()
+
+
+def test_checkpoints_are_kafka_s_text_files(volume, fill):
+    log = volume.log()
+    fill(log, 3)
+    assert volume.store.close(42, {("orders", 3): 20})
+    read = {
+        name: (volume.path / name).read_text()
+        for name in (
+            "replication-offset-checkpoint",
+            "recovery-point-offset-checkpoint",
+            "log-start-offset-checkpoint",
+        )
+    }
+    assert read == {
+        "replication-offset-checkpoint": "0\n1\norders 3 20\n",
+        "recovery-point-offset-checkpoint": "0\n1\norders 3 30\n",
+        "log-start-offset-checkpoint": "0\n1\norders 3 0\n",
+    }
+    directory = volume.directory
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    metadata = (directory / "partition.metadata").read_text()
+    assert metadata == "version: 0\ntopic_id: EjRWeBI0VngSNFZ4EjRWeA\n"
+
+
+@pytest.mark.parametrize(("stored", "expected"), [("12", 12), ("400", 30), ("-5", 0), ("x", 0)])
+def test_the_high_watermark_is_within_the_log(volume, fill, stored, expected):
+    log = volume.log()
+    fill(log, 3)
+    volume.store.close(42, {})
+    path = volume.path / "replication-offset-checkpoint"
+    path.write_text(f"0\n1\norders 3 {stored}\n")
+    log = volume.log()
+    assert volume.store.high_watermark(log) == expected
+
+
+def test_high_watermarks_of_partitions_that_are_not_open_are_kept(volume):
+    store = volume.start()
+    store.checkpoint_high_watermarks({("a", 0): 1, ("b", 0): 2})
+    store = volume.start()
+    store.checkpoint_high_watermarks({("a", 0): 5})
+    text = (volume.path / "replication-offset-checkpoint").read_text()
+    assert text == "0\n2\na 0 5\nb 0 2\n"
+
+
+# --- partitions -----------------------------------------------------------------------------------
+
+
+def test_the_volume_says_which_partitions_it_holds(volume, fill):
+    fill(volume.log(), 1)
+    store = volume.start()
+    store.open_log("with-dashes", OTHER_ID, 12, LogConfig(), 0)
+    (volume.path / "no-metadata-0").mkdir()
+    (volume.path / "not a partition").mkdir()
+    store = volume.start()
+    found = {(each.topic, each.index): each.topic_id for each in store.load(0)}
+    assert found == {
+        ("orders", 3): TOPIC_ID,
+        ("with-dashes", 12): OTHER_ID,
+        ("no-metadata", 0): None,
+    }
+
+
+def test_another_topic_under_the_same_name_is_set_aside_first(volume, fill):
+    fill(volume.log(), 3)
+    store = volume.start()
+    log = store.open_log("orders", OTHER_ID, 3, LogConfig(), 1_000)
+    assert log.log_end_offset == 0
+    (stray,) = volume.path.glob("*-stray")
+    assert stray.name.startswith("orders-3.")
+    assert (stray / "00000000000000000000.log").stat().st_size > 0
+    assert store.due_removals(1_000 + STRAY_DELAY_MS - 1) == []
+    assert store.due_removals(1_000 + STRAY_DELAY_MS) == [stray]
+
+
+def test_a_deleted_log_goes_a_minute_later(volume, fill):
+    log = volume.log()
+    fill(log, 3)
+    store = volume.store
+    store.delete_log(log, now_ms=5_000)
+    assert store.logs == {}
+    assert not volume.directory.exists()
+    assert store.due_removals(5_000 + DELETE_DELAY_MS - 1) == []
+    (path,) = store.due_removals(5_000 + DELETE_DELAY_MS)
+    assert path.name.endswith("-delete")
+    store.remove(path)
+    assert not path.exists()
+    log = store.open_log("orders", OTHER_ID, 3, LogConfig(), 6_000)
+    assert (log.log_end_offset, store.high_watermark(log)) == (0, 0)
+
+
+def test_a_deletion_that_a_crash_interrupted_is_finished(volume, fill):
+    log = volume.log()
+    fill(log, 3)
+    volume.store.delete_log(log, now_ms=5_000)
+    store = volume.start()
+    assert len(store.due_removals(0)) == 1
+
+
+def test_a_topic_with_the_longest_name_can_be_deleted(volume):
+    store = volume.start()
+    log = store.open_log("t" * 249, TOPIC_ID, 0, LogConfig(), 0)
+    store.delete_log(log, 0)
+    assert len(list(volume.path.glob("*-delete"))) == 1
+
+
+# --- a reader that is still at it -----------------------------------------------------------------
+
+
+def test_a_file_that_was_deleted_can_still_be_read_by_who_holds_it(volume, fill, read_all):
+    log = volume.log()
+    fill(log, 3)
+    segment = log.segments[0]
+    data = read_all(log)
+    volume.store.delete_log(log, 0)
+    for path in volume.store.due_removals(DELETE_DELAY_MS):
+        volume.store.remove(path)
+    assert segment.file.pread(len(data), 0) == data
+
+
+# --- codecs ---------------------------------------------------------------------------------------
+
+
+def test_a_producer_snapshot_is_kafka_s_format():
+    entry = ProducerEntry(4711, 3, 99, 1234, 9, 1_700_000_000_000)
+    data = checkpoints.encode_snapshot([entry])
+    assert len(data) == 2 + 4 + 4 + 46
+    assert data[:2] == b"\x00\x01"
+    assert checkpoints.decode_snapshot(data) == [entry]
+    assert checkpoints.decode_snapshot(data[:-1]) is None
+    for position in range(len(data)):
+        broken = bytearray(data)
+        broken[position] ^= 1
+        assert checkpoints.decode_snapshot(bytes(broken)) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\nx\n", "\xff"]
+)
+def test_a_broken_offset_checkpoint_is_none(text):
+    assert checkpoints.decode_offsets(text.encode("latin-1")) is None
+
+
+def test_offsets_of_many_topics_come_back():
+    offsets = {("a.b_c-d", 0): 0, ("a", 11): 2**62, ("a", 2): 5}
+    assert checkpoints.decode_offsets(checkpoints.encode_offsets(offsets)) == offsets
