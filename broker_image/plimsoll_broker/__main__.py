@@ -1,6 +1,7 @@
 """`python -m plimsoll_broker --config FILE`: one broker until SIGTERM.
 
-Exit codes: 0 after a clean stop, 1 when it could not go on, 2 for a bad config.
+Exit codes: 0 after a clean stop, 1 when it could not go on, 2 for a bad config, 3 when starting it
+again would be refused again (another cluster's volume, say).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ async def _run(config: BrokerConfig) -> None:
 
 
 PR_SET_PDEATHSIG = 1
+FINAL = 3
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -70,7 +72,10 @@ def main() -> int:
     gc.freeze()
     try:
         uvloop.run(_run(config))
-    except (CannotStart, LifetimeOver, UnknownMetadata, StorageError, OSError) as error:
+    except (CannotStart, UnknownMetadata) as error:
+        logger.error("%s", error)
+        return FINAL
+    except (LifetimeOver, StorageError, OSError) as error:
         logger.error("the broker ends: %s", error)
         return 1
     return 0

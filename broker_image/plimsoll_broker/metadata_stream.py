@@ -28,7 +28,8 @@ logger = logging.getLogger("plimsoll.metadata")
 CONNECT_MS_MAX = 1_000
 WAIT_MS_MAX = 500
 ANSWER_MS_MAX = 10_000
-RETRY_MS = 100
+RETRY_MS = 50
+RETRY_MS_MAX = 1_000
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 Callback = Callable[[ClusterImage, ClusterImage], None]
@@ -65,20 +66,23 @@ class MetadataStream:
 
     async def run(self) -> None:
         """Until cancelled.  Raises only what the broker cannot go on with."""
+        delay_ms = RETRY_MS
         while True:
             address = await self._client.wait_address()
+            applied = self.image.next_offset
             try:
                 connection = await connect(*address, self._client.peers.client_id, CONNECT_MS_MAX)
-            except (OSError, TimeoutError):
-                await asyncio.sleep(RETRY_MS / 1000)
-                continue
-            try:
-                await self._follow(connection, address)
+                try:
+                    await self._follow(connection, address)
+                finally:
+                    connection.close("the stream ended")
             except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
                 logger.info("the metadata stream from %s:%d ended: %s", *address, error)
-            finally:
-                connection.close("the stream ended")
-            await asyncio.sleep(RETRY_MS / 1000)
+            except OSError as error:
+                logger.info("no metadata stream from %s:%d: %s", *address, error)
+            progress = self.image.next_offset > applied
+            delay_ms = RETRY_MS if progress else min(delay_ms * 2, RETRY_MS_MAX)
+            await asyncio.sleep(delay_ms / 1000)
 
     async def _follow(self, connection: ControlConnection, address: tuple[str, int]) -> None:
         while self._client.address in (address, None):

@@ -29,6 +29,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A failed test shows what the processes said."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]
-    fixture = getattr(item, "funcargs", {}).get("cluster")
-    if report.when == "call" and report.failed and isinstance(fixture, LocalCluster):
-        report.sections.append(("cluster", fixture.said()))
+    for fixture in getattr(item, "funcargs", {}).values():
+        if report.when == "call" and report.failed and isinstance(fixture, LocalCluster):
+            report.sections.append(("cluster", fixture.said()))

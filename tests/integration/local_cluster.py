@@ -187,6 +187,12 @@ class LocalCluster:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def metadata_records(self, broker_id: int = 0) -> list[dict[str, Any]]:
+        """What is committed, as far as the broker's copy has it."""
+        copies = (self.directory / f"broker-{broker_id}" / "__cluster_metadata").glob("tail-*")
+        lines = max(copies).read_text().splitlines()
+        return [record for line in lines for record in json.loads(line)["records"]]
+
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 5000})
 

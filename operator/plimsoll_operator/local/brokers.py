@@ -28,6 +28,8 @@ BACKOFF_MS_MAX = 5_000
 STEADY_MS = 10_000
 """Who has run for so long starts again without delay."""
 STOP_MS_MAX = 30_000
+FINAL_CODES = (2, 3)
+"""A bad config, or a volume that is not this broker's: another start would end the same."""
 LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
@@ -63,13 +65,20 @@ class BrokerProcess:
         path = self._layout.broker_config(self.broker_id)
         write_whole(path, msgspec.json.format(msgspec.json.encode(config)))
 
+    @property
+    def last_words(self) -> str:
+        """The end of its log, for the user."""
+        path = self._layout.broker_log(self.broker_id)
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        return lines[-1] if lines else "it said nothing"
+
     async def run(self) -> None:
         """Until stopped; with `restart`, whatever happens to the process."""
         backoff_ms = BACKOFF_MS
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self._run_once()
-            if self._stopping.is_set() or not self._restart:
+            if self._stopping.is_set() or not self._restart or code in FINAL_CODES:
                 self.ended = True
                 logger.info("broker %d ended: %d", self.broker_id, code)
                 return

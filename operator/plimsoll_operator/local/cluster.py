@@ -195,10 +195,11 @@ class LocalCluster:
             brokers = controller.image.brokers
             if all(b in brokers and brokers[b].active for b in self._members):
                 return
+            if controller.stalled is not None:
+                raise CannotRun(controller.stalled.message)
             for broker in self._brokers:
                 if broker.ended:
-                    log = self._layout.broker_log(broker.broker_id)
-                    raise CannotRun(f"broker {broker.broker_id} ended; see {log}")
+                    raise CannotRun(f"broker {broker.broker_id} ended: {broker.last_words}")
             await asyncio.sleep(RETRY_MS / 1000)
 
     async def _declare_topics(self, controller: Controller) -> None:
