@@ -161,6 +161,15 @@ async def test_a_full_ring_asks_for_a_snapshot_and_has_room_for_it(ring: RingShe
     assert image_of(await ring.log().open()) == successor.image
 
 
+async def test_terms_without_end_leave_room_for_the_snapshot_that_ends_them(
+    ring: RingShell,
+) -> None:
+    for number in range(3 * SLOTS):
+        writer = Writer(ring.log(), f"w{number}")
+        await writer.take_over()
+    assert image_of(await ring.log().open()) == writer.image
+
+
 async def test_no_slot_is_used_again_under_a_snapshot_that_is_not_announced(
     ring: RingShell,
 ) -> None:

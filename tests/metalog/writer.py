@@ -15,6 +15,7 @@ from plimsoll_operator.metalog.interface import (
     MetadataLog,
     Opened,
     Snapshot,
+    SnapshotRequired,
     Tip,
 )
 
@@ -92,11 +93,21 @@ class Writer:
         for _ in range(attempts_max):
             await self.open()
             try:
-                await self.send(self.term())
+                await self.begin()
             except AppendConflict:
                 continue
             return
         raise AssertionError("somebody else writes all the time")
+
+    async def begin(self) -> None:
+        """The term's first batch; a full log gets its snapshot first."""
+        try:
+            await self.send(self.term())
+        except SnapshotRequired:
+            taken = await self.write_snapshot()
+            await self.send(codec.pack([taken], self.tip, self.epoch + 1, new_nonce)[0])
+            await self.log.release(taken)
+            await self.send(self.term())
 
     async def send(self, batch: Batch) -> None:
         await self.log.append(batch)

@@ -12,8 +12,11 @@ The life of a writer:
 3. Append; a batch is committed when `append` returns.  At most one append is in flight.
    `AppendConflict` now means deposed.  An append that was cancelled has an unknown outcome: the
    log refuses everything until it is opened again.
-4. When `needs_snapshot()`: `write_snapshot` of a committed image, append `SnapshotTaken`, and only
-   after that commit `release`.
+4. When `needs_snapshot()` (ask also right after step 2): `write_snapshot` of a committed image,
+   append `SnapshotTaken`, and only after that commit `release`.
+
+`SnapshotRequired` in step 2 means that earlier terms filled the log without a snapshot: do step 4
+with what `open` returned, `SnapshotTaken` alone in a batch of the new epoch, then step 2 again.
 """
 
 from __future__ import annotations

@@ -12,7 +12,9 @@ import asyncio
 import base64
 import binascii
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 import msgspec
 
@@ -22,7 +24,11 @@ from plimsoll_operator.metalog.objects import PART_LABEL, Item, Metadata, Reader
 from plimsoll_operator.metalog.ring import STRICT
 
 CHUNK_BYTES_MAX = 512 * 1024
+SMALL_BYTES = 64 * 1024
 KIND = "MetadataSnapshot"
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class ChunkRef(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +105,7 @@ class SnapshotStore:
         if len(parts) != len(chunks):
             return None
         stored = b"".join(parts)
-        image = await asyncio.to_thread(snapshots.decompress, stored, spec.image_size)
+        image = await _aside(spec.image_size, snapshots.decompress, stored, spec.image_size)
         if image is None:
             return None
         return Snapshot(
@@ -120,7 +126,7 @@ class SnapshotStore:
 
     async def write(self, image_bytes: bytes, draft: Draft) -> tuple[str, int]:
         """Returns the new snapshot's name and its size as stored."""
-        stored = await asyncio.to_thread(snapshots.compress, image_bytes)
+        stored = await _aside(len(image_bytes), snapshots.compress, image_bytes)
         name = (
             f"{self._place.prefix}-{draft.end_offset:020d}-{draft.controller_epoch}-"
             f"{draft.nonce[:16]}-{secrets.token_hex(4)}"
@@ -194,6 +200,13 @@ class SnapshotStore:
             raise LogUnavailable(
                 f"MetadataSnapshot {metadata.name} cannot be deleted: {answer.sentence}"
             )
+
+
+async def _aside(size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """In a thread when it would hold up the loop for more than a millisecond or so."""
+    if size < SMALL_BYTES:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _index(item: Item) -> Index:

@@ -31,7 +31,7 @@ from plimsoll_operator.metalog.kube_snapshots import Draft, Index, SnapshotStore
 from plimsoll_operator.metalog.objects import Place, Reader
 from plimsoll_operator.metalog.ring import Ring
 
-READS_MAX = 5
+READS_MAX = 20
 KEEP_BYTES_MAX = 16 * 1024
 """Covered slots up to this size are left as they are until their turn comes."""
 
@@ -93,7 +93,8 @@ class RingLog:
     async def _read(self, ring: Ring) -> tuple[Opened, chain.Follower, _View]:
         """Snapshots first: one that is released meanwhile leaves a gap, and the read is repeated.
         In the other order a newer snapshot could hide batches not yet read."""
-        gap: chain.Gap | None = None
+        why: Exception | None = None
+        seen = -1
         for attempt in range(READS_MAX):
             if attempt:
                 await objects.pause(self._options.backoff_ms, attempt)
@@ -101,12 +102,18 @@ class RingLog:
                 indexes = await self._snapshots.indexes()
                 found = await ring.load()
                 index, (opened, follower) = await self._assemble(indexes, found)
-                covered = _covered_sequence(found, opened.tip.next_sequence, indexes)
+                covered = await self._covered(found, opened.tip.next_sequence)
                 size = index.spec.stored_size if index else 0
                 return opened, follower, _View(covered_sequence=covered, snapshot_bytes=size)
+            except objects.Expired as error:
+                why = error
             except chain.Gap as error:
-                gap = error
-        raise LogRegressed(f"the metadata log is incomplete: {gap}")
+                why = error
+                if ring.newest_version == seen:
+                    # Nobody wrote between two reads that both failed: it is no race.
+                    raise LogRegressed(f"the metadata log is incomplete: {error}") from error
+                seen = ring.newest_version
+        raise LogUnavailable(f"the metadata log changes faster than it can be read: {why}")
 
     async def _assemble(
         self, indexes: Sequence[Index], found: Mapping[int, Batch | chain.Emptied]
@@ -120,6 +127,22 @@ class RingLog:
             except chain.Gap:
                 continue
         return None, chain.assemble([], found)
+
+    async def _covered(self, found: Mapping[int, Batch | chain.Emptied], next_sequence: int) -> int:
+        """The last batch below the newest snapshot that a committed `SnapshotTaken` names.
+
+        That record is always in the ring: its slot is used again only under a newer one.
+        """
+        for sequence in sorted(found, reverse=True):
+            batch = found[sequence]
+            if sequence >= next_sequence or not isinstance(batch, Batch):
+                continue
+            for taken in reversed(codec.snapshots_taken(batch)):
+                index = await self._snapshots.index(taken.name)
+                if index is None:
+                    raise chain.Gap(f"MetadataSnapshot {taken.name}, which the log names, is gone")
+                return index.spec.last_sequence
+        return -1
 
     async def watch(self) -> AsyncIterator[Opened | Batch]:
         while True:
@@ -188,12 +211,15 @@ class RingLog:
         return self._follower
 
     def _require_slot(self, batch: Batch, follower: chain.Follower) -> None:
-        """The last eighth of the ring is for what ends the shortage: a new term's first record,
-        and `SnapshotTaken`."""
+        """The last eighth of the ring is for what ends the shortage: new terms, and in the very
+        last slot `SnapshotTaken` alone, lest terms that never get to a snapshot fill the ring."""
         free = self._covered_sequence + self._options.slots + 1 - batch.sequence
-        opens_term = batch.controller_epoch > follower.tip.controller_epoch
-        urgent = opens_term or bool(codec.snapshots_taken(batch))
-        if free <= (0 if urgent else self._options.slots // 8):
+        needed = self._options.slots // 8 + 1
+        if codec.snapshots_taken(batch):
+            needed = 1
+        elif batch.controller_epoch > follower.tip.controller_epoch:
+            needed = 2
+        if free < needed:
             raise SnapshotRequired(
                 f"all {self._options.slots} metadata batches since the last snapshot are in use"
             )
@@ -257,21 +283,3 @@ class _View:
 
     covered_sequence: int
     snapshot_bytes: int
-
-
-def _covered_sequence(
-    found: Mapping[int, Batch | chain.Emptied], next_sequence: int, indexes: Sequence[Index]
-) -> int:
-    """The last batch below the newest snapshot that a committed `SnapshotTaken` names.
-
-    That record is always in the ring: its slot is used again only under a newer one.
-    """
-    last_sequences = {index.name: index.spec.last_sequence for index in indexes}
-    for sequence in sorted(found, reverse=True):
-        batch = found[sequence]
-        if sequence >= next_sequence or not isinstance(batch, Batch):
-            continue
-        for taken in reversed(codec.snapshots_taken(batch)):
-            if taken.name in last_sequences:
-                return last_sequences[taken.name]
-    return -1

@@ -16,7 +16,6 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_operator.metalog.chain import Gap
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable
 from plimsoll_operator.metalog.kube_api import Answer, Api, Unanswered
 
@@ -33,6 +32,10 @@ AT_ONCE = 16
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+class Expired(Exception):
+    """The rest of a list cannot be had any more: read it again from its beginning."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -140,7 +143,7 @@ class Reader:
         while True:
             answer = await self.ask("GET", self.place.path(plural), params)
             if answer.status == 410:
-                raise Gap(f"a list of {plural} expired in mid-read")
+                raise Expired(f"a list of {plural} expired in mid-read")
             try:
                 page = _page_decoder.decode(_expect(answer).body)
             except msgspec.MsgspecError as error:

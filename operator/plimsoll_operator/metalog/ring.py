@@ -86,7 +86,7 @@ class Ring:
         self._place = reader.place
         self.count = slots
         self._slots: dict[int, Slot] = {}
-        self._newest_version = 0
+        self.newest_version = 0
 
     def name(self, number: int) -> str:
         return f"{self._place.prefix}-{number:04d}"
@@ -94,6 +94,7 @@ class Ring:
     async def load(self) -> dict[int, Batch | Emptied]:
         """Read every slot, in one consistent state; returns contents by sequence."""
         slots: dict[int, Slot] = {}
+        self.newest_version = 0
         async for item in self._reader.pages(objects.BATCHES, self._place.selector):
             slot = self._slot(item)
             slots[slot.number] = slot
@@ -202,9 +203,9 @@ class Ring:
 
     def _committed(self, item: Item, batch: Batch) -> int:
         """The API server says it stored this; see that it stored what was sent, after the rest."""
-        newest = self._newest_version
+        newest = self.newest_version
         slot = self._slot(item)
-        if self._newest_version <= newest:
+        if self.newest_version <= newest:
             raise LogRegressed(
                 f"the API server's versions went back from {newest} to {slot.resource_version}: "
                 "its storage was restored"
@@ -280,7 +281,7 @@ class Ring:
             raise LogCorrupt(f"MetadataBatch {item.metadata.name} is of a ring of another size")
         version = item.metadata.resource_version
         if version.isdecimal():
-            self._newest_version = max(self._newest_version, int(version))
+            self.newest_version = max(self.newest_version, int(version))
         return Slot(
             number=head.slot,
             uid=item.metadata.uid,
