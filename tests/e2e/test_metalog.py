@@ -59,6 +59,7 @@ class NodeShell:
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
         self._clients: list[Any] = []
+        self._apis: list[HttpApi] = []
         self._logs: list[RingLog] = []
         self._late: list[Request] = []
         self.configuration = client.Configuration()
@@ -74,7 +75,8 @@ class NodeShell:
 
     def api(self) -> _SteppedApi:
         self._clients.append(client.ApiClient(self.configuration))
-        return _SteppedApi(HttpApi(self._clients[-1], OPTIONS.attempt_timeout_ms), self)
+        self._apis.append(HttpApi(self._clients[-1], OPTIONS.attempt_timeout_ms))
+        return _SteppedApi(self._apis[-1], self)
 
     def log(self, options: Options = OPTIONS) -> MetadataLog:
         self._logs.append(RingLog(self.api(), self.place, options))
@@ -114,12 +116,14 @@ class NodeShell:
     async def _stop_logs(self) -> None:
         while self._logs:
             await self._logs.pop().close()
+        while self._apis:
+            await self._apis.pop().close()
         while self._clients:
             await self._clients.pop().close()
 
 
 @pytest.fixture(scope="module")
-def test_crds(cluster: Cluster) -> Iterator[None]:
+def metalog_crds(cluster: Cluster) -> Iterator[None]:
     names = []
     for path in sorted(CRDS.glob("internal.*.yaml")):
         manifest = yaml.safe_load(path.read_text().replace(objects.GROUP, TEST_GROUP))
@@ -132,7 +136,7 @@ def test_crds(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-async def shell(cluster: Cluster, namespace: str, test_crds: None) -> AsyncIterator[Shell]:
+async def shell(cluster: Cluster, namespace: str, metalog_crds: None) -> AsyncIterator[Shell]:
     made = NodeShell(cluster, namespace)
     await made.start()
     yield made
