@@ -23,9 +23,11 @@ from plimsoll_operator.options import BadOption, from_environment
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.resync import resync
 from plimsoll_operator.status.metrics import Metrics
-from plimsoll_operator.watching import registry, watch
+from plimsoll_operator.watching import Receiver, Watches
 
 logger = logging.getLogger("plimsoll")
+
+WATCHES_STOP_S_MAX = 5.0
 
 
 class _JsonLines(logging.Formatter):
@@ -68,19 +70,17 @@ def main() -> None:
 
 async def run(parts: Parts) -> None:
     """Everything, until a signal."""
-    stop, ready = asyncio.Event(), asyncio.Event()
+    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     clusters = Clusters(parts)
-    health = Health(parts, ready.is_set)
-    parts.metrics.watch(lambda: [(key, one.controller) for key, one in parts.leaders.items()])
+    watches = Watches(parts.options, parts.kube.access, Receiver(parts.objects, clusters))
+    health = Health(parts, lambda: watches.ready)
+    parts.metrics.watch(parts)
     await parts.server.start()
     await health.start(parts.options.metrics_port)
-    found = registry(parts.objects, clusters, parts.kube.access)
-    # kopf has a stop of its own: it must go on watching until the controllers are done.
-    kopf_stop = asyncio.Event()
-    watching = asyncio.ensure_future(watch(parts.options, found, kopf_stop, ready))
+    watching = asyncio.ensure_future(watches.run())
     comparing = asyncio.ensure_future(resync(parts, clusters))
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -92,12 +92,13 @@ async def run(parts: Parts) -> None:
         logger.info("stopping")
         comparing.cancel()
         stopping.cancel()
+        watches.stop()
         await clusters.stop()
         await parts.server.close()
-        kopf_stop.set()
-        await asyncio.wait([watching], timeout=5)
         await health.close()
         await _close(parts)
+        await asyncio.wait([watching], timeout=WATCHES_STOP_S_MAX)
+        logger.info("stopped")
 
 
 async def _close(parts: Parts) -> None:

@@ -100,6 +100,7 @@ class Leader:
     def _begin(self) -> None:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self._writer = StatusWriter(self._parts.status_kube, self._render)
+        self._parts.metrics.begin(self.term.key)
         self.term.refusals.clear()
         self.term.observed.clear()
         self.term.notes.clear()

@@ -9,7 +9,7 @@ from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.objects import Key, Objects
 from plimsoll_operator.options import Options
-from plimsoll_operator.status.metrics import Metrics
+from plimsoll_operator.status.metrics import Controllers, Metrics
 
 if TYPE_CHECKING:
     from plimsoll_operator.leader import Leader
@@ -27,3 +27,11 @@ class Parts:
     server: ControllerServer
     metrics: Metrics
     leaders: dict[Key, Leader] = field(default_factory=dict)
+
+    def known(self) -> list[Key]:
+        """Every LogCluster that was seen."""
+        return sorted(found.key for found in self.objects.clusters)
+
+    def controllers(self) -> Controllers:
+        """The controllers that run here."""
+        return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]

@@ -3,6 +3,9 @@
 kopf's change handlers, timers and daemons write annotations and finalizers into the objects that
 they serve; user objects must stay as their owner wrote them, and nothing of ours may hold up their
 deletion.  Hence `on.event` alone, feeding the clusters' own queues.
+
+kopf has a thread and a loop of its own: it installs signal handlers and ends the process when it
+stops slowly, and what it does must never hold up a commit.
 """
 
 from __future__ import annotations
@@ -10,8 +13,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import kopf
@@ -24,7 +27,7 @@ from plimsoll_operator.kube.client import Object
 from plimsoll_operator.objects import Key, Objects
 from plimsoll_operator.options import Options
 
-logger = logging.getLogger("plimsoll.watching")
+Event = dict[str, Any]
 
 WATCH_SECONDS = 10
 INACTIVITY_SECONDS = 15
@@ -50,72 +53,114 @@ def settings() -> kopf.OperatorSettings:
     found.networking.request_timeout = 10
     found.networking.connect_timeout = 2
     found.networking.error_backoffs = _ForEver()
-    found.process.ultimate_exiting_timeout = 5
+    found.process.ultimate_exiting_timeout = None
     return found
 
 
-def registry(objects: Objects, clusters: Clusters, access: Access) -> kopf.OperatorRegistry:
-    """What happens on each event: remember the object, and tell whoever leads its cluster."""
-    found = kopf.OperatorRegistry()
-    token = Token(access)
+class Receiver:
+    """Takes events on the main loop: remembers the object, tells whoever leads its cluster."""
 
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return kopf.ConnectionInfo(
-            server=access.server,
-            ca_data=_encoded(access.certificate_authority),
-            token=token.value(),
-            certificate_path=access.client_certificate,
-            private_key_path=access.client_key,
-        )
+    def __init__(self, objects: Objects, clusters: Clusters) -> None:
+        self._objects = objects
+        self._clusters = clusters
 
-    async def log_cluster(event: dict[str, Any], **_: Any) -> None:
+    def log_cluster(self, event: Event) -> None:
         gone, body, key = _read(event)
         if gone:
-            objects.clusters.drop(key)
-            clusters.gone(key)
-        elif cluster := objects.clusters.put(body):
-            clusters.seen(cluster)
-            clusters.offer(cluster.key, Work(Task.CLUSTER, cluster.key))
+            self._objects.clusters.drop(key)
+            self._clusters.gone(key)
+        elif cluster := self._objects.clusters.put(body):
+            self._clusters.seen(cluster)
+            self._clusters.offer(cluster.key, Work(Task.CLUSTER, cluster.key))
 
-    async def topic(event: dict[str, Any], **_: Any) -> None:
+    def topic(self, event: Event) -> None:
         gone, body, key = _read(event)
-        seen = objects.topics.drop(key) if gone else objects.topics.put(body)
+        shelf = self._objects.topics
+        seen = shelf.drop(key) if gone else shelf.put(body)
         if seen is not None:
-            clusters.offer(seen.cluster_key, Work(Task.TOPIC, key))
+            self._clusters.offer(seen.cluster_key, Work(Task.TOPIC, key))
 
-    async def verification(event: dict[str, Any], **_: Any) -> None:
+    def verification(self, event: Event) -> None:
         gone, body, key = _read(event)
-        seen = objects.verifications.drop(key) if gone else objects.verifications.put(body)
+        shelf = self._objects.verifications
+        seen = shelf.drop(key) if gone else shelf.put(body)
         if seen is not None:
-            clusters.offer(seen.cluster_key, Work(Task.VERIFICATION, key))
-
-    kopf.on.login(registry=found)(login)
-    kopf.on.event(GROUP, VERSION, "logclusters", registry=found)(log_cluster)
-    kopf.on.event(GROUP, VERSION, "topics", registry=found)(topic)
-    kopf.on.event(GROUP, VERSION, "verifications", registry=found)(verification)
-    return found
+            self._clusters.offer(seen.cluster_key, Work(Task.VERIFICATION, key))
 
 
-def _read(event: dict[str, Any]) -> tuple[bool, Object, Key]:
+class Watches:
+    """kopf, from `run` to `stop`.  Both are called on the main loop."""
+
+    def __init__(self, options: Options, access: Access, receiver: Receiver) -> None:
+        self._options = options
+        self._access = access
+        self._receiver = receiver
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the watches have begun."""
+        return self._ready.is_set()
+
+    async def run(self) -> None:
+        """Until `stop`; raises what kopf raises."""
+        main = asyncio.get_running_loop()
+        registry = self._registry(main)
+        await asyncio.to_thread(asyncio.run, self._operate(registry))
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def _operate(self, registry: kopf.OperatorRegistry) -> None:
+        await kopf.operator(
+            registry=registry,
+            settings=settings(),
+            standalone=True,
+            clusterwide=not self._options.namespaces,
+            namespaces=self._options.namespaces,
+            stop_flag=self._stop,
+            ready_flag=self._ready,
+        )
+
+    def _registry(self, main: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
+        found = kopf.OperatorRegistry()
+        access, token = self._access, Token(self._access)
+
+        async def login(**_: Any) -> kopf.ConnectionInfo:
+            return kopf.ConnectionInfo(
+                server=access.server,
+                ca_data=_encoded(access.certificate_authority),
+                token=token.value(),
+                certificate_path=access.client_certificate,
+                private_key_path=access.client_key,
+            )
+
+        kopf.on.login(registry=found)(login)
+        for plural, receive in (
+            ("logclusters", self._receiver.log_cluster),
+            ("topics", self._receiver.topic),
+            ("verifications", self._receiver.verification),
+        ):
+            handler = _forward(main, receive)
+            kopf.on.event(GROUP, VERSION, plural, registry=found, id=plural)(handler)
+        return found
+
+
+def _forward(
+    main: asyncio.AbstractEventLoop, receive: Callable[[Event], None]
+) -> Callable[..., Awaitable[None]]:
+    async def handler(event: Event, **_: Any) -> None:
+        main.call_soon_threadsafe(receive, dict(event))
+
+    return handler
+
+
+def _read(event: Event) -> tuple[bool, Object, Key]:
     """Whether the object is gone, the object, and its key."""
     body = dict(event["object"])
     meta = body["metadata"]
     return event.get("type") == "DELETED", body, (meta["namespace"], meta["name"])
-
-
-async def watch(
-    options: Options, found: kopf.OperatorRegistry, stop: asyncio.Event, ready: asyncio.Event
-) -> None:
-    """Until `stop` is set."""
-    await kopf.operator(
-        registry=found,
-        settings=settings(),
-        standalone=True,
-        clusterwide=not options.namespaces,
-        namespaces=options.namespaces,
-        stop_flag=stop,
-        ready_flag=ready,
-    )
 
 
 def _encoded(certificates: str | None) -> str | None:

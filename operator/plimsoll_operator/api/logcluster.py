@@ -211,7 +211,7 @@ class PartitionsStatus(Api, frozen=True, kw_only=True):
     offline: Count
     under_min_isr: Count = msgspec.field(name="underMinISR")
     at_min_isr: Count = msgspec.field(name="atMinISR")
-    lowest_margin: int = 0
+    lowest_margin: int
 
 
 class MetadataLogStatus(Api, frozen=True, kw_only=True):

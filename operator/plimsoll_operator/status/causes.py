@@ -21,6 +21,7 @@ _PREFIXES = (
 )
 PLANNED = frozenset({"shutdown", "restart", "caught-up"})
 OTHER = "other"
+WORDS = tuple(sorted({found for _, found in _PREFIXES} | {OTHER}))
 
 
 def word(cause: str) -> str:

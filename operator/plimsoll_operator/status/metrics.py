@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,14 +15,22 @@ from prometheus_client.registry import Collector
 from plimsoll_core.model import ClusterImage
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.objects import Key
-from plimsoll_operator.status.causes import is_planned
+from plimsoll_operator.status.causes import WORDS, is_planned
 from plimsoll_operator.status.changes import IsrChange
 from plimsoll_operator.status.projection import brokers_status, partitions_status
 
 PARTITIONS_SHOWN_MAX = 2_000
 _CLUSTER = ("namespace", "cluster")
 
-Led = Callable[[], Iterable[tuple[Key, Controller]]]
+Controllers = list[tuple[Key, Controller]]
+
+
+class Shown(Protocol):
+    """What there is to show: the clusters seen, and the controllers that run here."""
+
+    def known(self) -> Iterable[Key]: ...
+
+    def controllers(self) -> Controllers: ...
 
 
 class Metrics:
@@ -36,9 +45,15 @@ class Metrics:
             registry=self.registry,
         )
 
-    def watch(self, led: Led) -> None:
+    def watch(self, shown: Shown) -> None:
         """Show the clusters that this process leads."""
-        self.registry.register(_Images(led))
+        self.registry.register(_Images(shown))
+
+    def begin(self, key: Key) -> None:
+        """Every series starts at 0: one that appears with its first event shows no increase."""
+        for cause in WORDS:
+            for change in ("shrink", "expand"):
+                self._isr.labels(*key, change, cause, str(is_planned(cause)).lower())
 
     def isr_changed(self, key: Key, change: IsrChange) -> None:
         planned = str(is_planned(change.cause)).lower()
@@ -54,15 +69,21 @@ class Metrics:
 class _Images(Collector):
     """Gauges from committed images, and each controller's own counters."""
 
-    def __init__(self, led: Led) -> None:
-        self._led = led
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
 
     def describe(self) -> Iterator[Metric]:
         """Nothing is asked for at registration."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        led = list(self._led())
+        led = self._shown.controllers()
+        known = GaugeMetricFamily(
+            "plimsoll_cluster_known", "1 for every LogCluster that was seen", labels=_CLUSTER
+        )
+        for key in self._shown.known():
+            known.add_metric(key, 1)
+        yield known
         for name, text, value in _GAUGES:
             family = GaugeMetricFamily(f"plimsoll_{name}", text, labels=_CLUSTER)
             for key, controller in led:
@@ -110,7 +131,7 @@ _GAUGES: tuple[tuple[str, str, Callable[[ClusterImage], float]], ...] = (
 )
 
 
-def _isr_sizes(led: list[tuple[Key, Controller]]) -> Metric:
+def _isr_sizes(led: Controllers) -> Metric:
     """Per partition, for clusters small enough to show them all."""
     family = GaugeMetricFamily(
         "plimsoll_partition_isr_size",
@@ -129,7 +150,7 @@ def _isr_sizes(led: list[tuple[Key, Controller]]) -> Metric:
     return family
 
 
-def _own(led: list[tuple[Key, Controller]]) -> Iterator[Metric]:
+def _own(led: Controllers) -> Iterator[Metric]:
     """The controllers' own registries, with the cluster as labels."""
     families: dict[str, Metric] = {}
     for (namespace, cluster), controller in led:
