@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import UUID
+from typing import NamedTuple
 
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.peer import PeerConnection, PeerLost
@@ -39,7 +39,7 @@ from plimsoll_wire.replication import (
 
 logger = logging.getLogger("plimsoll.fetcher")
 
-LIMITS = FetchLimits(wait_ms_max=500, bytes_max=10 * 2**20, partition_bytes_max=2**20)
+LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
 CONNECT_S = 2.0
 REPLY_S = 10.0
 BACKOFF_MS = 25
@@ -53,6 +53,17 @@ class _Followed:
     hosted: Hosted
     delayed_until_ms: int = 0
     backoff_ms: int = BACKOFF_MS
+
+
+class _Question(NamedTuple):
+    """What was asked of one partition."""
+
+    followed: _Followed
+    position: FetchPosition
+
+
+Asked = dict[tuple[bytes, int], _Question]
+"""By topic id, as the wire has it, and index."""
 
 
 class Fetcher:
@@ -111,61 +122,56 @@ class Fetcher:
 
     async def _converse(self) -> None:
         """Ask once for everything that may be asked for, and take up the answers."""
-        due = await self._due()
+        await self._until_due()
         connection = await self._connected()
-        asked = {key: p for key, p in self._positions().items() if key in due}
+        asked = self._questions()
         if not asked:
             return
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        frame = encode_fetch(
-            self._correlation_id,
-            self._manager.settings.broker_id,
-            self._epoch(),
-            LIMITS,
-            self._by_topic(asked),
-        )
         self._changed.clear()
         self._idle_poll = True
-        reply = await connection.request(frame, REPLY_S)
+        reply = await connection.request(self._request(asked), REPLY_S)
         self._idle_poll = False
         code, replies = decode_fetch(reply, self._correlation_id)
         if code != Code.NONE:
             raise PeerLost(f"fetch refused with {code}")
-        for partition in replies:
-            await self._take(asked, partition)
+        lost = [question for one in replies if (question := self._take(asked, one))]
+        for question in lost:
+            await self._ask_offsets(question)
 
-    async def _due(self) -> set[PartitionKey]:
-        """The partitions to ask for; waits until there are any."""
+    async def _until_due(self) -> None:
+        """Wait until there is a partition to ask for."""
         while True:
             now_ms = self._manager.now_ms()
-            due = {k for k, f in self._followed.items() if f.delayed_until_ms <= now_ms}
-            if due:
-                return due
-            self._changed.clear()
             delays = [f.delayed_until_ms - now_ms for f in self._followed.values()]
+            if delays and min(delays) <= 0:
+                return
+            self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(delays) / 1000 if delays else None):
                     await self._changed.wait()
 
-    def _positions(self) -> dict[PartitionKey, FetchPosition]:
+    def _questions(self) -> Asked:
+        """Every other request begins with another partition: a reply that is full leaves out the
+        last ones."""
         now_ms = self._manager.now_ms()
+        followed = list(self._followed.values())
+        first = self._correlation_id % max(len(followed), 1)
         return {
-            key: followed.hosted.replica.position()
-            for key, followed in self._followed.items()
-            if followed.delayed_until_ms <= now_ms
-            and followed.hosted.replica.fetches_from == self._leader
+            (one.hosted.topic_id_bytes, one.hosted.key.index): _Question(
+                one, one.hosted.replica.position()
+            )
+            for one in (*followed[first:], *followed[:first])
+            if one.delayed_until_ms <= now_ms and one.hosted.replica.fetches_from == self._leader
         }
 
-    def _by_topic(
-        self, asked: dict[PartitionKey, FetchPosition]
-    ) -> Sequence[tuple[UUID, Sequence[PartitionFetch]]]:
-        topics: dict[UUID, list[PartitionFetch]] = {}
-        for key, position in asked.items():
-            log_start = self._followed[key].hosted.log.log_start_offset
-            topics.setdefault(key.topic_id, []).append(
-                PartitionFetch(key.index, *position, log_start)
-            )
-        return list(topics.items())
+    def _request(self, asked: Asked) -> bytes:
+        topics: dict[bytes, list[PartitionFetch]] = {}
+        for (topic_id, index), (followed, position) in asked.items():
+            log_start = followed.hosted.log.log_start_offset
+            topics.setdefault(topic_id, []).append(PartitionFetch(index, *position, log_start))
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        me = (self._manager.settings.broker_id, self._epoch())
+        return encode_fetch(self._correlation_id, me, LIMITS, topics.items())
 
     async def _connected(self) -> PeerConnection:
         if self._connection is None:
@@ -179,18 +185,19 @@ class Fetcher:
 
     # --- one partition's answer -----------------------------------------------------------------
 
-    async def _take(self, asked: dict[PartitionKey, FetchPosition], reply: PartitionReply) -> None:
-        key = PartitionKey(UUID(bytes=reply.topic_id), reply.partition)
-        followed = self._followed.get(key)
-        position = asked.get(key)
-        if followed is None or position is None:
-            return
+    def _take(self, asked: Asked, reply: PartitionReply) -> _Question | None:
+        """Do what the reply says; the question comes back when its offset is out of range."""
+        question = asked.get((reply.topic_id, reply.partition))
+        if question is None:
+            return None
+        followed, position = question
         hosted = followed.hosted
-        if not hosted.replica.expects(self._leader, position):
-            return
+        current = self._followed.get(hosted.key) is followed
+        if not current or not hosted.replica.expects(self._leader, position):
+            return None
         if reply.code != Code.NONE:
-            await self._refused(followed, reply.code, position)
-        elif reply.diverging is not None:
+            return question if self._refused(followed, reply.code) else None
+        if reply.diverging is not None:
             # The reply's high watermark says nothing about a log that is about to be cut.
             offset = follower.truncation_offset(hosted.log, EndOffset(*reply.diverging))
             self._manager.driver.truncate(hosted, offset)
@@ -198,6 +205,7 @@ class Fetcher:
             followed.backoff_ms = BACKOFF_MS
         else:
             self._back_off(followed)
+        return None
 
     def _append(self, hosted: Hosted, reply: PartitionReply) -> bool:
         """False: what came cannot be used; ask again later."""
@@ -234,29 +242,26 @@ class Fetcher:
             return []
         return headers[:count]
 
-    async def _refused(self, followed: _Followed, code: int, asked: FetchPosition) -> None:
-        replica = followed.hosted.replica
-        match follower.on_error(code):
-            case ErrorAction.STOP:
-                replica.stopped = True
-                self.unfollow(followed.hosted)
-            case ErrorAction.BACK_OFF:
-                self._back_off(followed)
-            case ErrorAction.ASK_OFFSETS:
-                self._back_off(followed)
-                await self._ask_offsets(followed.hosted, asked)
+    def _refused(self, followed: _Followed, code: int) -> bool:
+        """True: ask the leader where its log begins and ends."""
+        action = follower.on_error(code)
+        if action is ErrorAction.STOP:
+            followed.hosted.replica.stopped = True
+            self.unfollow(followed.hosted)
+        else:
+            self._back_off(followed)
+        return action is ErrorAction.ASK_OFFSETS
 
     def _back_off(self, followed: _Followed) -> None:
         followed.delayed_until_ms = self._manager.now_ms() + followed.backoff_ms
         followed.backoff_ms = min(followed.backoff_ms * 2, BACKOFF_MS_MAX)
 
-    async def _ask_offsets(self, hosted: Hosted, asked: FetchPosition) -> None:
+    async def _ask_offsets(self, question: _Question) -> None:
         """Out of range: start where the leader's log starts, or end where it ends."""
+        hosted, asked = question.followed.hosted, question.position
         end = await self._offset(hosted, asked, LATEST)
         start = await self._offset(hosted, asked, EARLIEST)
-        if end is None or start is None:
-            return
-        if not hosted.replica.expects(self._leader, asked):
+        if end is None or start is None or not hosted.replica.expects(self._leader, asked):
             return
         reset = follower.reset(hosted.log, start, end)
         if reset is not None:

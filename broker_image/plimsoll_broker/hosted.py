@@ -53,10 +53,12 @@ class Hosted:
         "name",
         "replica",
         "topic",
+        "topic_id_bytes",
     )
 
     def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
         self.key: PartitionKey = partition.key
+        self.topic_id_bytes = topic.id.bytes
         self.name = topic.name
         self.log = log
         self.replica = replica

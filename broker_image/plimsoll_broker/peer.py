@@ -1,8 +1,8 @@
 """A connection to another broker: one request, one reply, as whole frames.
 
-Called by the fetcher.  A frame is received straight into a buffer of its own, so that records are
-never copied on their way to the log.  It decides nothing; a peer that breaks the framing or falls
-silent loses the connection (`PeerLost`).
+Called by the fetcher.  A frame is received straight into the connection's buffer, from which its
+records are written to the log; a reply is only good until the next request.  It decides nothing; a
+peer that breaks the framing or falls silent loses the connection (`PeerLost`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._reply: asyncio.Future[memoryview] | None = None
         self._length = bytearray(4)
-        self._frame: bytearray | None = None
+        self._buffer = memoryview(bytearray())  # grows to the largest reply, and is used again
+        self._frame: memoryview | None = None
         self._filled = 0
         self._lost: str | None = None
 
@@ -41,7 +42,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return connection
 
     async def request(self, frame: bytes, timeout_s: float) -> memoryview:
-        """Send a frame; its reply, without the length."""
+        """Send a frame; its reply without the length, good until the next request."""
         if self._transport is None or self._lost is not None:
             raise PeerLost(self._lost or "closed")
         assert self._reply is None, "one request at a time"
@@ -79,8 +80,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._fail(str(exc) if exc else "closed by the peer")
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        target = self._length if self._frame is None else self._frame
-        return memoryview(target)[self._filled :]
+        target = memoryview(self._length) if self._frame is None else self._frame
+        return target[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
@@ -94,14 +95,16 @@ class PeerConnection(asyncio.BufferedProtocol):
             if reply is None or reply.done():
                 self._break("a reply that nobody asked for")
             else:
-                reply.set_result(memoryview(frame))
+                reply.set_result(frame)
 
     def _begin_frame(self) -> None:
         (size,) = _LENGTH.unpack(self._length)
         if not 4 <= size <= FRAME_BYTES_MAX:
             self._break(f"a frame of {size} bytes")
             return
-        self._frame, self._filled = bytearray(size), 0
+        if size > len(self._buffer):
+            self._buffer = memoryview(bytearray(size))
+        self._frame, self._filled = self._buffer[:size], 0
 
     def _break(self, why: str) -> None:
         self._fail(why)

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
@@ -70,7 +71,8 @@ class Upkeep:
         self._manager.check_lag()
 
     async def _checkpoint(self) -> None:
-        self._manager.store.checkpoint_high_watermarks(self._manager.high_watermarks())
+        manager = self._manager
+        await _in_thread(manager.store.begin_high_watermarks(manager.high_watermarks()))
 
     async def _expire_producers(self) -> None:
         now_ms = self._manager.now_ms()
@@ -88,7 +90,7 @@ class Upkeep:
         if starts:
             manager.store.checkpoint_log_starts()
         for path in manager.store.due_removals(manager.now_ms()):
-            await asyncio.to_thread(manager.store.remove, path)
+            await _in_thread(partial(manager.store.remove, path))
 
     async def _flush(self) -> None:
         """flush.ms: what is older than that reaches the disk."""
@@ -116,7 +118,7 @@ class Upkeep:
             return
         try:
             flush = hosted.log.begin_flush()
-            await asyncio.to_thread(flush.sync)
+            await _in_thread(flush.sync)
             hosted.log.flushed(flush)
         except StorageError as error:
             # What a failed sync leaves on disk is unknown: nothing more is promised from it.
@@ -124,3 +126,13 @@ class Upkeep:
             hosted.log.fault = error
             hosted.replica.fail()
             self._manager.touch(hosted)
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Cancelled or not, it has ended when this returns: nobody else writes the file meanwhile."""
+    thread = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await thread
+        raise

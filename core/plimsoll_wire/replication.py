@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-from uuid import UUID
 
 FETCH_KEY, FETCH_VERSION = 1, 15
 LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION = 2, 5
@@ -79,17 +78,19 @@ def _frame(key: int, version: int, correlation_id: int, client_id: bytes, body: 
 
 def encode_fetch(
     correlation_id: int,
-    broker_id: int,
-    broker_epoch: int,
+    broker: tuple[int, int],
     limits: FetchLimits,
-    topics: Iterable[tuple[UUID, Sequence[PartitionFetch]]],
+    topics: Iterable[tuple[bytes, Sequence[PartitionFetch]]],
 ) -> bytes:
-    """A whole frame.  Sessions are declined: every request names every partition."""
+    """A whole frame; `broker` is (id, epoch), topics go by the bytes of their id.
+
+    Sessions are declined: every request names every partition.
+    """
     parts: list[bytes] = []
     count = 0
     for topic_id, partitions in topics:
         count += 1
-        parts.append(topic_id.bytes)
+        parts.append(topic_id)
         parts.append(_uvarint(len(partitions) + 1))
         for index, leader_epoch, offset, last_epoch, log_start in partitions:
             last = -1 if last_epoch is None else last_epoch
@@ -106,7 +107,7 @@ def encode_fetch(
             _uvarint(count + 1),
             *parts,
             _NO_TOPICS_FORGOTTEN_NO_RACK,
-            _REPLICA_STATE.pack(1, 1, 13, broker_id, broker_epoch, 0),  # one tag, number 1
+            _REPLICA_STATE.pack(1, 1, 13, *broker, 0),  # one tag, number 1
         )
     )
     return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)

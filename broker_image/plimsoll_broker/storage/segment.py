@@ -156,7 +156,8 @@ class Segment:
 
         `up_to_offset` None: the caller knows that all of the segment may be read.
         """
-        data = self.file.pread(max(max_bytes, HEADER_SIZE), position)
+        # Never ask for more than there is: the buffer is made before anything is read.
+        data = self.file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
         if up_to_offset is None and position + len(data) == self.size and len(data) <= max_bytes:
             return data, -1
         if len(data) >= HEADER_SIZE and (length := peek_header(data).length) > len(data):

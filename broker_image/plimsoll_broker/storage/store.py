@@ -7,7 +7,7 @@ anything else happens, and written only after everything else was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -246,6 +246,13 @@ class LogStore:
         """Partitions that are not open keep what the file said."""
         self._high_watermarks.update(offsets)
         self._write_offsets(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
+
+    def begin_high_watermarks(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
+        """The same in two steps: what is returned may run in a thread, one at a time."""
+        self._high_watermarks.update(offsets)
+        path = self.directory / checkpoints.HIGH_WATERMARKS
+        data = checkpoints.encode_offsets(self._high_watermarks)
+        return lambda: self.disk.replace(path, data, sync=True)
 
     def checkpoint_recovery_points(self) -> None:
         for partition, log in self.logs.items():
