@@ -70,6 +70,7 @@ class World:
             decision = self.decide(request)
             for record in decision.records[:crash_after]:
                 self.commit(record)
+            assert crash_after is not None or decision.image == self.image
             if crash_after is not None:
                 self.take_over()
                 return decision.answer

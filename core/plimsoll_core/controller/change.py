@@ -31,7 +31,8 @@ class Wish:
     """What a partition should become; None leaves a field as it is.
 
     `lost` holds replicas whose log can no longer be trusted.  `preferred` hands leadership to the
-    first replica where that is possible.
+    first replica where that is possible.  `unclean` names the leader of a recovery: only where
+    neither ISR nor ELR has anybody.
     """
 
     isr: Iterable[BrokerId] | None = None
@@ -42,13 +43,17 @@ class Wish:
     min_isr: int | None = None
     recovery: Recovery | None = None
     preferred: bool = False
+    unclean: BrokerId | None = None
 
 
 def change(p: Partition, wish: Wish, ok: Acceptable) -> Partition:
     """The partition after `wish`; `p` itself when nothing differs."""
     moved = _complete_reassignment(_wished(p, wish))
     shaped = _reshape_elr(p, moved, wish.lost)
-    led = _elect(p, shaped, wish.preferred, ok)
+    if wish.unclean is None:
+        led = _elect(p, shaped, wish.preferred, ok)
+    else:
+        led = _recover(shaped, wish.unclean)
     return _with_epochs(p, led)
 
 
@@ -104,6 +109,16 @@ def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> 
     if len(p.isr) >= p.effective_min_isr:
         return replace(p, elr=(), last_known_elr=())
     return p
+
+
+def _recover(p: Partition, leader: BrokerId) -> Partition:
+    """Step 4 for a recovery: the others stay last known until enough have followed."""
+    assert not p.isr, "a member of the ISR is elected cleanly"
+    assert not p.elr, "a member of the ELR is elected cleanly"
+    p = replace(p, leader=leader, isr=(leader,), recovery=Recovery.RECOVERING)
+    if len(p.isr) >= p.effective_min_isr:
+        return replace(p, last_known_elr=())
+    return replace(p, last_known_elr=tuple(r for r in p.last_known_elr if r != leader))
 
 
 def _with_epochs(before: Partition, p: Partition) -> Partition:

@@ -18,6 +18,7 @@ from plimsoll_core.controller.heartbeat import heartbeat
 from plimsoll_core.controller.liveness import proven_dead, tick
 from plimsoll_core.controller.membership import set_members
 from plimsoll_core.controller.producer_ids import allocate
+from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
 from plimsoll_core.controller.topics import create_topics, delete_topics
 from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
@@ -31,6 +32,7 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.Heartbeat: heartbeat,
     m.AlterPartition: alter_partition,
     m.AllocateProducerIds: allocate,
+    m.ReportReplicaLogs: report,
     m.CreateTopics: create_topics,
     m.DeleteTopics: delete_topics,
     m.DeclareTopic: declare,
@@ -51,9 +53,10 @@ def decide(
     answer = _RULES[type(request)](turn, request)
     if isinstance(answer, Refusal):
         assert not turn.records, "a refused request changes nothing"
-        return Decision(answer=refused(answer))
+        return Decision(image=image, answer=refused(answer))
     return Decision(
         records=tuple(turn.records),
+        image=turn.image,
         answer=answer,
         again=turn.again,
         hand_over=turn.hand_over,

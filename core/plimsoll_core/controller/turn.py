@@ -12,10 +12,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from plimsoll_core.controller.change import Wish, as_records, change
-from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
+from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset
 from plimsoll_core.image import apply
 from plimsoll_core.messages import Answer, Request
-from plimsoll_core.model import Broker, ClusterImage, Partition
+from plimsoll_core.model import Broker, ClusterImage, Partition, PartitionKey
 from plimsoll_core.records import Record
 
 
@@ -44,6 +44,16 @@ class Contact:
     applied_offset: MetadataOffset | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How complete a replica's log is, as told by one lifetime of its broker."""
+
+    broker_epoch: BrokerEpoch
+    leader_epoch: LeaderEpoch
+    last_written_epoch: int
+    log_end_offset: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Soft:
     """One term's uncommitted knowledge; keys are broker ids.
@@ -53,7 +63,8 @@ class Soft:
     registration is under way in slices; they are not electable meanwhile.  `expired`: who was
     fenced for silence, and when.  `mass_loss_since_ms`: since when most brokers are silent.
     `second_opinion_until_ms`: the controller before this one saw them silent too and stepped
-    aside, so this one may judge, until then.
+    aside, so this one may judge, until then.  `reports`: what replicas of partitions in recovery
+    told of their logs.
     """
 
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
@@ -63,18 +74,21 @@ class Soft:
     expired: dict[BrokerId, int] = field(default_factory=dict)
     mass_loss_since_ms: int | None = None
     second_opinion_until_ms: int | None = None
+    reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What to commit and what to answer once it is committed.
 
+    `image`: with `records` applied, so that nobody needs to apply them twice.
     `again`: the decision was too long for one turn; submit this request again, after whatever else
     waits, and give *its* answer to the sender (`answer` is void).  `hand_over`: most brokers fell
     silent at once, so this controller may be the one that is cut off: let another one lead.
     """
 
     records: tuple[Record, ...] = ()
+    image: ClusterImage
     answer: Answer
     again: Request | None = None
     hand_over: bool = False

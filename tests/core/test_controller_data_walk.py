@@ -1,0 +1,168 @@
+"""Random walks with data: whoever may lead holds everything that was committed.
+
+Logs are lists of (leader epoch, number); replication and the leader's commit rule are the shortest
+possible model of the replica's rules, the controller is the real one.  Checks I1 and I2.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plimsoll_core.messages import BrokerProvenDead, Tick
+
+BROKERS = 4
+Entry = tuple[int, int]
+
+
+class Data:
+    """One partition's logs on every broker, and what has been committed of them."""
+
+    def __init__(self, world: Any) -> None:
+        self.world = world
+        self.logs: dict[int, list[Entry]] = {b: [] for b in range(BROKERS)}
+        self.running = set(range(BROKERS))
+        self.committed: list[Entry] = []
+        self.term = -1
+        self.term_start = 0
+        self.fetched: set[int] = set()
+        self.written = 0
+
+    def leader(self) -> int | None:
+        """The leader, if its process runs; it notices the beginning of its term."""
+        p = self.world.p()
+        if p.leader is None or p.leader not in self.running:
+            return None
+        if p.leader_epoch != self.term:
+            self.term = p.leader_epoch
+            self.term_start = len(self.logs[p.leader])
+            self.fetched = {p.leader}
+        return p.leader
+
+    def produce(self, leader: int) -> None:
+        self.written += 1
+        self.logs[leader].append((self.term, self.written))
+
+    def fetch(self, leader: int, follower: int, at_most: int) -> None:
+        """Cut what differs, then copy a few."""
+        ours, theirs = self.logs[follower], self.logs[leader]
+        same = 0
+        while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
+            same += 1
+        self.logs[follower] = theirs[: same + at_most]
+        self.fetched.add(follower)
+
+    def commit(self, leader: int) -> None:
+        """REQUIRE abs(committed isr) ≥ m; candidate = min of the members' ends, heard this term."""
+        p = self.world.p()
+        if len(p.isr) < p.effective_min_isr or not set(p.isr) <= self.fetched:
+            return
+        end = min(len(self.logs[member]) for member in p.isr)
+        if end > len(self.committed):
+            self.committed = self.logs[leader][:end]
+
+    def join(self, leader: int, follower: int) -> None:
+        """REQUIRE f.leo ≥ hw ∧ f.leo ≥ leso ∧ fetched in this term."""
+        p = self.world.p()
+        end = len(self.logs[follower])
+        if follower in p.isr or follower not in self.fetched or follower not in p.replicas:
+            return
+        if end >= max(len(self.committed), self.term_start):
+            self.world.propose([*p.isr, follower])
+
+    def leave(self, leader: int, follower: int) -> None:
+        p = self.world.p()
+        if follower in p.isr and follower != leader:
+            self.world.propose([member for member in p.isr if member != follower])
+
+    def check(self) -> None:
+        p = self.world.p()
+        end = len(self.committed)
+        for member in {*p.isr, *p.elr} & self.running:
+            held = self.logs[member][:end]
+            assert held == self.committed, f"{member} may lead without what was committed: {p}"
+
+
+def lead(data: Data, kind: int, broker: int, bits: int) -> None:
+    leader = data.leader()
+    if leader is None:
+        return
+    if kind == 0:
+        data.produce(leader)
+    elif broker != leader and broker in data.running and broker in data.world.p().replicas:
+        data.fetch(leader, broker, 1 + bits % 3)
+        if kind == 1:
+            data.join(leader, broker)
+    if kind == 2 and broker != leader:
+        data.leave(leader, broker)
+    data.commit(leader)
+
+
+def kill(data: Data, broker: int, bits: int) -> None:
+    """With or without its page cache, with or without anybody noticing."""
+    data.running.discard(broker)
+    data.fetched.discard(broker)
+    if bits % 2:
+        data.logs[broker] = data.logs[broker][: bits % 5]
+    if bits % 3 == 0:
+        epoch = data.world.image.brokers[broker].broker_epoch
+        data.world.ask(BrokerProvenDead(broker_id=broker, broker_epoch=epoch, evidence="e"))
+
+
+def restart(data: Data, broker: int, bits: int) -> None:
+    """Cleanly if the controller lets it go in time, else as if killed (without loss)."""
+    world = data.world
+    clean = False
+    if broker in data.running:
+        for other in sorted(data.running - {broker}):
+            world.beat(other)
+        world.beat(broker, want_shutdown=True)
+        for other in sorted(data.running - {broker}):
+            world.beat(other)
+        clean = world.beat(broker, want_shutdown=True).should_shut_down and bits % 4 > 0
+    data.running.discard(broker)
+    data.fetched.discard(broker)
+    world.start(broker, clean=clean)
+    data.running.add(broker)
+
+
+def step(data: Data, move: tuple[int, int, int]) -> None:
+    kind, broker, bits = move
+    if kind <= 2:
+        lead(data, kind, broker, bits)
+    elif kind == 3:
+        kill(data, broker, bits)
+    elif kind == 4:
+        restart(data, broker, bits)
+    elif kind == 5:
+        data.world.now_ms += bits * 100
+        for other in sorted(data.running - {broker}):
+            data.world.beat(other)
+        data.world.ask(Tick())
+    elif kind == 6:
+        data.world.take_over()
+    else:
+        data.world.declare(min_isr=1 + bits % 3)
+
+
+MOVES = st.tuples(
+    st.sampled_from([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7]),
+    st.integers(0, BROKERS - 1),
+    st.integers(0, 99),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(moves=st.lists(MOVES, max_size=80))
+def test_whoever_may_lead_holds_what_was_committed(
+    new_world: Callable[..., Any], moves: list[tuple[int, int, int]]
+) -> None:
+    """I1, I2: for r in isr ∪ elr if run(r): prefix(r.log, true_hw) = G."""
+    world = new_world(BROKERS)
+    world.declare(strategy="Explicit", assignment=((0, 1, 2),))
+    data = Data(world)
+    for move in moves:
+        step(data, move)
+        data.leader()
+        data.check()
