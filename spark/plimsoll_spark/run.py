@@ -168,6 +168,7 @@ class Run:
             completion_time=rfc3339(time.time()),
             ack_milliseconds=findings.latency,
             longest_stall_milliseconds=max((s.milliseconds for s in stalls), default=None),
+            stall_milliseconds_by_partition={str(s.partition): s.milliseconds for s in stalls},
             stalls=stalls,
         )
         outcome = Outcome(

@@ -91,11 +91,19 @@ class Settings(_Camel):
 def load(path: Path) -> Settings:
     """The settings in a file; `Refusal` when they cannot be honoured."""
     try:
-        settings = msgspec.json.decode(path.read_bytes(), type=Settings)
+        content = _without_nulls(msgspec.json.decode(path.read_bytes()))
+        settings = msgspec.convert(content, Settings)
     except msgspec.DecodeError as error:
         raise Refusal(Refused.INVALID_SPEC, f"verification.json: {error}") from error
     check(settings)
     return settings
+
+
+def _without_nulls(content: object) -> object:
+    """What is null in the object's spec is left to its default."""
+    if isinstance(content, dict):
+        return {k: _without_nulls(v) for k, v in content.items() if v is not None}
+    return content
 
 
 def check(settings: Settings) -> None:

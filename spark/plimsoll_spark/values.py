@@ -67,6 +67,7 @@ class Timing(_Camel):
     completion_time: str | None = None
     ack_milliseconds: Latency | None = None
     longest_stall_milliseconds: float | None = None
+    stall_milliseconds_by_partition: dict[str, float] = {}
     stalls: tuple[Stall, ...] = ()
 
 

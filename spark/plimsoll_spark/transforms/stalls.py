@@ -15,9 +15,19 @@ from plimsoll_spark.schemas import ACKED
 def stalls(ledger: DataFrame) -> DataFrame:
     """One row per partition: its longest stall with begin and end (ms since the epoch)."""
     settled = ledger.where(F.col("partition").isNotNull())
-    by_time = Window.partitionBy("partition").orderBy("settled_ms", "producer", "sequence")
-    earlier = by_time.rowsBetween(Window.unboundedPreceding, -1)
-    not_yet_settled = by_time.rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    time_order = ("settled_ms", "producer", "sequence")
+    earlier = (
+        Window.partitionBy("partition")
+        .orderBy(*time_order)
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    # What settles at or after a row, told backwards: Spark grows a frame from the front in one
+    # pass, but starts a frame that reaches to the end anew for every row.
+    not_yet_settled = (
+        Window.partitionBy("partition")
+        .orderBy(*(F.desc(name) for name in time_order))
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
     ack_ms = F.when(F.col("outcome") == ACKED, F.col("settled_ms"))
     timed = settled.withColumn("previous_ack_ms", F.max(ack_ms).over(earlier)).withColumn(
         "waiting_since_ms", F.min("send_ms").over(not_yet_settled)
