@@ -15,6 +15,7 @@ from plimsoll_broker.datapath import DataPath
 from plimsoll_broker.dispatch import Dispatch
 from plimsoll_broker.handlers.view import ImageWatch
 from plimsoll_broker.metadata_stream import MetadataStream
+from plimsoll_broker.recovery_reports import RecoveryReports
 from plimsoll_broker.routes import routes
 from plimsoll_broker.server import Server
 from plimsoll_broker.storage.checkpoints import Partition
@@ -39,6 +40,7 @@ class Serving:
         broker = (self._broker_id, broker_epoch)
         self.data = DataPath(broker, config.kafka_configs, store, client)
         self._watch = ImageWatch(stream.image)
+        self._reports = RecoveryReports(self.data.manager, client, broker)
         table = routes(broker, self.data.manager, client, self._watch)
         self.server = Server(Dispatch(table))
 
@@ -59,6 +61,7 @@ class Serving:
         self._stream.subscribe(self.data.apply_image)
         # After the replicas: who is told of a topic finds it there.
         self._stream.subscribe(self._watch.update)
+        self._stream.subscribe(self._reports.update)
         self._watch.update(self._watch.image, self._stream.image)
         await self.server.start(self._config.listen.host, self._config.listen.port)
 
@@ -66,6 +69,7 @@ class Serving:
         """What must run for as long as the broker does; any end is a failure."""
         yield from self.data.tasks()
         yield "listener", self.server.failure()
+        yield "recovery reports", self._reports.run()
 
     async def stop_network(self) -> None:
         """Nobody is heard or answered any more."""

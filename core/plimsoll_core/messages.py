@@ -92,6 +92,26 @@ class AlterPartition(_Message, frozen=True, kw_only=True):
     proposals: tuple[IsrProposal, ...]
 
 
+class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
+    """How complete one replica's log is.  `leader_epoch`: the term it knows of;
+    `last_written_epoch`: the term of its last record, None when it holds none."""
+
+    topic_id: UUID
+    index: int
+    leader_epoch: LeaderEpoch
+    last_written_epoch: int | None
+    log_end_offset: int
+
+
+class ReportReplicaLogs(_Message, frozen=True, kw_only=True):
+    """Sent by members of the LastKnownELR of partitions that nobody may lead, until somebody
+    does: the answers that a balanced recovery compares."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    logs: tuple[ReplicaLog, ...]
+
+
 class AllocateProducerIds(_Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -202,6 +222,7 @@ Request = (
     | Heartbeat
     | AlterPartition
     | AllocateProducerIds
+    | ReportReplicaLogs
     | CreateTopics
     | DeleteTopics
     | DeclareTopic

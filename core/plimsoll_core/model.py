@@ -75,6 +75,11 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
         return PartitionKey(self.topic_id, self.index)
 
     @property
+    def needs_recovery(self) -> bool:
+        """Nobody leads, and nobody is left who certainly holds everything."""
+        return self.leader is None and not self.isr and not self.elr
+
+    @property
     def effective_min_isr(self) -> int:
         """The protocol's m(p): never above the number of settled replicas, never below 1."""
         return max(1, min(self.min_isr, len(set(self.replicas) - set(self.adding))))

@@ -29,6 +29,7 @@ from plimsoll_core.messages import (
     MetadataUpdate,
     Refused,
     RegisterBroker,
+    ReportReplicaLogs,
 )
 
 VERSION = 0
@@ -38,7 +39,13 @@ REPLY_BYTES_MAX = 256 * 1024 * 1024
 """A compressed image of 100,000 partitions, with room."""
 
 BrokerRequest = (
-    RegisterBroker | Heartbeat | AlterPartition | AllocateProducerIds | CreateTopics | DeleteTopics
+    RegisterBroker
+    | Heartbeat
+    | AlterPartition
+    | AllocateProducerIds
+    | ReportReplicaLogs
+    | CreateTopics
+    | DeleteTopics
 )
 """What may come over the network; the operator's own requests never do."""
 

@@ -111,6 +111,7 @@ class BrokerProcess:
             return await process.wait()
         finally:
             self._process, self.pid = None, None
+            self._changed()
 
     async def stop(self) -> None:
         """Ask it to leave, wait, and kill it only when it does not."""
