@@ -56,7 +56,9 @@ def run_drive(spark: SparkSession, drive: Drive) -> None:
 def write_ledger(plan: Plan) -> None:
     """One task: sends its share; the file appears under its name when it is whole."""
     path = plan.ledger
-    partial = path.with_name(f"_{path.name}")  # readers of Parquet folders skip a leading underscore
+    partial = path.with_name(
+        f"_{path.name}"
+    )  # readers of Parquet folders skip a leading underscore
     with pq.ParquetWriter(partial, ARROW_LEDGER) as writer:
         for batch in Sender(plan).run():
             writer.write_batch(batch)

@@ -1,7 +1,7 @@
 """Where progress and verdict go: one ConfigMap through the API server, or a directory.
 
-Called by `verification`.  A ConfigMap is patched with the pod's own service account and nothing but
-the standard library.  A refusal of the API server is final; silence is tried again while time lasts.
+Called by `run`.  A ConfigMap is patched with the pod's own service account and nothing but the
+standard library.  A refusal of the API server is final; silence is tried again while time lasts.
 """
 
 from __future__ import annotations
@@ -102,7 +102,8 @@ def publisher_for(report: Report) -> Publisher:
     """The publisher a report asks for."""
     if report.directory is not None:
         return DirectoryPublisher(Path(report.directory))
-    assert report.config_map is not None and report.namespace is not None, "settings.check saw to it"
+    assert report.config_map is not None, "settings.check saw to it"
+    assert report.namespace is not None, "settings.check saw to it"
     return ConfigMapPublisher(report.namespace, report.config_map, server=api_server())
 
 

@@ -1,2 +1,196 @@
-def render(settings, outcome, findings):
-    return "x"
+"""The one-page report: verdict, counts, and three plots, in one HTML file that loads nothing.
+
+Called by `run`.  Stays under `MAX_BYTES`, so that it fits in a ConfigMap beside the verdict.  Pure.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from plimsoll_spark import svg
+from plimsoll_spark.settings import Settings
+from plimsoll_spark.svg import Band, Bar, Line, Plot
+from plimsoll_spark.values import Counts, Findings, Outcome, Stall
+
+MAX_BYTES = 900_000
+MAX_BARS = 120
+NOTABLE_STALL_MS = 250.0
+
+# What is wrong when it is not 0.
+_BAD = ("lost", "misplaced", "mismatched", "duplicated", "out_of_order", "gaps", "expired")
+_LABELS = (
+    ("sent", "sent"),
+    ("acked", "acked"),
+    ("unknown", "no answer in time"),
+    ("failed", "refused"),
+    ("read", "read back"),
+    ("lost", "acked and lost"),
+    ("duplicated", "duplicated"),
+    ("out_of_order", "out of order"),
+    ("gaps", "offset gaps"),
+    ("mismatched", "other content at the acked offset"),
+    ("misplaced", "at another offset"),
+    ("expired", "removed by retention"),
+    ("foreign", "written by others"),
+)
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --rule: #dfe3e8; --page: #fff;
+  --card: #f6f7f9; --main: #2a6fb0; --second: #c2571a; --good: #1d7a46; --bad: #b3261e;
+  --doubt: #8a6100; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6eaf0; --soft: #9aa5b3; --rule: #323a45;
+  --page: #14181d; --card: #1d2229; --main: #6aaee8; --second: #f0955a; --good: #5cc98a;
+  --bad: #ff8a80; --doubt: #e2b755; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--page);
+  max-width: 900px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; }
+p.about, td.kind { color: var(--soft); } p { margin: .3rem 0; }
+.verdict { font-size: 1.25rem; font-weight: 600; margin-top: 1rem; }
+.Passed { color: var(--good); } .Violated { color: var(--bad); }
+.Inconclusive { color: var(--doubt); }
+.counts { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: .6rem;
+  margin: 1rem 0; }
+.counts div { background: var(--card); border-radius: 6px; padding: .5rem .7rem; }
+.counts b { display: block; font-size: 1.2rem; font-variant-numeric: tabular-nums; }
+.counts .bad b { color: var(--bad); }
+svg { width: 100%; height: auto; display: block; } svg text { font: 11px system-ui, sans-serif;
+  fill: var(--soft); }
+.grid { stroke: var(--rule); } .line { fill: none; stroke-width: 1.6; }
+.line.main { stroke: var(--main); } .line.second { stroke: var(--second); }
+.area { fill: var(--main); opacity: .18; } .bar { fill: var(--main); }
+.band { fill: var(--second); opacity: .16; } .limit { stroke: var(--bad); stroke-dasharray: 5 4; }
+.key::before { content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px;
+  margin-right: .35em; background: var(--main); } .key.second::before { background: var(--second); }
+table { border-collapse: collapse; } td, th { padding: .2rem .9rem .2rem 0; text-align: left; }
+"""
+
+
+def render(settings: Settings, outcome: Outcome, findings: Findings | None) -> str:
+    """The page."""
+    produce = settings.produce
+    rate = produce.records_per_second
+    about = (
+        f"topic {settings.topic} · {produce.records:,} records of {produce.record_bytes:,} bytes"
+        f" · {f'{rate:,} a second' if rate else 'as fast as possible'} · {produce.keys:,} keys"
+        f" · acks {produce.acks} · {'idempotent' if produce.idempotent else 'not idempotent'}"
+        f" · {outcome.timing.start_time} to {outcome.timing.completion_time}"
+    )
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Verification {escape(settings.name)}</title><style>{_STYLE}</style></head><body>",
+        f'<h1>Verification {escape(settings.name)}</h1><p class="about">{escape(about)}</p>',
+        f'<p class="verdict {escape(outcome.verdict)}">{escape(outcome.verdict)}</p>',
+        f"<p>{escape(outcome.message)} ({escape(outcome.reason)})</p>",
+        _counts(outcome.counts),
+    ]
+    if findings is not None and findings.pace:
+        parts += [_throughput(findings), _latency(findings), _stalls(findings)]
+    parts += [_examples(outcome), "</body></html>"]
+    page = "\n".join(parts)
+    assert len(page.encode()) < MAX_BYTES, "bins, bars and examples are bounded"
+    return page
+
+
+def _counts(counts: Counts) -> str:
+    cells = []
+    for name, label in _LABELS:
+        value = getattr(counts, name)
+        style = ' class="bad"' if value and name in _BAD else ""
+        cells.append(f"<div{style}><b>{value:,}</b>{escape(label)}</div>")
+    return f'<div class="counts">{"".join(cells)}</div>'
+
+
+def _throughput(findings: Findings) -> str:
+    start_ms = findings.pace[0].start_ms
+    bins = {round((b.start_ms - start_ms) / findings.bin_ms): b.acked for b in findings.pace}
+    # A time without a single ack is a zero, not a line drawn from one neighbour to the other.
+    numbers = range(max(bins) + 1)
+    per_second = [bins.get(number, 0) * 1000 / findings.bin_ms for number in numbers]
+    plot = Plot(
+        title="Acks per second over time",
+        unit="/s",
+        seconds=[number * findings.bin_ms / 1000 for number in numbers],
+        lines=[Line(name="acks", style="main", values=per_second)],
+        bands=_bands(findings, start_ms),
+        filled=True,
+    )
+    about = f'<p class="about">{_bin(findings)}; shaded: some partition got no ack</p>'
+    return f"<h2>Throughput (acks per second)</h2>{about}{svg.over_time(plot)}"
+
+
+def _latency(findings: Findings) -> str:
+    start_ms = findings.pace[0].start_ms
+    plot = Plot(
+        title="Ack latency over time",
+        unit="ms",
+        seconds=[(b.start_ms - start_ms) / 1000 for b in findings.pace],
+        lines=[
+            Line(name="p99", style="second", values=[b.p99 for b in findings.pace]),
+            Line(name="p50", style="main", values=[b.p50 for b in findings.pace]),
+        ],
+    )
+    whole = findings.latency
+    told = (
+        f"whole run: p50 {whole.p50:,g} · p90 {whole.p90:,g} · p99 {whole.p99:,g}"
+        f" · p99.9 {whole.p999:,g} · worst {whole.worst:,g} ms"
+    )
+    keys = '<span class="key">p50</span> &nbsp; <span class="key second">p99</span>'
+    return (
+        f'<h2>Ack latency (milliseconds)</h2><p class="about">{keys} &nbsp; {told}</p>'
+        f"{svg.over_time(plot)}"
+    )
+
+
+def _stalls(findings: Findings) -> str:
+    worst = sorted(findings.stalls, key=lambda stall: -stall.milliseconds)[:MAX_BARS]
+    start_ms = findings.pace[0].start_ms
+    shown = [
+        Bar(
+            label=str(stall.partition),
+            value=stall.milliseconds,
+            title=f"partition {stall.partition}: {_told(stall, start_ms)}",
+        )
+        for stall in sorted(worst, key=lambda stall: stall.partition)
+    ]
+    told = ""
+    if worst:
+        told = f"longest: partition {worst[0].partition}, {_told(worst[0], start_ms)}"
+    return (
+        "<h2>How long writes to each partition stood still (milliseconds)</h2>"
+        f'<p class="about">the longest time without an ack while records waited; {told}</p>'
+        f"{svg.bars('Longest stall of each partition', 'ms', shown, None)}"
+    )
+
+
+def _bands(findings: Findings, start_ms: float) -> list[Band]:
+    return [
+        Band(
+            begin_s=max(0.0, (stall.from_ms - start_ms) / 1000),
+            end_s=max(0.0, (stall.to_ms - start_ms) / 1000),
+            title=f"partition {stall.partition}: {_told(stall, start_ms)}",
+        )
+        for stall in sorted(findings.stalls, key=lambda stall: -stall.milliseconds)[:MAX_BARS]
+        if stall.milliseconds >= NOTABLE_STALL_MS
+    ]
+
+
+def _told(stall: Stall, start_ms: float) -> str:
+    begin_s = (stall.from_ms - start_ms) / 1000
+    return f"{stall.milliseconds:,.0f} ms, from {begin_s:.1f} s on"
+
+
+def _bin(findings: Findings) -> str:
+    return f"counted in steps of {findings.bin_ms} ms"
+
+
+def _examples(outcome: Outcome) -> str:
+    if not outcome.examples:
+        return ""
+    rows = "".join(
+        f"<tr><td>{escape(e.topic)}</td><td>{e.partition}</td><td>{e.offset}</td>"
+        f'<td class="kind">{escape(e.kind)}</td></tr>'
+        for e in outcome.examples
+    )
+    head = "<tr><th>topic</th><th>partition</th><th>offset</th><th>what</th></tr>"
+    return f"<h2>Examples</h2><table>{head}{rows}</table>"

@@ -188,9 +188,7 @@ class Run:
         return outcome
 
     def _inconclusive(self, reason: str, message: str) -> Outcome:
-        self._timing = msgspec.structs.replace(
-            self._timing, completion_time=rfc3339(time.time())
-        )
+        self._timing = msgspec.structs.replace(self._timing, completion_time=rfc3339(time.time()))
         return Outcome(
             verdict="Inconclusive",
             reason=reason,

@@ -48,7 +48,9 @@ def build(*, name: str, cores: int, work: Path) -> SparkSession:
         # A producer that is run twice would write its records twice.
         "spark.task.maxFailures": "1",
         "spark.speculation": "false",
-        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
+        # A job of a minute or two is over before the optimising compiler has paid for itself, and
+        # while it compiles it takes the processor from the very brokers that are being measured.
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     }
     builder = SparkSession.builder.appName(name).master(f"local[{cores}]")
     for key, value in options.items():

@@ -41,7 +41,7 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The files' spelling is camelCase; ours is not."""
 
 
-class Produce(_Camel):
+class Produce(_Camel, frozen=True):
     """What to write."""
 
     records: int
@@ -53,14 +53,14 @@ class Produce(_Camel):
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] = "None"
 
 
-class Verify(_Camel):
+class Verify(_Camel, frozen=True):
     """What to prove."""
 
     checks: tuple[Check, ...] = ALL_CHECKS
     timeout_seconds: int = 600
 
 
-class Report(_Camel):
+class Report(_Camel, frozen=True):
     """Where the report goes: a ConfigMap, or a directory outside Kubernetes."""
 
     config_map: str | None = None
@@ -68,13 +68,13 @@ class Report(_Camel):
     directory: str | None = None
 
 
-class Runner(_Camel):
+class Runner(_Camel, frozen=True):
     """What it runs on: 0 executors is this process alone."""
 
     executors: int = 0
 
 
-class Settings(_Camel):
+class Settings(_Camel, frozen=True):
     """One verification."""
 
     name: str

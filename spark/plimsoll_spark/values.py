@@ -13,7 +13,7 @@ class _Camel(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The files' spelling is camelCase; ours is not."""
 
 
-class Counts(_Camel):
+class Counts(_Camel, frozen=True):
     """Records by fate."""
 
     sent: int = 0
@@ -31,7 +31,7 @@ class Counts(_Camel):
     foreign: int = 0  # not written by this run
 
 
-class Stall(_Camel):
+class Stall(_Camel, frozen=True):
     """The longest time in which a partition's waiting records got no ack."""
 
     partition: int
@@ -40,7 +40,7 @@ class Stall(_Camel):
     to_ms: float
 
 
-class Latency(_Camel):
+class Latency(_Camel, frozen=True):
     """From `produce` to ack."""
 
     p50: float = 0
@@ -50,7 +50,7 @@ class Latency(_Camel):
     worst: float = 0
 
 
-class Bin(_Camel):
+class Bin(_Camel, frozen=True):
     """Acks in one stretch of time."""
 
     start_ms: float
@@ -60,7 +60,7 @@ class Bin(_Camel):
     worst: float
 
 
-class Timing(_Camel):
+class Timing(_Camel, frozen=True):
     """When, how fast, and how long writes stood still."""
 
     start_time: str
@@ -71,7 +71,7 @@ class Timing(_Camel):
     stalls: tuple[Stall, ...] = ()
 
 
-class Example(_Camel):
+class Example(_Camel, frozen=True):
     """One record that went wrong."""
 
     topic: str
@@ -80,7 +80,7 @@ class Example(_Camel):
     kind: str
 
 
-class Findings(_Camel):
+class Findings(_Camel, frozen=True):
     """Everything the checks found."""
 
     counts: Counts
@@ -91,7 +91,7 @@ class Findings(_Camel):
     examples: tuple[Example, ...]
 
 
-class Progress(_Camel):
+class Progress(_Camel, frozen=True):
     """`progress.json`."""
 
     phase: str
@@ -99,7 +99,7 @@ class Progress(_Camel):
     timing: Timing
 
 
-class Outcome(_Camel):
+class Outcome(_Camel, frozen=True):
     """`verdict.json`."""
 
     verdict: str

@@ -41,9 +41,7 @@ class Verdict:
     message: str
 
 
-def judge(
-    settings: Settings, counts: Counts, *, stopped: str | None, recreated: bool
-) -> Verdict:
+def judge(settings: Settings, counts: Counts, *, stopped: str | None, recreated: bool) -> Verdict:
     """The first thing that is wrong, worst first; Passed when nothing is."""
     if recreated:
         sentence = "the topic was deleted and made anew during the run; its records went with it"

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = requested.load(options.config)
     except requested.Refusal as refusal:
-        log.error("refused (%s): %s", refusal.reason.value, refusal.message)  # noqa: TRY400
+        log.error("refused (%s): %s", refusal.reason.value, refusal.message)
         return REFUSED
     with tempfile.TemporaryDirectory(prefix="plimsoll-verification-") as work:
         return _run(Run(settings, publisher_for(settings.report), Path(work)))
@@ -42,7 +42,7 @@ def _run(run: Run) -> int:
     try:
         outcome = run.execute()
     except requested.Refusal as refusal:
-        log.error("refused (%s): %s", refusal.reason.value, refusal.message)  # noqa: TRY400
+        log.error("refused (%s): %s", refusal.reason.value, refusal.message)
         run.publish_broken(refusal.reason.value, refusal.message)
         return REFUSED
     except Exception as error:

@@ -17,10 +17,6 @@ PER_KEY = ("producer", "key", "partition")
 
 def out_of_order(log: DataFrame, *, per: tuple[str, ...]) -> DataFrame:
     """The rows whose sequence is below one that stands before them."""
-    before = (
-        Window.partitionBy(*per)
-        .orderBy("offset")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
+    before = Window.partitionBy(*per).orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
     ranked = first_copies(log).withColumn("highest_before", F.max("sequence").over(before))
     return ranked.where(F.col("sequence") < F.col("highest_before"))

@@ -1,0 +1,150 @@
+"""Three plots as SVG text: an area over time, lines over time, bars per partition.
+
+Called by `report`.  Pure; knows pixels and nothing of verifications.  Colours come from the page's
+style sheet, so that the plots follow its light and dark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 860, 220
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 14, 30
+INNER_WIDTH, INNER_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+TICKS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One series over the same times: its name, style class and values."""
+
+    name: str
+    style: str
+    values: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A stretch of time to shade, with what to say about it."""
+
+    begin_s: float
+    end_s: float
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """What a plot over time shows."""
+
+    title: str
+    unit: str
+    seconds: Sequence[float]
+    lines: Sequence[Line]
+    bands: Sequence[Band] = ()
+    filled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar: its label, value, and what the pointer is told."""
+
+    label: str
+    value: float
+    title: str
+
+
+def over_time(plot: Plot) -> str:
+    """Lines (or an area) over seconds since the start."""
+    last_s = max([*plot.seconds, *(band.end_s for band in plot.bands), 1e-3])
+    top = nice_ceiling(max((v for line in plot.lines for v in line.values), default=0.0))
+
+    def x(second: float) -> float:
+        return LEFT + INNER_WIDTH * second / last_s
+
+    def y(value: float) -> float:
+        return TOP + INNER_HEIGHT * (1 - value / top)
+
+    parts = [_open(plot.title), _grid(top, plot.unit)]
+    for band in plot.bands:
+        width = max(1.5, x(band.end_s) - x(band.begin_s))
+        parts.append(
+            f'<rect class="band" x="{x(band.begin_s):.1f}" y="{TOP}" width="{width:.1f}" '
+            f'height="{INNER_HEIGHT}"><title>{escape(band.title)}</title></rect>'
+        )
+    for line in plot.lines:
+        points = " ".join(
+            f"{x(s):.1f},{y(v):.1f}" for s, v in zip(plot.seconds, line.values, strict=True)
+        )
+        if plot.filled and points:
+            base = f"{x(plot.seconds[-1]):.1f},{y(0):.1f} {x(plot.seconds[0]):.1f},{y(0):.1f}"
+            parts.append(f'<polygon class="area {line.style}" points="{points} {base}"/>')
+        parts.append(f'<polyline class="line {line.style}" points="{points}"/>')
+    for step in range(TICKS + 1):
+        second = last_s * step / TICKS
+        parts.append(_text(x(second), HEIGHT - 10, f"{second:.1f} s", "middle"))
+    return "".join([*parts, "</svg>"])
+
+
+def bars(title: str, unit: str, shown: Sequence[Bar], limit: float | None) -> str:
+    """One bar per thing, side by side, with a dashed line at `limit`."""
+    highest = max([*(bar.value for bar in shown), limit or 0.0])
+    top = nice_ceiling(highest)
+    slot = INNER_WIDTH / max(1, len(shown))
+    every = max(1, math.ceil(len(shown) / 30))
+    parts = [_open(title), _grid(top, unit)]
+    for index, bar in enumerate(shown):
+        height = INNER_HEIGHT * bar.value / top
+        left = LEFT + slot * index + slot * 0.15
+        parts.append(
+            f'<rect class="bar" x="{left:.1f}" y="{TOP + INNER_HEIGHT - height:.1f}" '
+            f'width="{slot * 0.7:.1f}" height="{height:.1f}" rx="2">'
+            f"<title>{escape(bar.title)}</title></rect>"
+        )
+        if index % every == 0:
+            parts.append(_text(left + slot * 0.35, HEIGHT - 10, bar.label, "middle"))
+    if limit is not None:
+        at = TOP + INNER_HEIGHT * (1 - limit / top)
+        parts.append(f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
+    return "".join([*parts, "</svg>"])
+
+
+def nice_ceiling(value: float) -> float:
+    """The smallest of 1, 2, 2.5, 5 x 10^n that is not below the value."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= value * 0.999)
+
+
+def short(value: float) -> str:
+    """A number as an axis tells it."""
+    for size, suffix in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{suffix}"
+    return f"{value:g}"
+
+
+def _open(title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title, quote=True)}">'
+        f"<title>{escape(title)}</title>"
+    )
+
+
+def _grid(top: float, unit: str) -> str:
+    parts = []
+    for step in range(TICKS + 1):
+        y = TOP + INNER_HEIGHT * (1 - step / TICKS)
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        label = short(top * step / TICKS) + (f" {unit}" if step == TICKS else "")
+        parts.append(_text(LEFT - 6, y + 4, label, "end"))
+    return "".join(parts)
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
