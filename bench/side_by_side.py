@@ -48,14 +48,14 @@ class Figure:
 
 @contextmanager
 def plimsoll(directory: Path) -> Iterator[tuple[str, list[int]]]:
-    with LocalCluster(directory, brokers=3) as cluster:
-        yield cluster.bootstrap, cluster.broker_pids
+    with LocalCluster(directory / "data", brokers=3) as cluster:
+        yield cluster.bootstrap, [cluster.ready["pids"][str(b)] for b in range(3)]
 
 
 @contextmanager
 def kafka(directory: Path) -> Iterator[tuple[str, list[int]]]:
-    with ApacheKafka(directory, brokers=3) as cluster:
-        yield cluster.bootstrap, cluster.broker_pids
+    with ApacheKafka(directory / "kafka", brokers=3) as cluster:
+        yield cluster.bootstrap, [process.pid for process in cluster.processes.values()]
 
 
 SYSTEMS = {"plimsoll": plimsoll, "kafka": kafka}

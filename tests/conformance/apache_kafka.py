@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import shutil
 import socket
 import subprocess
 import time
@@ -135,7 +136,8 @@ class ApacheKafka:
 
     def _format(self, jars: KafkaJars, node: int, controller_port: int, cluster_id: str) -> None:
         home = self.directory / f"node-{node}"
-        home.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(home, ignore_errors=True)  # what an earlier attempt left is another cluster's
+        home.mkdir(parents=True)
         properties = home / "server.properties"
         properties.write_text(
             "".join(f"{k}={v}\n" for k, v in self._properties(node, controller_port).items())

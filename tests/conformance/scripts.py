@@ -12,6 +12,7 @@ from pathlib import Path
 import aiokafka
 import confluent_kafka
 import kafka
+from tests.conformance.kafka_jars import KafkaJars
 
 Read = dict[int, list[bytes]]
 TIMEOUT_S = 30
@@ -148,45 +149,57 @@ def with_kcat(bootstrap: str, topic: str, records: Mapping[int, list[bytes]]) ->
 
 
 def with_java_console(
-    bootstrap: str, topic: str, records: Mapping[int, list[bytes]], class_path: str
+    bootstrap: str, topic: str, records: Mapping[int, list[bytes]], jars: KafkaJars
 ) -> Read:
     """Kafka's own console producer and consumer.
 
-    The producer spreads as it likes, so what each partition holds is judged as one set per topic
-    by the caller; the consumer is told its partition, so that no group is needed.
+    The producer spreads as it likes, so what each partition holds is for the caller to judge; the
+    consumer is told its partition, so that no group is needed.
     """
-    java = ["java", "-Xmx256m", "-cp", class_path]
     subprocess.run(
-        [*java, "org.apache.kafka.tools.ConsoleProducer", "--bootstrap-server", bootstrap,
-         "--topic", topic, "--request-required-acks", "all"],
+        jars.command(
+            jars.console_producer,
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--request-required-acks", "all"),
+        ),
         input=b"\n".join(value for values in records.values() for value in values) + b"\n",
         check=True,
         capture_output=True,
         timeout=2 * TIMEOUT_S,
-    )  # fmt: skip
+    )
     found: Read = {}
     for partition in records:
-        out = subprocess.run(
-            [*java, "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server",
-             bootstrap, "--topic", topic, "--partition", str(partition), "--offset", "earliest",
-             "--timeout-ms", "4000"],
-            check=True,
-            capture_output=True,
-            timeout=2 * TIMEOUT_S,
-        ).stdout  # fmt: skip
-        found[partition] = out.splitlines()
+        # Told how many there are, the consumer needs no time-out to notice the end.
+        count = end_of(bootstrap, topic, partition)
+        command = jars.command(
+            jars.console_consumer,
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--partition", str(partition)),
+            *("--offset", "earliest", "--max-messages", str(count)),
+            *("--timeout-ms", str(TIMEOUT_S * 1000)),
+        )
+        found[partition] = []
+        if count:
+            done = subprocess.run(command, check=True, capture_output=True, timeout=3 * TIMEOUT_S)
+            found[partition] = done.stdout.splitlines()
     return found
 
 
-def dump_segment(segment: Path, class_path: str) -> str:
-    """Kafka's own reader of segments, indexes and snapshots; what it printed."""
+def end_of(bootstrap: str, topic: str, partition: int) -> int:
+    """The partition's high watermark."""
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
+    asked = confluent_kafka.TopicPartition(topic, partition)
+    _, high = consumer.get_watermark_offsets(asked, timeout=TIMEOUT_S)
+    consumer.close()
+    return high
+
+
+def dump_segment(segment: Path, jars: KafkaJars) -> str:
+    """Kafka's own reader of segments and indexes; what it printed."""
     done = subprocess.run(
-        ["java", "-Xmx256m", "-cp", class_path, "org.apache.kafka.tools.DumpLogSegments",
-         "--deep-iteration", "--files", str(segment)],
+        jars.command(jars.dump_log_segments, "--deep-iteration", "--files", str(segment)),
         check=False,
         capture_output=True,
         text=True,
         timeout=2 * TIMEOUT_S,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

@@ -1,0 +1,37 @@
+"""Kafka's own segment reader accepts what a broker wrote."""
+
+from pathlib import Path
+
+import pytest
+from tests.conformance import scripts
+from tests.conformance.conftest import PARTITIONS
+from tests.conformance.kafka_jars import KafkaJars
+from tests.integration.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.conformance
+EACH = 400
+COMPLAINTS = ("invalid", "corrupt", "mismatch", "exception", "error:", "does not", "out of order")
+
+
+def partition_files(cluster: LocalCluster, topic: str, broker: int, suffix: str) -> list[Path]:
+    return sorted(cluster.directory.rglob(f"*broker-{broker}*/**/{topic}-*/*{suffix}"))
+
+
+def test_dump_log_segments_reads_every_record_without_complaint(
+    tmp_path: Path, jars: KafkaJars
+) -> None:
+    records = scripts.sent(PARTITIONS, EACH)
+    with LocalCluster(tmp_path / "data", brokers=3) as cluster:
+        cluster.create_topic("dumped", PARTITIONS, {"segment.bytes": "16384"})
+        cluster.wait_isr("dumped", 3)
+        assert scripts.with_aiokafka(cluster.bootstrap, "dumped", records) == records
+    logs = partition_files(cluster, "dumped", 0, ".log")
+    assert len(logs) > PARTITIONS, "segments rolled"
+    dumped = 0
+    for suffix in (".log", ".index", ".timeindex"):
+        for path in partition_files(cluster, "dumped", 0, suffix):
+            printed = scripts.dump_segment(path, jars)
+            low = printed.lower()
+            assert not [word for word in COMPLAINTS if word in low.replace("isvalid", "")], printed
+            dumped += printed.count("| offset:")
+    assert dumped == PARTITIONS * EACH
