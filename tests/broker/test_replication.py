@@ -1,13 +1,16 @@
-"""Three data paths replicate over real sockets."""
+"""Three data paths replicate over real sockets; the controller is real, the network to it is not."""
 
 import asyncio
 from collections.abc import Callable
 
 from tests.broker.trio import WAIT_S, Broker, Controller, a_batch
 
+from plimsoll_broker.controller_client import NoController
+from plimsoll_core.messages import AlterPartition, Answer, BrokerProvenDead, Request
 from plimsoll_core.replica.values import Code
 
 Three = tuple[Broker, Broker, Broker]
+Make = Callable[[int], Broker]
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -15,6 +18,18 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def kill(broker: Broker) -> None:
+    """No clean stop, and the controller knows at once."""
+    await broker.stop()
+    broker.controller.request(
+        BrokerProvenDead(broker_id=broker.id, broker_epoch=broker.epoch, evidence="killed")
+    )
+
+
+def same_logs(name: str, *brokers: Broker) -> bool:
+    return len({broker.bytes_of(name) for broker in brokers}) == 1
 
 
 async def test_acks_all_is_answered_once_every_in_sync_replica_has_it(
@@ -29,3 +44,165 @@ async def test_acks_all_is_answered_once_every_in_sync_replica_has_it(
     for follower in three[1:]:
         assert follower.hosted("t").log.log_end_offset == 5
         assert follower.bytes_of("t") == three[0].bytes_of("t")
+
+
+async def test_followers_learn_the_high_watermark(controller: Controller, three: Three) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    await client.produce("t", a_batch(3))
+    await until(lambda: all(b.hosted("t").replica.high_watermark == 3 for b in three))
+
+
+async def test_a_partition_goes_on_when_its_leader_is_killed(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    assert await client.produce("t", a_batch(3)) == (Code.NONE, 0)
+    await kill(three[0])
+    assert controller.partition("t").leader == 1
+    await until(lambda: three[1].hosted("t").replica.leader is not None)
+    client = await three[1].client()
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 3)
+    assert same_logs("t", three[1], three[2])
+
+
+async def test_a_killed_leader_comes_back_cuts_what_nobody_has_and_joins(
+    controller: Controller, three: Three, broker: Make
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    assert await client.produce("t", a_batch(3)) == (Code.NONE, 0)
+    for follower in three[1:]:
+        await follower.path.fetchers.close()
+    assert await client.produce("t", a_batch(4), acks=1) == (Code.NONE, 3)
+    await kill(three[0])
+    await until(lambda: three[1].hosted("t").replica.leader is not None)
+    three[2].manager.fetchers = None
+    client = await three[1].client()
+    assert await client.produce("t", a_batch(1), acks=1) == (Code.NONE, 3)
+
+    back = await broker(0).start()
+    await until(lambda: same_logs("t", back, three[1]))
+    assert back.hosted("t").log.log_end_offset == 4, "its 4 records were never acknowledged"
+    await until(lambda: 0 in controller.partition("t").isr)
+
+
+async def test_a_follower_that_was_away_catches_up_and_joins_again(
+    controller: Controller, three: Three, broker: Make
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    await client.produce("t", a_batch(1))
+    await kill(three[2])
+    assert controller.partition("t").isr == (0, 1)
+    for _ in range(20):
+        code, _ = await client.produce("t", a_batch(5, filler=1000))
+        assert code == Code.NONE
+    back = await broker(2).start()
+    await until(lambda: set(controller.partition("t").isr) == {0, 1, 2})
+    assert same_logs("t", back, three[0])
+
+
+async def test_below_min_isr_acks_all_is_refused_and_waiters_are_told(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    await client.produce("t", a_batch(1))
+    for follower in three[1:]:
+        await follower.path.fetchers.close()
+    waiting = asyncio.create_task(client.produce("t", a_batch(1)))
+    await until(lambda: three[0].hosted("t").log.log_end_offset == 2)
+    for follower in three[1:]:
+        await kill(follower)
+    assert (await waiting)[0] == Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert (await client.produce("t", a_batch(1)))[0] == Code.NOT_ENOUGH_REPLICAS
+    assert three[0].hosted("t").log.log_end_offset == 2, "refused before it was written"
+    assert three[0].hosted("t").replica.high_watermark == 1
+
+
+async def test_a_lagging_follower_is_dropped_and_the_rest_goes_on(
+    controller: Controller, broker: Make
+) -> None:
+    lag = {"replica.lag.time.max.ms": "200"}
+    a, b, c = [await broker(i).start(**lag) for i in range(3)]
+    controller.create("t", (0, 1, 2))
+    client = await a.client()
+    await client.produce("t", a_batch(1))
+    await c.path.fetchers.close()
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 1)
+    assert set(controller.partition("t").isr) == {0, 1}
+    assert a.manager.traffic.isr_shrinks == {"IsrShrinkLag": 1}
+    assert same_logs("t", a, b)
+
+
+async def test_s30_a_proposal_whose_answer_was_lost_is_settled_by_metadata(
+    controller: Controller, three: Three, broker: Make
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    await kill(three[2])
+    answered = controller.command
+    lost: list[Request] = []
+
+    async def lose_one(request: Request, timeout_ms: int = 0) -> Answer:
+        three[0].deaf = three[0].deaf or isinstance(request, AlterPartition)
+        answer = await answered(request, timeout_ms)
+        if isinstance(request, AlterPartition):
+            lost.append(request)
+        if len(lost) == 1:
+            raise NoController("the answer was lost")
+        return answer
+
+    controller.command = lose_one  # type: ignore[method-assign]
+    await broker(2).start()
+    await until(lambda: len(lost) == 2)  # sent again, and refused: its epoch is over
+    assert set(controller.partition("t").isr) == {0, 1, 2}, "it was committed"
+    three[0].hear()
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
+    await until(lambda: len(three[0].hosted("t").replica.partition.isr) == 3)
+
+
+async def test_a_new_leader_does_not_name_the_latest_offset_before_it_knows(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    await client.produce("t", a_batch(3))
+    three[1].hosted("t").replica.high_watermark = 0  # it had not heard
+    await three[2].path.fetchers.close()
+    three[2].manager.fetchers = None
+    await kill(three[0])
+    await until(lambda: three[1].hosted("t").replica.leader is not None)
+    client = await three[1].client()
+    assert await client.latest("t") == (Code.OFFSET_NOT_AVAILABLE, -1)
+    assert await client.latest("t", timestamp=-2) == (Code.NONE, 0)
+    await kill(three[2])
+    assert (await client.latest("t"))[0] == Code.OFFSET_NOT_AVAILABLE, "frozen: one of two is left"
+
+
+async def test_many_partitions_share_a_fetcher_and_all_move(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", *[(i % 3, (i + 1) % 3, (i + 2) % 3) for i in range(30)])
+    clients = [await broker.client() for broker in three]
+    for index in range(30):
+        code, _ = await clients[index % 3].produce("t", a_batch(2, filler=5000), index=index)
+        assert code == Code.NONE
+    for broker in three:
+        assert sum(h.log.log_end_offset for h in broker.manager) == 60
+
+
+async def test_more_than_fits_one_reply_is_replicated_fairly(
+    controller: Controller, three: Three, broker: Make
+) -> None:
+    controller.create("t", *[(0, 1, 2)] * 8)
+    await kill(three[2])
+    client = await three[0].client()
+    for index in range(8):
+        for _ in range(2):
+            assert (await client.produce("t", a_batch(1, filler=900_000), index=index))[0] == 0
+    back = await broker(2).start()
+    await until(lambda: all(h.log.log_end_offset == 2 for h in back.manager))
+    await until(lambda: all(len(controller.partition("t", i).isr) == 3 for i in range(8)))
