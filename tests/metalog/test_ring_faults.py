@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,6 +128,39 @@ async def test_a_slot_deleted_by_hand_stops_the_log(ring: RingShell) -> None:
         await writer.put("b")
     with pytest.raises(LogRegressed, match="was deleted"):
         await ring.log().open()
+
+
+async def test_a_new_log_begins_before_all_its_slots_are_made(ring: RingShell) -> None:
+    options = replace(FAST, slots=200)
+    log = RingLog(DirectApi(ring.faults), PLACE, options)
+    writer = Writer(log)
+    await writer.open()
+    assert len(ring.store.objects) == 64
+    await writer.take_over()
+    await writer.write(150, "on ")
+    await log.close()
+    again = RingLog(DirectApi(ring.faults), PLACE, options)
+    successor = Writer(again)
+    await successor.take_over()
+    assert successor.image[:-1] == writer.image
+    await successor.write(250, "on and on ")
+    await again.close()
+    assert len([name for plural, name in ring.store.objects if plural == "metadatabatches"]) == 200
+
+
+async def test_slots_that_could_not_be_made_are_made_when_they_are_needed(
+    ring: RingShell,
+) -> None:
+    options = replace(FAST, slots=80)
+    log = RingLog(DirectApi(ring.faults), PLACE, options)
+    writer = Writer(log)
+    ring.faults.add("POST", *[ring.store_and_go_on] * 64, *[ring.faults.forbid] * 4)
+    await writer.open()
+    await ring.faults.drained()
+    await writer.take_over()
+    await writer.write(100, "on ")
+    assert image_of(await log.open()) == writer.image
+    await log.close()
 
 
 async def test_a_slot_deleted_and_made_again_stops_the_log(ring: RingShell) -> None:

@@ -9,6 +9,7 @@ to be safe.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,17 +24,22 @@ from plimsoll_operator.metalog.interface import (
     LogCorrupt,
     LogRegressed,
     LogUnavailable,
+    MetadataLogError,
     Opened,
     SnapshotRequired,
 )
 from plimsoll_operator.metalog.kube_api import Api, HttpApi
 from plimsoll_operator.metalog.kube_snapshots import Draft, Index, SnapshotStore
 from plimsoll_operator.metalog.objects import Place, Reader
-from plimsoll_operator.metalog.ring import Ring
+from plimsoll_operator.metalog.ring import SLOTS_AT_FIRST, Ring
+
+logger = logging.getLogger(__name__)
 
 READS_MAX = 20
 KEEP_BYTES_MAX = 16 * 1024
 """Covered slots up to this size are left as they are until their turn comes."""
+
+SLOTS_AT_ONCE_LATER = 4
 
 NOT_OPEN = "the metadata log must be opened again before it is written to"
 
@@ -63,6 +69,7 @@ class RingLog:
         self._follower: chain.Follower | None = None
         self._unresolved = False
         self._turn = asyncio.Lock()
+        self._making: asyncio.Task[None] | None = None
         self._covered_sequence = -1
         self._history = chain.History()
         self._weight = snapshots.Weight()
@@ -72,9 +79,10 @@ class RingLog:
     async def open(self) -> Opened:
         self._follower = None
         async with self._turn:
+            await self._stop_making()
             ring = Ring(self._reader, self._options.slots)
             opened, follower, view = await self._read(ring)
-            await ring.complete(opened.tip.next_sequence)
+            await self._make(ring, opened.tip.next_sequence)
             self._ring = ring
             self._covered_sequence = view.covered_sequence
             self._history.rebuild(opened.snapshot, opened.batches)
@@ -85,6 +93,21 @@ class RingLog:
             self._unresolved = False
             self._follower = follower
             return opened
+
+    async def _make(self, ring: Ring, next_sequence: int) -> None:
+        """The first slots now, so that a new log can begin; the others meanwhile."""
+        missing = ring.missing(next_sequence)
+        await objects.in_parallel(missing[:SLOTS_AT_FIRST], ring.make)
+        if later := missing[SLOTS_AT_FIRST:]:
+            self._making = asyncio.create_task(_make_all(ring, later))
+
+    async def _stop_making(self) -> None:
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait([self._making])
+            if not self._making.cancelled():
+                self._making.result()
+            self._making = None
 
     async def read(self) -> Opened:
         opened, _, _ = await self._read(Ring(self._reader, self._options.slots))
@@ -258,6 +281,7 @@ class RingLog:
 
     async def close(self) -> None:
         self._follower = None
+        await self._stop_making()
         await self._api.close()
 
 
@@ -275,6 +299,14 @@ class KubernetesLog(RingLog):
     ) -> None:
         place = Place(namespace=namespace, cluster_name=cluster_name, cluster_id=cluster_id)
         super().__init__(HttpApi(api_client, options.attempt_timeout_ms), place, options)
+
+
+async def _make_all(ring: Ring, numbers: Sequence[int]) -> None:
+    """Should this fail, an append makes the slot that it needs."""
+    try:
+        await objects.in_parallel(numbers, ring.make, SLOTS_AT_ONCE_LATER)
+    except MetadataLogError as error:
+        logger.warning("not all metadata slots could be made yet: %s", error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,21 +184,22 @@ async def pause(backoff_ms: int, attempt: int) -> None:
     await asyncio.sleep(min(backoff_ms * 2 ** min(attempt, 10), 20 * backoff_ms) / 1000)
 
 
-async def in_parallel(items: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[R]:
-    """A few at a time; the first failure ends the others and is raised."""
-    waiting = list(enumerate(items))
+async def in_parallel(
+    items: Iterable[T], act: Callable[[T], Awaitable[R]], at_once: int = AT_ONCE
+) -> list[R]:
+    """A few at a time, in order; the first failure ends the others and is raised."""
+    waiting = list(items)
     results: dict[int, R] = {}
+    turns = iter(enumerate(waiting))
 
     async def work() -> None:
-        while waiting:
-            index, item = waiting.pop()
+        for index, item in turns:
             results[index] = await act(item)
 
-    count = len(waiting)
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(AT_ONCE, count)):
+            for _ in range(min(at_once, len(waiting))):
                 group.create_task(work())
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None
-    return [results[index] for index in range(count)]
+    return [results[index] for index in range(len(waiting))]

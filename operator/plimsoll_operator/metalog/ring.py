@@ -29,6 +29,7 @@ from plimsoll_operator.metalog.objects import Item, Metadata, Reader
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
 KIND = "MetadataBatch"
+SLOTS_AT_FIRST = 64
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -87,6 +88,8 @@ class Ring:
         self.count = slots
         self._slots: dict[int, Slot] = {}
         self.newest_version = 0
+        """The newest resourceVersion of all slots when they were loaded."""
+        self._floor = 0
 
     def name(self, number: int) -> str:
         return f"{self._place.prefix}-{number:04d}"
@@ -94,33 +97,37 @@ class Ring:
     async def load(self) -> dict[int, Batch | Emptied]:
         """Read every slot, in one consistent state; returns contents by sequence."""
         slots: dict[int, Slot] = {}
-        self.newest_version = 0
         async for item in self._reader.pages(objects.BATCHES, self._place.selector):
             slot = self._slot(item)
             slots[slot.number] = slot
         self._slots = slots
+        versions = (_number(slot.resource_version) or 0 for slot in slots.values())
+        self.newest_version = self._floor = max(versions, default=0)
         return {
             slot.content.sequence: slot.content
             for slot in slots.values()
             if slot.content is not None
         }
 
-    async def complete(self, next_sequence: int) -> None:
-        """Make the slots that are missing: all of them, the first time.
+    def missing(self, next_sequence: int) -> list[int]:
+        """Slots still to be made, the next ones first; each is made once and never deleted.
 
-        Slots are never deleted, and all exist before the first append.  One that is missing later
-        was deleted by hand; if it is the next one, it may have held a committed batch.
+        The first ones are made before anything is written, the others in order, a few at once.  A
+        next one that is missing otherwise was deleted by hand, and may have held a batch.
         """
-        missing = [number for number in range(self.count) if number not in self._slots]
+        number = next_sequence % self.count
         written = any(slot.content is not None for slot in self._slots.values())
-        if written and next_sequence % self.count in missing:
+        expected = number < SLOTS_AT_FIRST or number + objects.AT_ONCE < max(self._slots, default=0)
+        if written and expected and number not in self._slots:
             raise LogRegressed(
-                f"MetadataBatch {self.name(next_sequence % self.count)} was deleted; it may have "
-                "held committed metadata"
+                f"MetadataBatch {self.name(number)} was deleted; it may have held committed "
+                "metadata"
             )
-        await objects.in_parallel(missing, self._create)
+        ahead = [*range(number, self.count), *range(number)]
+        return [slot for slot in ahead if slot not in self._slots]
 
-    async def _create(self, number: int) -> None:
+    async def make(self, number: int) -> Slot:
+        """A missing slot, made now or meanwhile by somebody else."""
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
         body = self._place.manifest(KIND, self._metadata(number), spec)
         path = self._place.path(objects.BATCHES)
@@ -132,7 +139,8 @@ class Ring:
         else:
             name = self.name(number)
             raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
-        self._slots[number] = slot
+        # Whoever was quicker may have written to it since: only the first sight counts.
+        return self._slots.setdefault(number, slot)
 
     async def put(self, batch: Batch, backoff_ms: int) -> int:
         """Commit `batch`; returns its size as stored.  Ends only with certainty.
@@ -141,6 +149,8 @@ class Ring:
         else is ever sent to this slot.
         """
         number = batch.sequence % self.count
+        if number not in self._slots:
+            await self.make(number)
         unknown = False
         attempt = 0
         while True:
@@ -203,13 +213,14 @@ class Ring:
 
     def _committed(self, item: Item, batch: Batch) -> int:
         """The API server says it stored this; see that it stored what was sent, after the rest."""
-        newest = self.newest_version
         slot = self._slot(item)
-        if self.newest_version <= newest:
+        version = _number(slot.resource_version)
+        if version is not None and version <= self._floor:
             raise LogRegressed(
-                f"the API server's versions went back from {newest} to {slot.resource_version}: "
-                "its storage was restored"
+                f"the API server's versions went back from {self._floor} to {version}: its "
+                "storage was restored"
             )
+        self._floor = version or 0
         return self._accept(slot, batch)
 
     def _accept(self, slot: Slot, batch: Batch) -> int:
@@ -280,8 +291,6 @@ class Ring:
         if head.slot >= self.count or (head.sequence or head.slot) % self.count != head.slot:
             raise LogCorrupt(f"MetadataBatch {item.metadata.name} is of a ring of another size")
         version = item.metadata.resource_version
-        if version.isdecimal():
-            self.newest_version = max(self.newest_version, int(version))
         return Slot(
             number=head.slot,
             uid=item.metadata.uid,
@@ -289,6 +298,11 @@ class Ring:
             content=_content(head, item.spec),
             size=len(bytes(item.spec)),
         )
+
+
+def _number(resource_version: str) -> int | None:
+    """Versions are to be compared only where they are numbers, as all known servers have them."""
+    return int(resource_version) if resource_version.isdecimal() else None
 
 
 def _content(head: _Head, spec: msgspec.Raw) -> Batch | Emptied | None:
