@@ -93,7 +93,9 @@ class Upkeep:
             await _in_thread(partial(manager.store.remove, path))
 
     async def _flush(self) -> None:
-        """flush.ms: what is older than that reaches the disk."""
+        """New logs become durable; flush.ms: what is older than that reaches the disk."""
+        if make_durable := self._manager.store.begin_new():
+            await asyncio.to_thread(make_durable)
         now_ms = self._manager.now_ms()
         for hosted in list(self._manager):
             flush_ms = hosted.log.config.flush_ms

@@ -7,7 +7,7 @@ import pytest
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.config import LogConfig
-from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.store import DELETE_DELAY_MS, STRAY_DELAY_MS, LogStore
 from plimsoll_core.replica.producers import ProducerEntry
 
@@ -235,3 +235,51 @@ def test_a_broken_offset_checkpoint_is_none(text):
 def test_offsets_of_many_topics_come_back():
     offsets = {("a.b_c-d", 0): 0, ("a", 11): 2**62, ("a", 2): 5}
     assert checkpoints.decode_offsets(checkpoints.encode_offsets(offsets)) == offsets
+
+
+# --- many partitions ------------------------------------------------------------------------------
+
+
+class CountingDisk(Disk):
+    def __init__(self):
+        self.synced = []
+
+    def sync(self, path):
+        self.synced.append(path.name)
+        super().sync(path)
+
+
+def test_a_new_log_s_identity_is_durable_before_its_first_record(volume, fill):
+    disk = CountingDisk()
+    log = volume.log(disk)
+    assert disk.synced == []
+    fill(log, 1)
+    assert disk.synced == ["partition.metadata"]
+    fill(log, 1)
+    assert disk.synced == ["partition.metadata"]
+    assert volume.store.begin_new() is None
+
+
+def test_new_logs_can_be_made_durable_beforehand(volume, fill):
+    disk = CountingDisk()
+    log = volume.log(disk)
+    volume.store.open_log("other", TOPIC_ID, 0, LogConfig(), 0)
+    deleted = volume.store.open_log("gone", TOPIC_ID, 0, LogConfig(), 0)
+    sync = volume.store.begin_new()
+    volume.store.delete_log(deleted, 0)
+    sync()
+    assert disk.synced == ["partition.metadata"] * 2
+    fill(log, 1)
+    assert len(disk.synced) == 2
+
+
+def test_clean_stops_do_not_pile_up_snapshots(volume, fill):
+    for life in range(5):
+        log = volume.log()
+        assert log.log_end_offset == 10 * life
+        fill(log, 1)
+        assert volume.store.close(life, {})
+    volume.log()
+    assert [path.name for path in volume.directory.glob("*.snapshot")] == [
+        "00000000000000000050.snapshot"
+    ]

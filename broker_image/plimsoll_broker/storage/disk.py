@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,6 +121,11 @@ class Lock:
 class Disk:
     """A real disk."""
 
+    def allow_many_files(self) -> None:
+        """A log has a descriptor per segment; the usual soft limit is far below the hard one."""
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
     def open(self, path: Path) -> DiskFile:
         """Open for reading and appending; made when missing."""
         with _translated(path):
@@ -155,6 +161,15 @@ class Disk:
             if sync:
                 self.sync_directory(path.parent)
 
+    def sync(self, path: Path) -> None:
+        """What was written to a file survives a power cut, its name does with its directory."""
+        with _translated(path):
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
     def sync_directory(self, path: Path) -> None:
         with _translated(path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -162,6 +177,15 @@ class Disk:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+
+    def size(self, path: Path) -> int | None:
+        """None when it does not exist."""
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(StorageFault.IO, path, error.strerror or str(error)) from error
 
     def exists(self, path: Path) -> bool:
         with _translated(path):

@@ -27,7 +27,7 @@ class _EntryFile:
         self._file: DiskFile | None = None
         self._pending = bytearray()
         self.path = path
-        size = self._open().size() if disk.exists(path) else 0
+        size = disk.size(path) or 0
         self._written = size // entry.size
         if size % entry.size:
             self._open().truncate(self._written * entry.size)
@@ -87,7 +87,12 @@ class _EntryFile:
     def close(self) -> None:
         """Write what is pending and give the descriptor back; opened again when needed."""
         self.write()
-        self._file = None
+        self.release()
+
+    def release(self) -> None:
+        """Give the descriptor back, unless it will soon be needed."""
+        if not self._pending:
+            self._file = None
 
 
 class OffsetIndex(_EntryFile):

@@ -22,7 +22,10 @@ _HINTS_MAX = 16
 
 
 class Log:
-    """Offsets in [log_start_offset, log_end_offset).  One owner; not thread-safe."""
+    """Offsets in [log_start_offset, log_end_offset).  One owner; not thread-safe.
+
+    `make_durable` is what a new log still needs before its first append.
+    """
 
     __slots__ = (
         "_cuts",
@@ -39,6 +42,7 @@ class Log:
         "index",
         "log_end_offset",
         "log_start_offset",
+        "make_durable",
         "producers",
         "recovery_point",
         "segments",
@@ -66,6 +70,7 @@ class Log:
         self.epochs = contents.epochs
         self.producers = contents.producers
         self.fault: StorageError | None = None
+        self.make_durable: Callable[[], None] | None = None
         self._save_recovery_point = save_recovery_point
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
         self._hints: dict[int, tuple[Segment, int]] = {}
@@ -90,6 +95,9 @@ class Log:
             raise self.fault
         assert headers[0].base_offset >= self.log_end_offset, "the log only grows at its end"
         try:
+            if self.make_durable is not None:
+                self.make_durable()
+                self.make_durable = None
             self._roll_when_due(len(data), headers)
             segment = self.segments[-1]
             position = segment.size
@@ -318,6 +326,10 @@ class Log:
         if newest < 0:
             newest = self._disk.modified_ms(segment.path)
         return now_ms - newest > retention_ms
+
+    def prune_snapshots(self) -> None:
+        """Remove the producer snapshots that nobody will ask for again."""
+        self._snapshots.prune(frozenset(segment.base_offset for segment in self.segments))
 
     # --- durability -----------------------------------------------------------------------------
 

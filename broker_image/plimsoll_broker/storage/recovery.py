@@ -76,6 +76,10 @@ def load_log(
         log.rebuild_producers()
     except BatchError as error:
         raise StorageError(StorageFault.CORRUPT, place.directory, str(error)) from error
+    for segment in segments[:-1]:
+        segment.seal()
+    segments[-1].release_indexes()
+    log.prune_snapshots()
     return log
 
 

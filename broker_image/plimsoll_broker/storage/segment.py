@@ -103,6 +103,11 @@ class Segment:
         self.offset_index.close()
         self.time_index.close()
 
+    def release_indexes(self) -> None:
+        """Idle segments hold one descriptor, not three."""
+        self.offset_index.release()
+        self.time_index.release()
+
     def write_indexes(self) -> None:
         if self.size:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)

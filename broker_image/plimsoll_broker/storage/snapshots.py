@@ -46,6 +46,13 @@ class ProducerSnapshots:
             if offset > above:
                 self._disk.remove(self._path(offset))
 
+    def prune(self, bases: frozenset[int]) -> None:
+        """Keep the newest and those that segments begin with; every clean stop leaves one more."""
+        offsets = self.offsets()
+        for offset in offsets[:-1]:
+            if offset not in bases:
+                self._disk.remove(self._path(offset))
+
     def remove_below(self, offset: int) -> None:
         """Those that only describe what retention has deleted."""
         for each in self.offsets():

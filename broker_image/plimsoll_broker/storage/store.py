@@ -7,8 +7,10 @@ anything else happens, and written only after everything else was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -25,6 +27,7 @@ STRAY_DELAY_MS = 24 * 3600 * 1000
 _DELETE = "-delete"
 _STRAY = "-stray"
 _NAME_MAX = 255
+_CLOSE_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,11 +61,13 @@ class LogStore:
         self._recovery_points: dict[Partition, int] = {}
         self._log_starts: dict[Partition, int] = {}
         self._doomed: dict[Path, int] = {}
+        self._new: dict[Partition, Path] = {}
 
     # --- whose volume -----------------------------------------------------------------------------
 
     def open(self) -> VolumeRefused | None:
         """Take the lock."""
+        self.disk.allow_many_files()
         self.disk.make_directory(self.directory)
         self._lock = self.disk.lock(self.directory / ".lock")
         if self._lock is None:
@@ -183,14 +188,35 @@ class LogStore:
             self._forget(partition)
             self.disk.make_directory(path)
             data = checkpoints.encode_partition_metadata(topic_id)
-            self.disk.replace(path / checkpoints.PARTITION_METADATA, data, sync=True)
-            self.disk.sync_directory(self.directory)
+            self.disk.replace(path / checkpoints.PARTITION_METADATA, data, sync=False)
+            self._new[partition] = path
         place = LogPlace(
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
         log = load_log(place, config, known, self.checkpoint_recovery_points)
+        if partition in self._new:
+            log.make_durable = partial(self._make_durable, (partition,))
         self.logs[partition] = log
         return log
+
+    def begin_new(self) -> Callable[[], None] | None:
+        """Makes the new logs durable, may run in a thread: a topic of many partitions must not hold
+        up everything else.  A log that is written to before that does it for itself."""
+        new = tuple(self._new)
+        return partial(self._make_durable, new) if new else None
+
+    def _make_durable(self, partitions: Iterable[Partition]) -> None:
+        """Whose log this is must survive a power cut before its first record may."""
+        paths = {partition: self._new.get(partition) for partition in partitions}
+        for path in paths.values():
+            if path is not None and self.disk.exists(path):
+                self.disk.sync(path / checkpoints.PARTITION_METADATA)
+                self.disk.sync_directory(path)
+        if any(paths.values()):
+            self.disk.sync_directory(self.directory)
+        for partition, path in paths.items():
+            if self._new.get(partition) is path:
+                self._new.pop(partition, None)
 
     def _forget(self, partition: Partition) -> None:
         for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
@@ -212,6 +238,7 @@ class LogStore:
     def _release(self, log: Log, suffix: str, due_ms: int) -> None:
         partition = (log.topic, log.index)
         assert self.logs.pop(partition) is log
+        self._new.pop(partition, None)
         self._forget(partition)
         log.close(clean=False)
         self._move_aside(log.directory, suffix, due_ms)
@@ -274,12 +301,8 @@ class LogStore:
 
         `broker_epoch` None: this process never registered, so there is nothing to mark.
         """
-        clean = True
-        for log in self.logs.values():
-            try:
-                log.close(clean=True)
-            except StorageError:
-                clean = False
+        with ThreadPoolExecutor(_CLOSE_THREADS) as threads:  # many syncs share one commit
+            clean = all(list(threads.map(_closed_cleanly, self.logs.values())))
         try:
             self.checkpoint_log_starts()
             self.checkpoint_recovery_points()
@@ -297,6 +320,14 @@ class LogStore:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _closed_cleanly(log: Log) -> bool:
+    try:
+        log.close(clean=True)
+    except StorageError:
+        return False
+    return True
 
 
 def _partition_of(name: str) -> Partition | None:
