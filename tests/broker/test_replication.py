@@ -1,4 +1,4 @@
-"""Three data paths replicate over real sockets; the controller is real, the network to it is not."""
+"""Three data paths replicate over real sockets; the controller is real, its network is not."""
 
 import asyncio
 from collections.abc import Callable
