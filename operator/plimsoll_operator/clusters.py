@@ -37,7 +37,7 @@ STALLED_BACKOFF_S = 30.0
 DEPOSED_S = 5.0
 DEPOSED_S_MAX = 300.0
 OUTAGE_MS_MIN = 8_000
-STOP_S_MAX = 10.0
+STOP_S_MAX = 5.0
 
 
 @dataclass(slots=True)
@@ -163,6 +163,9 @@ class _Run:
                 logger.warning("%s: %s", self._leader.term.key, holding.result().value)
                 return 0.0
             finally:
+                if not leading.done():
+                    await self._leader.stop()
+                    await asyncio.wait([leading], timeout=STOP_S_MAX)
                 await _cancelled(leading)
         finally:
             await _cancelled(holding)

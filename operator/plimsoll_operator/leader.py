@@ -93,9 +93,11 @@ class Leader:
             return outcome
         finally:
             del parts.leaders[term.key]
-            # Whoever closes sockets must not decide any more.
-            await self.controller.stop()
             await parts.server.remove(term.cluster_id)
+
+    async def stop(self) -> None:
+        """End the term: whoever closes sockets must not decide any more."""
+        await self.controller.stop()
 
     def _begin(self) -> None:
         """Nothing is known from the term before: another replica may have led meanwhile."""

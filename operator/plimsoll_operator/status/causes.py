@@ -13,11 +13,8 @@ _PREFIXES = (
     ("shutdown", "shutdown"),
     ("registration after a clean", "restart"),
     ("registration", "fenced"),
-    ("lag", "lag"),
-    ("caught", "caught-up"),
-    ("expand", "caught-up"),
-    ("shrink", "lag"),
-    ("joined", "caught-up"),
+    ("isrshrinklag", "lag"),
+    ("isrexpand", "caught-up"),
 )
 PLANNED = frozenset({"shutdown", "restart", "caught-up"})
 OTHER = "other"

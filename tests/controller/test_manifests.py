@@ -1,0 +1,140 @@
+"""Manifests are what the golden files say, and every pod is restricted.
+
+After a deliberate change: `PLIMSOLL_REWRITE=1 pytest tests/controller/test_manifests.py`, and read
+the diff.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import yaml
+from builders import CLUSTER_UID, a_cluster
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.load import from_object
+from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.verification import Driver
+from plimsoll_operator.manifests.verification import children as driver_children
+from plimsoll_operator.reconcile.cluster import broker_sets, children, cluster_id, kafka_id
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def a_context(**spec: Any) -> Context:
+    return Context(
+        cluster=a_cluster(**spec),
+        cluster_id=UUID(CLUSTER_UID),
+        broker_image="plimsoll/broker:1",
+        image_pull_policy="IfNotPresent",
+        controllers=("plimsoll-controller.plimsoll-system.svc:9093",),
+    )
+
+
+def a_driver() -> Driver:
+    body = {
+        "metadata": {"name": "orders-check", "namespace": "kafka", "uid": "v1"},
+        "spec": {
+            "clusterRef": {"name": "main"},
+            "topic": "orders",
+            "produce": {"records": 1000, "acks": "All", "idempotent": True},
+        },
+    }
+    return Driver(
+        verification=from_object(body, Verification),
+        image="plimsoll/spark:1",
+        image_pull_policy="IfNotPresent",
+    )
+
+
+CONFIGURED = {
+    "brokers": {
+        "count": 1,
+        "resources": {"requests": {"cpu": 1, "memory": "1Gi"}},
+        "template": {
+            "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
+            "spec": {
+                "nodeSelector": {"disk": "fast"},
+                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+                "affinity": {"nodeAffinity": {}},
+                "priorityClassName": "high",
+            },
+        },
+    },
+    "storage": {"size": "10Gi", "storageClassName": "fast"},
+    "config": {"log.retention.hours": 168, "log.preallocate": True},
+}
+
+CASES: dict[str, list[dict[str, Any]]] = {
+    "cluster": [*children(a_context()), *broker_sets(a_context(), [BrokerId(0)])],
+    "configured": [
+        children(a_context(**CONFIGURED))[1],
+        *broker_sets(a_context(**CONFIGURED), [BrokerId(7)]),
+    ],
+    "verification": driver_children(a_driver()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_manifests_are_what_the_golden_file_says(name: str):
+    text = yaml.safe_dump_all(CASES[name], sort_keys=False)
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("PLIMSOLL_REWRITE"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+def pods() -> list[dict[str, Any]]:
+    found = [m for case in CASES.values() for m in case]
+    return [m["spec"]["template"]["spec"] for m in found if "template" in m.get("spec", {})]
+
+
+@pytest.mark.parametrize("pod", pods())
+def test_every_pod_is_restricted(pod: dict[str, Any]):
+    security = pod["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] >= 10_000
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_broker_pods_have_no_token():
+    (brokers,) = broker_sets(a_context(), [BrokerId(0)])
+    assert brokers["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_children_go_with_their_cluster_and_hold_up_nothing():
+    for manifest in CASES["cluster"]:
+        (owner,) = manifest["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["blockOwnerDeletion"]) == (CLUSTER_UID, False)
+
+
+def test_volumes_outlive_their_cluster():
+    (brokers,) = broker_sets(a_context(), [BrokerId(0)])
+    (claim,) = brokers["spec"]["volumeClaimTemplates"]
+    assert "ownerReferences" not in claim["metadata"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    policy = brokers["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert policy == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+def test_user_labels_never_shadow_the_ones_that_selectors_match():
+    template = {"metadata": {"labels": {"plimsoll.dev/cluster": "other", "mine": "1"}}}
+    (brokers,) = broker_sets(a_context(brokers={"template": template}), [BrokerId(0)])
+    labels = brokers["spec"]["template"]["metadata"]["labels"]
+    assert (labels["plimsoll.dev/cluster"], labels["mine"]) == ("main", "1")
+
+
+def test_cluster_id_is_the_uid_unless_one_is_adopted():
+    assert cluster_id(a_cluster()) == UUID(CLUSTER_UID)
+    adopted = UUID("00000000-0000-4000-8000-00000000beef")
+    assert cluster_id(a_cluster(clusterId=kafka_id(adopted))) == adopted
+    assert cluster_id(a_cluster(clusterId=str(adopted))) == adopted

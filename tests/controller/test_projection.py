@@ -1,0 +1,120 @@
+"""Status says what is committed: placement, health, what waits for whom, and nothing more."""
+
+from builders import TOPIC_ID, a_cluster, an_image, isr_changed, replay, with_topic
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import PendingDeletion
+from plimsoll_core.records import BrokerFenced, PartitionsChanged, TopicOrphaned
+from plimsoll_operator.status.projection import cluster_conditions, cluster_status, topic_status
+
+ROWS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
+
+
+def test_assignment_is_indexed_by_partition():
+    image = with_topic(an_image(), ROWS)
+    status = topic_status(image, image.topics[TOPIC_ID])
+    assert status.assignment == ("0,1,2", "0,2,1", "1,2,0")
+    assert status.topic_id == "uqyfYx1RSmK4pz5p_sRKqA"
+
+
+def test_topic_with_a_full_isr_is_ready():
+    image = with_topic(an_image(), ROWS)
+    status = topic_status(image, image.topics[TOPIC_ID])
+    assert status.health is not None
+    assert (status.health.full_isr, status.health.at_min_isr) == (3, 0)
+    assert (status.conditions[0].status, status.conditions[0].reason) == ("True", "Serving")
+    assert status.unhealthy is None
+
+
+def test_topic_at_min_isr_is_still_ready():
+    image = replay(with_topic(an_image(), ROWS), isr_changed(0, (0, 1)))
+    status = topic_status(image, image.topics[TOPIC_ID])
+    assert status.health is not None
+    assert (status.health.full_isr, status.health.at_min_isr) == (2, 1)
+    assert status.conditions[0].status == "True"
+
+
+def test_partition_under_min_isr_names_the_replicas_it_waits_for():
+    image = replay(with_topic(an_image(), ROWS), isr_changed(1, (0,)))
+    status = topic_status(image, image.topics[TOPIC_ID])
+    assert status.conditions[0].reason == "UnderMinISR"
+    assert status.unhealthy is not None
+    assert (status.unhealthy[0].partition, status.unhealthy[0].waits_for) == (1, (2, 1))
+
+
+def test_offline_partition_comes_first_and_names_its_eligible_leaders():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        isr_changed(0, (0,)),
+        isr_changed(2, (), leader=None, leader_epoch_step=1, elr=(BrokerId(2),)),
+    )
+    status = topic_status(image, image.topics[TOPIC_ID])
+    assert status.conditions[0].reason == "PartitionsOffline"
+    assert status.unhealthy is not None
+    worst = status.unhealthy[0]
+    assert (worst.partition, worst.leader, worst.waits_for) == (2, -1, (2,))
+
+
+def test_assignment_is_left_out_above_200_partitions():
+    image = with_topic(an_image(), ((0, 1, 2),) * 201)
+    assert topic_status(image, image.topics[TOPIC_ID]).assignment is None
+
+
+def test_cluster_counts_partitions_by_their_worst_state():
+    image = replay(
+        with_topic(an_image(), (*ROWS, (2, 0, 1))),
+        isr_changed(0, (0, 1)),
+        isr_changed(1, (0,)),
+        isr_changed(2, (), leader=None, leader_epoch_step=1),
+    )
+    partitions = cluster_status(image, a_cluster()).partitions
+    assert partitions is not None
+    assert (partitions.total, partitions.offline) == (4, 1)
+    assert (partitions.under_min_isr, partitions.at_min_isr) == (1, 1)
+    assert partitions.lowest_margin == -2
+
+
+def test_cluster_stays_ready_in_a_planned_roll():
+    image = with_topic(an_image(), ROWS)
+    broker = image.brokers[BrokerId(0)]
+    image = replay(
+        image,
+        PartitionsChanged(
+            cause="shutdown",
+            topic_id=TOPIC_ID,
+            ranges=((0, 2),),
+            isr=(BrokerId(1), BrokerId(2)),
+            leader=BrokerId(1),
+            leader_epoch_step=1,
+        ),
+        BrokerFenced(cause="shutdown", broker_id=BrokerId(0), broker_epoch=broker.broker_epoch),
+    )
+    status = cluster_status(image, a_cluster())
+    ready, reconciling = cluster_conditions(status)
+    assert (ready.status, ready.reason) == ("True", "Serving")
+    assert (reconciling.status, reconciling.reason) == ("True", "WaitingForBrokers")
+
+
+def test_cluster_whose_brokers_never_joined_is_not_ready():
+    ready, _ = cluster_conditions(cluster_status(an_image(()), a_cluster()))
+    assert (ready.status, ready.reason) == ("False", "WaitingForBrokers")
+
+
+def test_pending_deletion_is_shown_with_its_end():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        TopicOrphaned(
+            cause="its object is gone",
+            topic_id=TOPIC_ID,
+            pending=PendingDeletion(since_ms=0, until_ms=86_400_000),
+        ),
+    )
+    topics = cluster_status(image, a_cluster()).topics
+    assert topics is not None
+    assert topics.pending_deletion[0].until == "1970-01-02T00:00:00Z"
+
+
+def test_topics_that_cannot_survive_a_restart_are_counted():
+    exposure = cluster_status(with_topic(an_image(), ((0, 1),)), a_cluster()).exposure
+    assert exposure is not None
+    assert (exposure.replication_factor_one, exposure.replication_equals_min_isr) == (0, 1)

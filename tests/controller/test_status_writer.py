@@ -1,0 +1,105 @@
+"""Status is written on change only, once for many changes, and survives what it meets."""
+
+from builders import an_image, isr_changed, replay, with_topic
+from fake_kube import FakeKube
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.records import BrokerFenced
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.resources import TOPICS
+from plimsoll_operator.status.causes import is_planned, word
+from plimsoll_operator.status.changes import isr_changes, occurrences
+from plimsoll_operator.status.writer import Draft, StatusWriter, Target
+
+TARGET = Target(TOPICS, "kafka", "orders")
+
+
+def ready(status: str) -> Condition:
+    return Condition(type="Ready", status=status, reason="Serving", message="")  # type: ignore
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.api = FakeKube()
+        self.api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka"}, "spec": {}})
+        self.partitions = 15
+        self.status = "True"
+        self.writer = StatusWriter(self.api, self.render)
+
+    def render(self, target: Target) -> Draft | None:
+        return Draft(
+            status=TopicStatus(partitions=self.partitions, conditions=(ready(self.status),)),
+            generation=1,
+            shown=(),
+        )
+
+    @property
+    def writes(self) -> int:
+        return sum(verb == "status" for verb, _, _ in self.api.calls)
+
+
+async def test_equal_status_is_written_once():
+    scene = Scene()
+    assert await scene.writer.write(TARGET)
+    assert not await scene.writer.write(TARGET)
+    assert scene.writes == 1
+
+
+async def test_changed_status_is_written_again_with_its_own_transition_times():
+    scene = Scene()
+    await scene.writer.write(TARGET)
+    first = scene.api.find(TOPICS, "kafka", "orders")["status"]["conditions"][0]
+    scene.partitions = 16
+    await scene.writer.write(TARGET)
+    status = scene.api.find(TOPICS, "kafka", "orders")["status"]
+    assert status["partitions"] == 16
+    assert status["conditions"][0]["lastTransitionTime"] == first["lastTransitionTime"]
+
+
+async def test_failed_write_is_not_taken_for_done():
+    scene = Scene()
+    scene.api.fail = [Unavailable(0, "no answer")]
+    await scene.writer.write(TARGET)
+    assert await scene.writer.write(TARGET)
+    assert scene.api.find(TOPICS, "kafka", "orders")["status"]["partitions"] == 15
+
+
+async def test_object_that_is_gone_is_forgotten():
+    scene = Scene()
+    scene.api.drop(TOPICS, "kafka", "orders")
+    await scene.writer.write(TARGET)
+    assert scene.writes == 1
+
+
+def test_causes_have_few_words_and_planned_ones_raise_no_alert():
+    assert word("fenced after 6012 ms of silence") == "fenced"
+    assert word("fenced on proof: connection closed by the peer") == "fenced"
+    assert word("IsrShrinkLag") == "lag"
+    assert word("anything else") == "other"
+    assert is_planned(word("shutdown"))
+    assert is_planned(word("IsrExpand"))
+    assert not is_planned(word("IsrShrinkLag"))
+
+
+def test_isr_changes_count_partitions_by_direction():
+    image = with_topic(an_image(), ((0, 1, 2), (0, 2, 1)))
+    records = (isr_changed(0, (0, 1)), isr_changed(0, (0, 1, 2), cause="IsrExpand"))
+    changes = list(isr_changes(image, records))
+    assert [(c.cause, c.shrank, c.grew) for c in changes] == [("lag", 1, 0), ("caught-up", 0, 1)]
+
+
+def test_a_dead_broker_is_one_event_however_many_partitions_it_led():
+    old = with_topic(an_image(), ((0, 1, 2),) * 5)
+    records = (
+        isr_changed(0, (1, 2), leader=BrokerId(1), leader_epoch_step=1, cause="fenced on proof"),
+        BrokerFenced(
+            cause="fenced on proof: gone",
+            broker_id=BrokerId(0),
+            broker_epoch=old.brokers[BrokerId(0)].broker_epoch,
+        ),
+    )
+    (event,) = occurrences(old, replay(old, *records), records)
+    assert (event.reason, event.warning) == ("BrokerFenced", True)
+    assert "1 leaderships moved, 0 partitions offline" in event.message
