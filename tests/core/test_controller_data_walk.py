@@ -40,9 +40,10 @@ class Data:
             self.fetched = {p.leader}
         return p.leader
 
-    def produce(self, leader: int) -> None:
-        self.written += 1
-        self.logs[leader].append((self.term, self.written))
+    def produce(self, leader: int, count: int) -> None:
+        for _ in range(count):
+            self.written += 1
+            self.logs[leader].append((self.term, self.written))
 
     def fetch(self, leader: int, follower: int, at_most: int) -> None:
         """Cut what differs, then copy a few."""
@@ -89,9 +90,9 @@ def lead(data: Data, kind: int, broker: int, bits: int) -> None:
     if leader is None:
         return
     if kind == 0:
-        data.produce(leader)
+        data.produce(leader, 1 + bits % 5)
     elif broker != leader and broker in data.running and broker in data.world.p().replicas:
-        data.fetch(leader, broker, 1 + bits % 3)
+        data.fetch(leader, broker, 9 if bits % 2 else bits % 4)
         if kind == 1:
             data.join(leader, broker)
     if kind == 2 and broker != leader:
