@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_operator.api.crds import KINDS, Kind, crd, file_name, render, spec_schema
+from plimsoll_operator.api.crds import (
+    KINDS,
+    Kind,
+    crd,
+    file_name,
+    render,
+    spec_schema,
+    status_schema,
+)
 from plimsoll_operator.api.schema import structural, unbounded
 
 CRDS = Path(__file__).parents[2] / "crds"
@@ -37,3 +45,19 @@ def test_no_field_has_a_schema_default(kind: Kind):
 @BY_NAME
 def test_kind_is_found_under_the_category(kind: Kind):
     assert crd(kind)["spec"]["names"]["categories"] == ["plimsoll"]
+
+
+def requirements(schema: dict) -> list:
+    """Every `required` in a schema."""
+    found = list(schema.get("required", ()))
+    for part in (*schema.get("properties", {}).values(), schema.get("items", {})):
+        found += requirements(part)
+    return found
+
+
+@BY_NAME
+def test_an_older_operator_can_write_status_under_a_newer_crd(kind: Kind):
+    schema = status_schema(kind)
+    conditions = schema["properties"].pop("conditions")
+    assert requirements(schema) == []
+    assert "type" in conditions["items"]["required"]

@@ -159,6 +159,27 @@ def spec_schema(kind: Kind) -> dict[str, Any]:
     return schema
 
 
+def status_schema(kind: Kind) -> dict[str, Any]:
+    """The schema of `status`, in which nothing is required.
+
+    An operator that is older than the CRD (a roll, or a rollback) must still be able to write.
+    Conditions keep what `metav1.Condition` requires.
+    """
+    schema = structural(kind.status)
+    conditions = schema["properties"].pop("conditions")
+    _lift_requirements(schema)
+    schema["properties"]["conditions"] = conditions
+    return schema
+
+
+def _lift_requirements(schema: dict[str, Any]) -> None:
+    schema.pop("required", None)
+    for field in schema.get("properties", {}).values():
+        _lift_requirements(field)
+    if "items" in schema:
+        _lift_requirements(schema["items"])
+
+
 def crd(kind: Kind) -> dict[str, Any]:
     """The CustomResourceDefinition of `kind`."""
     subresources: dict[str, Any] = {"status": {}}
@@ -178,7 +199,7 @@ def crd(kind: Kind) -> dict[str, Any]:
                     "kind": {"type": "string"},
                     "metadata": {"type": "object"},
                     "spec": spec_schema(kind),
-                    "status": structural(kind.status),
+                    "status": status_schema(kind),
                 },
             }
         },
