@@ -16,7 +16,7 @@ from typing import Any
 
 from plimsoll_core.controller.membership import next_members
 from plimsoll_core.controller.turn import Settings
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import Refused, Request, SetMembers, TopicsAnswer
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_operator.api.logcluster import TopicDefaults, Topics
@@ -161,8 +161,9 @@ class LocalCluster:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 await controller.wait_active()
                 await self._ask(controller, SetMembers(broker_ids=self._members))
+                earlier = {id_: b.broker_epoch for id_, b in controller.image.brokers.items()}
                 self._start_brokers(planned)
-                await self._all_unfenced(controller)
+                await self._all_unfenced(controller, earlier)
                 await self._declare_topics(controller)
         except TimeoutError:
             raise CannotRun(
@@ -190,10 +191,16 @@ class LocalCluster:
             self._brokers.append(broker)
             self._spawn(f"broker {broker_id}", broker.run())
 
-    async def _all_unfenced(self, controller: Controller) -> None:
+    async def _all_unfenced(
+        self, controller: Controller, earlier: dict[BrokerId, BrokerEpoch]
+    ) -> None:
+        """Those that run now: after a crash the log still shows the last lifetimes as alive."""
         while True:
             brokers = controller.image.brokers
-            if all(b in brokers and brokers[b].active for b in self._members):
+            if all(
+                b in brokers and brokers[b].active and brokers[b].broker_epoch != earlier.get(b)
+                for b in self._members
+            ):
                 return
             if controller.stalled is not None:
                 raise CannotRun(controller.stalled.message)
