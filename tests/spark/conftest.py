@@ -1,0 +1,44 @@
+"""One SparkSession for every test that needs one."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+JARS_TIMEOUT_S = 560
+
+
+@pytest.fixture(scope="session")
+def spark_jars() -> Path:
+    """The Kafka connector, fetched when this machine has not got it yet."""
+    fetched = subprocess.run(
+        [ROOT / "spark" / "jars.sh"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=JARS_TIMEOUT_S,
+    )
+    return Path(fetched.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def spark(spark_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
+    from plimsoll_spark import session
+
+    patch = pytest.MonkeyPatch()
+    patch.setitem(os.environ, session.JARS_VARIABLE, str(spark_jars))
+    started = session.build(name="tests", cores=2, work=tmp_path_factory.mktemp("spark"))
+    # Twenty rows are joined sooner than code for joining them is compiled.
+    started.conf.set("spark.sql.codegen.wholeStage", "false")
+    started.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    started.conf.set("spark.sql.shuffle.partitions", "1")
+    yield started
+    started.stop()
+    patch.undo()

@@ -1,0 +1,80 @@
+"""What a verification is asked to do: read, defaulted, or refused with a sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from plimsoll_spark.drive import Drive, client_config, plan
+from plimsoll_spark.settings import ALL_CHECKS, Produce, Refusal, Refused, load
+
+BASE = {
+    "name": "soak",
+    "bootstrap": "main-bootstrap.kafka.svc:9092",
+    "topic": "orders",
+    "produce": {"records": 1000},
+    "report": {"configMap": "soak-report", "namespace": "kafka"},
+}
+
+
+def write(directory: Path, **changes: object) -> Path:
+    path = directory / "verification.json"
+    path.write_text(json.dumps({**BASE, **changes}))
+    return path
+
+
+def test_what_is_left_out_or_null_takes_its_default(tmp_path: Path) -> None:
+    produce = {"records": 5, "recordBytes": None, "recordsPerSecond": None}
+    settings = load(write(tmp_path, produce=produce, verify={"checks": None}))
+    assert settings.produce == Produce(records=5)
+    assert settings.verify.checks == ALL_CHECKS
+    assert not settings.allow_existing
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"produce": {"records": 0}}, "produce.records"),
+        ({"produce": {"records": 1, "recordBytes": 8}}, "produce.recordBytes"),
+        ({"produce": {"records": 1, "acks": "Leader"}}, "idempotent"),
+        ({"report": {}}, "configMap or a directory"),
+        ({"report": {"configMap": "x"}}, "namespace"),
+        ({"produce": {"records": 1, "acks": "Most"}}, "acks"),
+        ({"verify": {"checks": ["NoLuck"]}}, "NoLuck"),
+    ],
+)
+def test_wrong_request_is_refused_with_a_sentence(
+    tmp_path: Path, changes: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        load(write(tmp_path, **changes))
+    assert refused.value.reason is Refused.INVALID_SPEC
+    assert sentence in refused.value.message
+
+
+def test_executors_are_refused_while_their_ledger_has_no_shared_storage(tmp_path: Path) -> None:
+    with pytest.raises(Refusal) as refused:
+        load(write(tmp_path, runner={"executors": 2}))
+    assert refused.value.reason is Refused.EXECUTORS_NOT_OFFERED
+    assert "shared" in refused.value.message
+
+
+def test_plans_share_out_every_record_and_the_whole_rate(tmp_path: Path) -> None:
+    settings = load(write(tmp_path, produce={"records": 1001, "recordsPerSecond": 500}))
+    drive = Drive(run="r", settings=settings, producers=3, stop_at_s=0.0, work=tmp_path)
+    plans = plan(drive)
+    assert sorted(p.records for p in plans) == [333, 334, 334]
+    assert sum(p.records_per_second or 0 for p in plans) == pytest.approx(500)
+    assert len({p.ledger for p in plans}) == 3
+
+
+def test_producer_without_sequence_numbers_sends_one_request_at_a_time() -> None:
+    one = "max.in.flight.requests.per.connection"
+    assert client_config("b", Produce(records=1, idempotent=False), 2)[one] == 1
+    assert one not in client_config("b", Produce(records=1), 2)
+
+
+def test_delivery_outlasts_a_failover() -> None:
+    config = client_config("b", Produce(records=1), 2)
+    assert config["message.timeout.ms"] >= 60_000
+    assert config["socket.connection.setup.timeout.ms"] <= 5_000

@@ -1,0 +1,83 @@
+"""The verdict follows from the counts."""
+
+import msgspec
+import pytest
+
+from plimsoll_spark.settings import Check, Produce, Settings, Verify
+from plimsoll_spark.values import Counts
+from plimsoll_spark.verdict import Reason, judge
+
+CLEAN = Counts(sent=100, acked=98, unknown=2, read=99)
+
+
+def asked(*checks: Check, **produce: object) -> Settings:
+    settings = Settings(
+        name="soak",
+        bootstrap="b",
+        topic="t",
+        produce=msgspec.convert({"records": 100, **produce}, Produce),
+    )
+    return msgspec.structs.replace(settings, verify=Verify(checks=checks)) if checks else settings
+
+
+def test_clean_counts_pass_and_records_without_an_answer_are_told() -> None:
+    verdict = judge(asked(), CLEAN, stopped=None, recreated=False)
+    assert (verdict.verdict, verdict.reason) == ("Passed", Reason.ALL_CHECKS_PASSED)
+    assert "2 records got no answer" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [
+        ("lost", Reason.RECORDS_LOST),
+        ("mismatched", Reason.RECORDS_CHANGED),
+        ("misplaced", Reason.RECORDS_MISPLACED),
+        ("duplicated", Reason.RECORDS_DUPLICATED),
+        ("out_of_order", Reason.RECORDS_OUT_OF_ORDER),
+        ("gaps", Reason.OFFSETS_MISSING),
+    ],
+)
+def test_one_broken_promise_is_a_violation_and_named(count: str, reason: Reason) -> None:
+    counts = msgspec.structs.replace(CLEAN, **{count: 1})
+    verdict = judge(asked(), counts, stopped=None, recreated=False)
+    assert (verdict.verdict, verdict.reason) == ("Violated", reason)
+
+
+def test_check_that_was_not_asked_for_cannot_fail_the_run() -> None:
+    counts = msgspec.structs.replace(CLEAN, out_of_order=3)
+    verdict = judge(asked("NoLoss", "NoGap"), counts, stopped=None, recreated=False)
+    assert verdict.verdict == "Passed"
+
+
+def test_copies_of_a_producer_without_sequence_numbers_are_not_held_against_the_log() -> None:
+    counts = msgspec.structs.replace(CLEAN, duplicated=3)
+    verdict = judge(asked(idempotent=False), counts, stopped=None, recreated=False)
+    assert verdict.verdict == "Passed"
+
+
+def test_run_cut_short_never_passes_but_still_tells_of_a_loss() -> None:
+    short = msgspec.structs.replace(CLEAN, sent=90)
+    stopped = "the deadline came"
+    verdict = judge(asked(), short, stopped=stopped, recreated=False)
+    assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.DRIVE_INCOMPLETE)
+    assert "90 of 100" in verdict.message
+    lossy = msgspec.structs.replace(short, lost=1)
+    assert judge(asked(), lossy, stopped=stopped, recreated=False).verdict == "Violated"
+
+
+def test_records_removed_by_retention_leave_the_question_open() -> None:
+    counts = msgspec.structs.replace(CLEAN, expired=10)
+    verdict = judge(asked(), counts, stopped=None, recreated=False)
+    assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.RECORDS_EXPIRED)
+
+
+def test_topic_made_anew_is_not_blamed_for_the_old_ones_records() -> None:
+    counts = msgspec.structs.replace(CLEAN, lost=98)
+    verdict = judge(asked(), counts, stopped=None, recreated=True)
+    assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.TOPIC_RECREATED)
+
+
+def test_run_without_a_single_ack_proves_nothing() -> None:
+    counts = Counts(sent=100, unknown=100)
+    verdict = judge(asked(), counts, stopped=None, recreated=False)
+    assert (verdict.verdict, verdict.reason) == ("Inconclusive", Reason.NOTHING_ACKED)

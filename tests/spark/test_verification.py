@@ -1,0 +1,113 @@
+"""A whole verification, as the operator's Job runs it, against a local cluster."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.local_cluster import LocalCluster, produce, wait_for
+
+from plimsoll_spark.session import JARS_VARIABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+PARTITIONS = 6
+RECORDS = 20_000
+RUN_S = 400
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("verified") / "data", brokers=3) as local:
+        yield local
+
+
+class Job:
+    """`python -m plimsoll_spark.verification` with a directory for its report."""
+
+    def __init__(self, directory: Path, jars: Path, **asked: Any) -> None:
+        self.report = directory / "report"
+        self.log = directory / "job.log"
+        config = directory / "verification.json"
+        config.write_text(json.dumps({**asked, "report": {"directory": str(self.report)}}))
+        command = [sys.executable, "-m", "plimsoll_spark.verification", "--config", str(config)]
+        environment = {**os.environ, JARS_VARIABLE: str(jars)}
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def read(self, name: str) -> dict[str, Any]:
+        path = self.report / name
+        content: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return content
+
+    def acked(self) -> int:
+        assert self.process.poll() is None, self.log.read_text()[-3000:]
+        return int(self.read("progress.json").get("counts", {}).get("acked", 0))
+
+    def end(self) -> int:
+        return self.process.wait(RUN_S)
+
+    def __enter__(self) -> "Job":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def test_nothing_is_lost_when_a_broker_is_killed_in_mid_write(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    cluster.create_topic("driven", PARTITIONS, {"min.insync.replicas": "2"})
+    cluster.wait_isr("driven", 3)
+    asked = {"records": RECORDS, "recordsPerSecond": 1_000, "recordBytes": 256, "keys": 100}
+    with Job(
+        tmp_path,
+        spark_jars,
+        name="small",
+        bootstrap=cluster.bootstrap,
+        topic="driven",
+        produce=asked,
+    ) as job:
+        wait_for("the first acks", lambda: job.acked() > 500, RUN_S, 0.2)
+        cluster.kill_broker(0)
+        assert job.end() == 0, job.log.read_text()[-3000:]
+    verdict = job.read("verdict.json")
+    counts, timing = verdict["counts"], verdict["timing"]
+    assert (verdict["verdict"], verdict["reason"]) == ("Passed", "AllChecksPassed"), verdict
+    assert counts["sent"] == RECORDS
+    assert counts["acked"] + counts["unknown"] == RECORDS
+    assert counts["acked"] <= counts["read"] <= RECORDS
+    assert set(timing["stallMillisecondsByPartition"]) == {str(p) for p in range(PARTITIONS)}
+    assert timing["longestStallMilliseconds"] == max(
+        timing["stallMillisecondsByPartition"].values()
+    )
+    assert job.read("progress.json")["phase"] == "Completed"
+    assert "</html>" in (job.report / "report.html").read_text()
+
+
+def test_topic_with_records_of_others_is_refused(
+    cluster: LocalCluster, spark_jars: Path, tmp_path: Path
+) -> None:
+    cluster.create_topic("taken", 1)
+    cluster.wait_isr("taken", 3)
+    produce(cluster.bootstrap, "taken", [b"somebody's"])
+    asked = {"records": 10}
+    with Job(
+        tmp_path,
+        spark_jars,
+        name="rude",
+        bootstrap=cluster.bootstrap,
+        topic="taken",
+        produce=asked,
+    ) as job:
+        assert job.end() == 2
+    verdict = job.read("verdict.json")
+    assert (verdict["verdict"], verdict["reason"]) == ("Inconclusive", "TopicNotEmpty")
+    assert "allowExisting" in verdict["message"]
+    assert job.read("progress.json")["phase"] == "Failed"
