@@ -50,7 +50,10 @@ def test_kind_is_found_under_the_category(kind: Kind):
 def requirements(schema: dict) -> list:
     """Every `required` in a schema."""
     found = list(schema.get("required", ()))
-    for part in (*schema.get("properties", {}).values(), schema.get("items", {})):
+    parts = [*schema.get("properties", {}).values()]
+    if "items" in schema:
+        parts.append(schema["items"])
+    for part in parts:
         found += requirements(part)
     return found
 
