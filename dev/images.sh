@@ -66,6 +66,7 @@ one_image() { # NAME
   local tag began=$SECONDS log=$LOG/image-$1.log
   tag=$(sources_hash "$1")
   if ! has_image "docker.io/plimsoll/$1:$tag"; then
+    [ "$1" != spark ] || "$TOP/spark/jars.sh" >"$log" 2>&1 || { cat "$log" >&2; die "fetching Spark's jars failed"; }
     build_image "$1" "$tag" >"$log" 2>&1 || { tail -n 25 "$log" >&2; die "building plimsoll/$1 failed; all of it is in $log"; }
     load_image "$1" "$tag" >>"$log" 2>&1 || { tail -n 25 "$log" >&2; die "loading plimsoll/$1 failed"; }
     grep -vx "$tag" "$TAGS/$1.history" >"$TAGS/$1.new" 2>/dev/null || true
@@ -78,14 +79,15 @@ one_image() { # NAME
 
 write_values() {
   local version
-  version=$(sed -n 's/^version = "\([0-9]*\.[0-9]*\).*"/\1/p' "$TOP/pyproject.toml")
+  version=$(sed -n 's/^appVersion: *"\{0,1\}\([^"]*\).*/\1/p' "$TOP/helm/plimsoll/Chart.yaml")
   cat >"$DEV/values-local.yaml" <<E
 # Written by dev/images.sh: the images that the local node holds.
 image: {registry: "", repository: plimsoll/operator, tag: "$(cat "$TAGS/operator")"}
 images:
   broker: {"$version": "plimsoll/broker:$(cat "$TAGS/broker")"}
-  spark: "plimsoll/spark:$(cat "$TAGS/spark" 2>/dev/null)"
 E
+  [ ! -f "$TAGS/spark" ] ||
+    echo "  spark: \"plimsoll/spark:$(cat "$TAGS/spark")\"" >>"$DEV/values-local.yaml"
 }
 
 main_images() {

@@ -13,7 +13,8 @@
 #
 # PLIMSOLL_NODE_ROOT (default /var/tmp/plimsoll-node) holds everything it makes. A second node on the
 # same machine is not possible: addresses and ports are fixed.
-set -euo pipefail
+set -Eeuo pipefail
+trap 'echo "node: failed: $BASH_COMMAND (${BASH_SOURCE[0]##*/}, line $LINENO); logs are in ${LOG:-?}" >&2' ERR
 
 DEV=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 ROOT=${PLIMSOLL_NODE_ROOT:-/var/tmp/plimsoll-node}
@@ -36,7 +37,7 @@ die() { say "$*"; exit 1; }
 
 env_lines() { printf 'export KUBECONFIG=%q\nexport PATH=%q:"$PATH"\n' "$KUBECONFIG" "$BIN"; }
 
-usage() { sed -n '2,/^set -euo/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,/^set -Eeuo/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}"; }
 
 main() {
   local verb=${1:-help}

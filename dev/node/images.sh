@@ -71,7 +71,7 @@ load_built() { # NAME: from buildah's storage into the node
   mkdir -p "$ROOT/tmp"
   archive=$(mktemp -p "$ROOT/tmp" image.XXXXXX)
   rm "$archive" # the name is what is wanted: buildah refuses to write over a file
-  buildah push -q "${POLICY[@]}" --disable-compression "$1" "docker-archive:$archive:$1"
-  load_archive "$archive"
+  buildah push -q "${POLICY[@]}" --disable-compression "$1" "docker-archive:$archive:$1" &&
+    load_archive "$archive" || { rm -f "$archive"; return 1; }
   rm -f "$archive"
 }

@@ -3,7 +3,7 @@
 
 # The versions of everything else that Go builds stand in kubenode/go.mod and promtools/go.mod.
 KUBERNETES_VERSION=1.34.4
-GO_MIN_MINOR=24 GO_TOOLCHAIN=v0.0.1-go1.24.13.linux-$(dpkg --print-architecture 2>/dev/null || echo amd64)
+GO_MIN_MINOR=24 GO_TOOLCHAIN=v0.0.1-go1.25.5.linux-$(dpkg --print-architecture 2>/dev/null || echo amd64)
 
 node_install() { # everything
   node_essentials
@@ -45,32 +45,31 @@ go_is_new_enough() { # GO-COMMAND
 }
 
 find_go() { # sets GO: the machine's own if it is new enough, else the toolchain module
-  local old work candidate
+  local candidate
   for candidate in "$(command -v go || true)" /usr/local/go/bin/go "$ROOT/go/bin/go"; do
     if [ -n "$candidate" ] && go_is_new_enough "$candidate"; then GO=$candidate; return; fi
   done
-  # Go publishes its releases as a module too, which any older go command can download; Debian's is
-  # unpacked aside and never installed.
-  say "Go: downloading the toolchain module $GO_TOOLCHAIN"
-  work=$(mktemp -d)
-  old=$(command -v go || true)
-  if [ -z "$old" ]; then
-    (cd "$work" && apt-get update -qq && apt-get download -qq golang-1.19-go golang-1.19-src >/dev/null &&
-      for deb in ./*.deb; do dpkg-deb -x "$deb" root; done)
-    # The package's links into /usr/share would dangle here: join the two trees.
-    cp -a "$work/root/usr/share/go-1.19/." "$work/root/usr/lib/go-1.19/" 2>/dev/null || true
-    old=$work/root/usr/lib/go-1.19/bin/go
-    export GOROOT=$work/root/usr/lib/go-1.19
-  fi
-  (cd "$work" && GOFLAGS=-modcacherw GOMODCACHE=$work/mod "$old" mod download "golang.org/toolchain@$GO_TOOLCHAIN")
-  unset GOROOT
-  rm -rf "$ROOT/go"
-  cp -a "$work/mod/golang.org/toolchain@$GO_TOOLCHAIN" "$ROOT/go"
-  rm -rf "$work"
-  chmod -R u+w "$ROOT/go"
-  chmod +x "$ROOT"/go/bin/* "$ROOT"/go/pkg/tool/*/* # module archives carry no file modes
+  obtain_go
   GO=$ROOT/go/bin/go
   go_is_new_enough "$GO" || die "the toolchain module $GO_TOOLCHAIN does not run here"
+}
+
+obtain_go() {
+  # Go publishes its releases as a module too, which any older go command can download: Debian's is
+  # unpacked aside for that, and never installed.
+  local work deb
+  say "Go: downloading the toolchain module $GO_TOOLCHAIN"
+  work=$(mktemp -d)
+  chmod 755 "$work" # apt downloads as a user of its own
+  (cd "$work" && apt-get update -qq && apt-get download -qq golang-1.19-go golang-1.19-src &&
+    for deb in ./*.deb; do dpkg-deb -x "$deb" . || exit 1; done &&
+    GOROOT=$work/usr/lib/go-1.19 GOMODCACHE=$work/mod GOCACHE=$work/cache GOFLAGS=-modcacherw \
+      usr/lib/go-1.19/bin/go mod download "golang.org/toolchain@$GO_TOOLCHAIN") >"$LOG/go.log" 2>&1 ||
+    { tail -n 20 "$LOG/go.log" >&2; die "obtaining Go failed"; }
+  rm -rf "$ROOT/go"
+  mv "$work/mod/golang.org/toolchain@$GO_TOOLCHAIN" "$ROOT/go"
+  rm -rf "$work"
+  chmod +x "$ROOT"/go/bin/* "$ROOT"/go/pkg/tool/*/* # module archives carry no file modes
 }
 
 build_kubenode() {
@@ -88,7 +87,7 @@ build_promtools() {
   # Without service discovery for thirty clouds; Kubernetes' own stays.
   step promtools "$(hash_of "$DEV"/promtools/*)" \
     go_build promtools -ldflags "-s -w" -tags remove_all_sd,enable_kubernetes_sd \
-    github.com/prometheus/prometheus/cmd/promtool github.com/prometheus/prometheus/cmd/prometheus
+    github.com/prometheus/prometheus/cmd/promtool
 }
 
 step() { # NAME STAMP COMMAND...: skipped when it was done with the same stamp
