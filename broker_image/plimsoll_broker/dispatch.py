@@ -73,7 +73,8 @@ class Dispatch:
 
     def find(self, key: int, version: int) -> Route | None:
         """The route for a request, or None: close the connection."""
-        route = self._routes.get(key)  # type: ignore[call-overload]  # an IntEnum hashes like its int
+        # An IntEnum hashes like its int.
+        route = self._routes.get(key)  # type: ignore[call-overload]
         if route is not None and route.versions.serves(version):
             return route
         return None

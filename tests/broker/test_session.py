@@ -1,128 +1,22 @@
-"""One client cannot disturb another, and every client gets its replies in order."""
+"""Every client gets its replies in order, and only so much of our memory."""
 
 import asyncio
 import struct
 
 import pytest
 import uvloop
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from tests.broker.listening import WAIT_S, Handlers, Harness
 
 from plimsoll_broker import session as sessions
-from plimsoll_broker.dispatch import CloseConnection, Dispatch
+from plimsoll_broker.dispatch import Dispatch
 from plimsoll_broker.server import Server
-from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
-from plimsoll_wire.primitives import MalformedMessage
-from plimsoll_wire.versions import SUPPORTED, ApiKey
-
-WAIT_S = 20
+from plimsoll_wire.versions import ApiKey
 
 
 @pytest.fixture
 def event_loop_policy():
     return uvloop.EventLoopPolicy()
-
-
-class Handlers:
-    """Metadata answers at once; ListOffsets when the test says so; Produce never replies."""
-
-    def __init__(self):
-        self.parked = []
-        self.seen = []
-        self.arrived = asyncio.Event()
-
-    def table(self):
-        return {
-            ApiKey.METADATA: self.at_once,
-            ApiKey.LIST_OFFSETS: self.later,
-            ApiKey.PRODUCE: self.silent,
-            ApiKey.FETCH: self.broken,
-            ApiKey.DESCRIBE_CONFIGS: self.in_pieces,
-            ApiKey.CREATE_TOPICS: self.coroutine,
-        }
-
-    def note(self, context):
-        self.seen.append(context.correlation_id)
-        self.arrived.set()
-        self.arrived = asyncio.Event()
-
-    def at_once(self, context):
-        self.note(context)
-        return b"at once " + bytes(context.body)
-
-    def later(self, context):
-        self.note(context)
-        future = asyncio.get_running_loop().create_future()
-        self.parked.append(future)
-        return future
-
-    def silent(self, context):
-        self.note(context)
-
-    def broken(self, context):
-        self.note(context)
-        if context.body == b"malformed":
-            raise MalformedMessage("no")
-        if context.body == b"refused":
-            raise CloseConnection("not-today")
-        raise AssertionError("a bug")
-
-    def in_pieces(self, context):
-        return [b"one ", memoryview(b"two "), bytearray(b"three")]
-
-    async def coroutine(self, context):
-        self.note(context)
-        await asyncio.sleep(0)
-        if context.body == b"malformed":
-            raise MalformedMessage("no")
-        return b"from a coroutine"
-
-    async def until_seen(self, count):
-        async with asyncio.timeout(WAIT_S):
-            while len(self.seen) < count:
-                await self.arrived.wait()
-
-
-class Client:
-    def __init__(self, reader, writer):
-        self.reader = reader
-        self.writer = writer
-
-    def send(self, key, correlation_id, body=b"", version=None):
-        version = SUPPORTED[key].first if version is None else version
-        self.writer.write(request_frame(key, version, correlation_id, "test", body))
-
-    async def reply(self):
-        async with asyncio.timeout(WAIT_S):
-            (size,) = struct.unpack(">i", await self.reader.readexactly(4))
-            data = await self.reader.readexactly(size)
-        return struct.unpack_from(">i", data)[0], data[4:]
-
-    async def closed(self):
-        """The rest of what comes until the server closes."""
-        async with asyncio.timeout(WAIT_S):
-            try:
-                return await self.reader.read()
-            except ConnectionError:
-                return b""
-
-
-class Harness:
-    def __init__(self, server, handlers):
-        self.server = server
-        self.handlers = handlers
-        self.clients = []
-
-    async def connect(self):
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.server.port))
-        self.clients.append(client)
-        return client
-
-    async def still_serves(self):
-        client = await self.connect()
-        client.send(ApiKey.METADATA, 1, b"hello")
-        assert await client.reply() == (1, b"at once hello")
 
 
 @pytest.fixture
@@ -273,114 +167,6 @@ async def test_an_idle_half_request_is_closed_and_a_waiting_one_is_not():
     for client in harness.clients:
         client.writer.close()
     await server.stop()
-
-
-# --- bad input ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("length", [2**31 - 1, 2**31 - 1024, 101 * 1024 * 1024])
-async def test_a_frame_of_two_gibibytes_closes_just_this_connection(harness, length):
-    client = await harness.connect()
-    client.writer.write(struct.pack(">i", length) + b"some of it")
-    assert await client.closed() == b""
-    assert harness.server.stats.closed_for == {"frame-too-large": 1}
-    await harness.still_serves()
-
-
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "frame-too-large"),
-        (struct.pack(">i", -1), "frame-too-large"),
-        (struct.pack(">i", 0), "malformed"),
-        (struct.pack(">i", 5) + b"12345", "malformed"),
-        (struct.pack(">ihhi", 8, 9999, 0, 1), "unsupported-version"),
-        (struct.pack(">ihhi", 8, ApiKey.METADATA, 99, 1), "unsupported-version"),
-        (struct.pack(">ihhi", 8, ApiKey.METADATA, -1, 1), "unsupported-version"),
-        (struct.pack(">ihhi", 8, ApiKey.PRODUCE, 2, 1), "malformed"),
-        (struct.pack(">ihhih", 10, ApiKey.PRODUCE, 2, 1, -1), "unsupported-version"),
-        (struct.pack(">ihhih", 10, ApiKey.METADATA, 0, 1, 500), "malformed"),
-        (struct.pack(">ihhih", 10, ApiKey.OFFSET_FOR_LEADER_EPOCH, 2, 1, 0), "unsupported-version"),
-    ],
-)
-async def test_garbage_closes_just_this_connection_and_is_counted(harness, data, reason):
-    bystander = await harness.connect()
-    bystander.send(ApiKey.LIST_OFFSETS, 5)
-    await harness.handlers.until_seen(1)
-    client = await harness.connect()
-    client.writer.write(data)
-    assert await client.closed() == b""
-    assert harness.server.stats.closed_for == {reason: 1}
-    harness.handlers.parked[0].set_result(b"undisturbed")
-    assert await bystander.reply() == (5, b"undisturbed")
-
-
-async def test_a_disconnect_in_mid_frame_is_nothing_special(harness):
-    client = await harness.connect()
-    client.writer.write(request_frame(ApiKey.METADATA, 0, 1, "test", b"x" * 100_000)[:-7])
-    await client.writer.drain()
-    client.writer.transport.abort()
-    await harness.still_serves()
-    assert harness.server.stats.closed_for == {}
-
-
-async def test_a_request_that_comes_byte_by_byte_is_answered(harness):
-    client = await harness.connect()
-    for byte in request_frame(ApiKey.METADATA, 0, 3, "test", b"slowly"):
-        client.writer.write(bytes([byte]))
-        await client.writer.drain()
-    assert await client.reply() == (3, b"at once slowly")
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"), [(b"malformed", "malformed"), (b"refused", "not-today")]
-)
-async def test_a_handler_can_refuse_a_client(harness, body, reason):
-    client = await harness.connect()
-    client.send(ApiKey.FETCH, 1, body)
-    assert await client.closed() == b""
-    assert harness.server.stats.closed_for == {reason: 1}
-    await harness.still_serves()
-
-
-async def test_a_coroutine_can_refuse_a_client_too(harness):
-    client = await harness.connect()
-    client.send(ApiKey.CREATE_TOPICS, 1, b"malformed")
-    assert await client.closed() == b""
-    assert harness.server.stats.closed_for == {"malformed": 1}
-
-
-async def test_a_bug_in_a_handler_surfaces(harness):
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda loop, context: None)
-    client = await harness.connect()
-    client.send(ApiKey.FETCH, 1, b"anything")
-    with pytest.raises(AssertionError, match="a bug"):
-        async with asyncio.timeout(WAIT_S):
-            await harness.server.failure()
-    await client.closed()
-
-
-@given(data=st.binary(min_size=1, max_size=300))
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-def test_no_bytes_disturb_the_server(data):
-    async def scenario():
-        handlers = Handlers()
-        server = Server(Dispatch({ApiKey.METADATA: handlers.at_once}))
-        await server.start("127.0.0.1", 0)
-        harness = Harness(server, handlers)
-        client = await harness.connect()
-        client.writer.write(data)
-        client.writer.write_eof()
-        await client.closed()
-        await harness.still_serves()
-        for one in harness.clients:
-            one.writer.close()
-        await server.stop()
-
-    uvloop.run(scenario())
 
 
 # --- negotiation ----------------------------------------------------------------------------------
