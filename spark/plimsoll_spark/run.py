@@ -61,12 +61,13 @@ class Run:
         self._progress("Producing")
         try:
             partitions = client.partitions(TOPIC_WITHIN_S)
-            self._refuse_foreign(client.ranges(partitions, TOPIC_WITHIN_S))
+            before = client.ranges(partitions, TOPIC_WITHIN_S)
+            self._refuse_foreign(before)
             topic_id = client.topic_id()
             spark = session.build(name=settings.name, cores=cores, work=self._work)
             try:
                 planned = self._drive(spark, cores)
-                findings = self._verify(spark, planned, client, partitions)
+                findings = self._verify(spark, planned, client, before)
             finally:
                 spark.stop()
             recreated = topic_id != client.topic_id()
@@ -113,20 +114,19 @@ class Run:
         return planned
 
     def _verify(
-        self,
-        spark: SparkSession,
-        planned: drive.Drive,
-        client: TopicClient,
-        partitions: tuple[int, ...],
+        self, spark: SparkSession, planned: drive.Drive, client: TopicClient, before: Ranges
     ) -> Findings:
         settings = self._settings
 
         def check() -> Findings:
             ledger = verify.read_ledger(spark, planned.ledger)
-            wanted = dict.fromkeys(partitions, 0) | verify.acked_ends(ledger)
-            ranges = client.readable_ranges(wanted, READABLE_WITHIN_S)
+            acked = verify.acked_spans(ledger)
+            ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in before.items()}
+            now = client.readable_ranges(ends, READABLE_WITHIN_S)
+            ranges = verify.expected(now, before, acked)
+            reading = verify.readable(ranges, now)
             copy = str(self._work / "log")
-            verify.read_log(spark, settings, ranges, self._id).write.parquet(copy)
+            verify.read_log(spark, settings, reading, self._id).write.parquet(copy)
             log_table = spark.read.parquet(copy)
             table = verify.ranges_table(spark, ranges)
             return verify.examine(settings, ledger, log_table, table)

@@ -7,6 +7,7 @@ ledger, so that each check reads the same bytes, once.  Decides nothing: `verdic
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.schemas import ACKED, FAILED, LEDGER, RANGES, UNKNOWN
 from plimsoll_spark.settings import Settings
-from plimsoll_spark.topics import Ranges
+from plimsoll_spark.topics import OffsetRange, Ranges
 from plimsoll_spark.transforms import copies, fates, order, pace, parse, stalls
 from plimsoll_spark.transforms import gaps as gap
 from plimsoll_spark.values import Bin, Counts, Example, Findings, Latency, Stall
@@ -30,14 +31,41 @@ def read_ledger(spark: SparkSession, path: Path) -> DataFrame:
     return spark.read.schema(LEDGER).parquet(str(path))
 
 
-def acked_ends(ledger: DataFrame) -> dict[int, int]:
-    """Per partition, the offset after the last acked record."""
+def acked_spans(ledger: DataFrame) -> dict[int, tuple[int, int]]:
+    """Per partition, the first acked offset and the one after the last."""
     rows = (
         ledger.where((F.col("outcome") == ACKED) & F.col("offset").isNotNull())
         .groupBy("partition")
-        .agg((F.max("offset") + 1).alias("end"))
+        .agg(F.min("offset").alias("first"), (F.max("offset") + 1).alias("end"))
     )
-    return {row["partition"]: row["end"] for row in rows.collect()}
+    return {row["partition"]: (row["first"], row["end"]) for row in rows.collect()}
+
+
+def expected(now: Ranges, before: Ranges, acked: Mapping[int, tuple[int, int]]) -> Ranges:
+    """What this run can have written: from where each log ended when it began.
+
+    An ack below that end would be the log's fault, and belongs to it as well.  So does an end that
+    moved back: the offsets between are missing.
+    """
+    found: Ranges = {}
+    for partition, there in now.items():
+        begin = before[partition].log_end_offset
+        first = min(begin, acked.get(partition, (begin, begin))[0], there.log_end_offset)
+        start = max(there.log_start_offset, first)
+        end = max(there.log_end_offset, begin, start)
+        found[partition] = OffsetRange(log_start_offset=start, log_end_offset=end)
+    return found
+
+
+def readable(wanted: Ranges, now: Ranges) -> Ranges:
+    """As much of it as the log has."""
+    return {
+        partition: OffsetRange(
+            log_start_offset=min(span.log_start_offset, now[partition].log_end_offset),
+            log_end_offset=min(span.log_end_offset, now[partition].log_end_offset),
+        )
+        for partition, span in wanted.items()
+    }
 
 
 def read_log(spark: SparkSession, settings: Settings, ranges: Ranges, run: str) -> DataFrame:

@@ -1,0 +1,33 @@
+"""Which offsets of a topic are read back."""
+
+from plimsoll_spark.topics import OffsetRange
+from plimsoll_spark.verify import expected, readable
+
+
+def span(start: int, end: int) -> OffsetRange:
+    return OffsetRange(log_start_offset=start, log_end_offset=end)
+
+
+def test_what_was_there_before_the_run_is_not_read_again() -> None:
+    found = expected({0: span(0, 150)}, {0: span(0, 100)}, {0: (100, 150)})
+    assert found == {0: span(100, 150)}
+
+
+def test_retention_during_the_run_moves_the_start() -> None:
+    found = expected({0: span(120, 150)}, {0: span(0, 100)}, {0: (100, 150)})
+    assert found == {0: span(120, 150)}
+
+
+def test_ack_below_the_logs_earlier_end_is_read_too() -> None:
+    found = expected({0: span(0, 150)}, {0: span(0, 100)}, {0: (90, 150)})
+    assert found == {0: span(90, 150)}
+
+
+def test_offsets_that_a_log_had_and_has_no_more_are_missing() -> None:
+    now = {0: span(0, 40)}
+    wanted = expected(now, {0: span(0, 100)}, {})
+    assert wanted == {0: span(40, 100)}
+    shrunk = expected(now, {0: span(0, 100)}, {0: (30, 40)})
+    assert shrunk == {0: span(30, 100)}
+    assert readable(shrunk, now) == {0: span(30, 40)}
+    assert readable(wanted, now) == {0: span(40, 40)}
