@@ -143,6 +143,13 @@ def _too_large(unit: Unit) -> Refused | None:
     return None
 
 
+def answered(answer: Answer) -> asyncio.Future[Answer]:
+    """An answer that need not wait."""
+    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    future.set_result(answer)
+    return future
+
+
 def refused(reason: Reason, message: str) -> Refused:
     """A refusal as an answer."""
     return Refused(reason=reason.name, code=reason.code, message=message)

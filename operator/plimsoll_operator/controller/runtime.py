@@ -37,7 +37,7 @@ from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
 from plimsoll_core.records import ControllerChanged, Record
 from plimsoll_operator.controller.clock import Clock
-from plimsoll_operator.controller.commit import refused
+from plimsoll_operator.controller.commit import answered, refused
 from plimsoll_operator.controller.committer import Committer, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
 from plimsoll_operator.controller.snapshots import Snapshotter, snapshot_update
@@ -166,9 +166,9 @@ class Controller:
     def submit(self, request: Request) -> asyncio.Future[Answer]:
         """Decide now; the future holds the answer once everything before it is committed."""
         if not self._active:
-            return _done(self.stalled or _not_controller("This is not the active controller."))
+            return answered(self.stalled or _not_controller("This is not the active controller."))
         if not self._consistent(request):
-            return _done(_not_controller("A broker's metadata contradicts this log."))
+            return answered(_not_controller("A broker's metadata contradicts this log."))
         if isinstance(request, BrokerProvenDead):
             logger.info("broker %d is proven dead: %s", request.broker_id, request.evidence)
         return self._decide(request)
@@ -176,7 +176,7 @@ class Controller:
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
         decision = self._decided(request)
         if decision is None:
-            return _done(_not_controller("The controller's term ended."))
+            return answered(_not_controller("The controller's term ended."))
         committed = self._committer.queue.add(decision.records, decision.answer)
         if decision.again is None:
             return committed
@@ -384,12 +384,6 @@ class Controller:
                 answer = self._decide(Tick(late_ms=late_ms))
                 answer.add_done_callback(_forget)
             due_ms = self._clock.now_ms() + interval_ms
-
-
-def _done(answer: Answer) -> asyncio.Future[Answer]:
-    future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    future.set_result(answer)
-    return future
 
 
 def _not_controller(message: str) -> Refused:
