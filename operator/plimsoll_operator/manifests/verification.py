@@ -15,6 +15,8 @@ from plimsoll_operator.manifests.security import container_security, pod_securit
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"
 DEADLINE_SECONDS_DEFAULT = 3600
+# The driver keeps the deadline itself, and needs a moment to say so before its pod is ended.
+LAST_WORDS_SECONDS = 240
 RESOURCES_DEFAULT: Manifest = {
     "requests": {"cpu": "100m", "memory": "768Mi"},
     "limits": {"memory": "2Gi"},
@@ -132,6 +134,7 @@ def config(driver: Driver) -> Manifest:
         "allowExisting": bool(spec.allow_existing),
         "produce": msgspec.to_builtins(spec.produce),
         "verify": msgspec.to_builtins(spec.verify or Verify()),
+        "deadlineSeconds": spec.deadline_seconds or DEADLINE_SECONDS_DEFAULT,
         "report": {"configMap": driver.report, "namespace": namespace},
     }
     return {
@@ -150,8 +153,8 @@ def job(driver: Driver) -> Manifest:
         "metadata": driver.metadata(f"{driver.name}-driver"),
         "spec": {
             "backoffLimit": 0,
-            "activeDeadlineSeconds": driver.verification.spec.deadline_seconds
-            or DEADLINE_SECONDS_DEFAULT,
+            "activeDeadlineSeconds": LAST_WORDS_SECONDS
+            + (driver.verification.spec.deadline_seconds or DEADLINE_SECONDS_DEFAULT),
             "template": {"metadata": {"labels": driver.labels}, "spec": _pod(driver)},
         },
     }
