@@ -23,6 +23,7 @@ from plimsoll_operator.options import BadOption, from_environment
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.resync import resync
 from plimsoll_operator.status.metrics import Metrics
+from plimsoll_operator.strays import look_after_strays
 from plimsoll_operator.watching import Receiver, Watches
 
 logger = logging.getLogger("plimsoll")
@@ -82,16 +83,18 @@ async def run(parts: Parts) -> None:
     await health.start(parts.options.metrics_port)
     watching = asyncio.ensure_future(watches.run())
     comparing = asyncio.ensure_future(resync(parts, clusters))
+    strays = asyncio.ensure_future(look_after_strays(parts))
     stopping = asyncio.ensure_future(stop.wait())
     try:
-        await asyncio.wait([watching, comparing, stopping], return_when=asyncio.FIRST_COMPLETED)
-        for task in (watching, comparing):
+        parts_of_it = [watching, comparing, strays]
+        await asyncio.wait([*parts_of_it, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in parts_of_it:
             if task.done():
                 task.result()
     finally:
         logger.info("stopping")
-        comparing.cancel()
-        stopping.cancel()
+        for helper in (comparing, strays, stopping):
+            helper.cancel()
         watches.stop()
         await clusters.stop()
         await parts.server.close()

@@ -231,7 +231,7 @@ class Leader:
         if found is None or found.cluster_key != self.term.key or key not in self.term.observed:
             return None
         refusal = self.term.refusals.get(key)
-        bound = self.term.bound_topic(key, found.metadata.uid)
+        bound = self.term.bound_topic(found)
         if bound is not None:
             status = topic_status(self.term.image, bound, refusal)
         elif refusal is not None:

@@ -14,6 +14,7 @@ from uuid import UUID
 from plimsoll_core.messages import Answer, Refused, Request
 from plimsoll_core.model import ClusterImage, Topic
 from plimsoll_core.reasons import Reason
+from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.verification import VerificationStatus
@@ -100,13 +101,14 @@ class Term:
             raise Retry(answer.message, after_ms=500)
         return answer
 
-    def bound_topic(self, key: Key, uid: str) -> Topic | None:
-        """The topic that the object declares, as committed."""
-        for topic in self.image.topics.values():
-            holder = topic.object
-            if holder and (holder.namespace, holder.name) == key and holder.uid == uid:
-                return topic
-        return None
+    def bound_topic(self, found: api.Topic) -> Topic | None:
+        """The topic that this very object declares, as committed."""
+        topic_id = self.image.topic_ids.get(found.topic_name)
+        topic = None if topic_id is None else self.image.topics.get(topic_id)
+        holder = topic.object if topic else None
+        if holder is None or holder.uid != found.metadata.uid:
+            return None
+        return topic if (holder.namespace, holder.name) == found.key else None
 
     def note(self, type_: str, status: bool, reason: str, message: str) -> None:
         """A condition of the LogCluster, shown from now on."""

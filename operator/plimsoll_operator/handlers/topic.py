@@ -57,7 +57,7 @@ async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
     """A namespace that is no longer allowed loses its topics' binding, never their data."""
     if refusal.reason is not Reason.NotAllowed:
         return
-    if term.bound_topic(topic.key, topic.metadata.uid) is not None:
+    if term.bound_topic(topic) is not None:
         await term.ask(DetachTopic(object=object_of(topic)))
 
 

@@ -1,0 +1,80 @@
+"""Objects whose LogCluster does not exist: nobody leads it, so nobody else would tell their owner.
+
+Every replica looks, and writes only what the object does not show yet.  A Topic applied before its
+LogCluster waits; it does not fail: whoever leads the cluster later says better news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import msgspec
+
+from plimsoll_core.reasons import Reason
+from plimsoll_operator.api.meta import Condition, ObjectMeta
+from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, VERIFICATIONS, Kind
+from plimsoll_operator.objects import Key
+from plimsoll_operator.parts import Parts
+from plimsoll_operator.reconcile.conditions import condition, merge
+
+logger = logging.getLogger("plimsoll.strays")
+
+PERIOD_SECONDS = 3.0
+WRITES_PER_SECOND = 5
+
+
+async def look_after_strays(parts: Parts) -> None:
+    """For ever."""
+    while True:
+        await asyncio.sleep(PERIOD_SECONDS)
+        objects = parts.objects
+        for topic in [t for t in objects.topics if _is_stray(parts, t.cluster_key)]:
+            shown = objects.topics.conditions(topic.key)
+            await _tell(parts, TOPICS, topic.metadata, (topic.cluster_key, shown))
+        for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
+            shown = objects.verifications.conditions(run.key)
+            await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
+
+
+def _is_stray(parts: Parts, cluster: Key) -> bool:
+    return parts.objects.clusters.get(cluster) is None
+
+
+async def _tell(
+    parts: Parts, kind: Kind, meta: ObjectMeta, about: tuple[Key, tuple[Condition, ...]]
+) -> None:
+    cluster, shown = about
+    new = not_found(cluster)
+    if any((c.type, c.reason, c.message) == (new.type, new.reason, new.message) for c in shown):
+        return
+    try:
+        if await _exists(parts, cluster):
+            return
+        conditions = merge(shown, [new], meta.generation, int(time.time() * 1000))
+        model = TopicStatus if kind is TOPICS else VerificationStatus
+        status = model(observed_generation=meta.generation, conditions=conditions)
+        body = msgspec.to_builtins(status)
+        await parts.status_kube.apply_status(kind, meta.namespace, meta.name, body)
+    except ApiError as error:
+        logger.info("status of %s %s: %s", kind.kind, meta.name, error)
+    await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+
+async def _exists(parts: Parts, cluster: Key) -> bool:
+    """The watches of the kinds are separate: the cluster may just not have been seen yet."""
+    try:
+        await parts.kube.get(LOG_CLUSTERS, *cluster)
+    except NotFound:
+        return False
+    return True
+
+
+def not_found(cluster: Key) -> Condition:
+    """The condition that says so."""
+    text = f"There is no LogCluster {cluster[0]}/{cluster[1]}; this waits until there is one."
+    return condition("Ready", False, Reason.ClusterNotFound.name, text)

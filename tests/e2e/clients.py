@@ -1,0 +1,79 @@
+"""Kafka clients of this machine that reach brokers by the names they have inside the cluster.
+
+Brokers advertise names that only the cluster's DNS knows; on a one-node cluster their addresses are
+reachable from here all the same, so names are looked up in the API server instead.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kubectl import Cluster
+
+
+@contextmanager
+def cluster_names(cluster: Cluster, namespace: str) -> Iterator[None]:
+    """Within: `<pod>.<service>.<namespace>.svc` and `<service>.<namespace>.svc` resolve."""
+    original = socket.getaddrinfo
+
+    def resolve(host: Any, *rest: Any, **more: Any) -> Any:
+        if isinstance(host, str) and host.endswith(f".{namespace}.svc"):
+            host = _address(cluster, namespace, host.split("."))
+        return original(host, *rest, **more)
+
+    socket.getaddrinfo = resolve
+    try:
+        yield
+    finally:
+        socket.getaddrinfo = original
+
+
+def _address(cluster: Cluster, namespace: str, parts: list[str]) -> str:
+    if len(parts) == 4:
+        found = cluster.get("pod", parts[0], namespace)
+        address = (found or {}).get("status", {}).get("podIP")
+    else:
+        found = cluster.get("service", parts[0], namespace)
+        address = (found or {}).get("spec", {}).get("clusterIP")
+    if not address:
+        raise socket.gaierror(socket.EAI_NONAME, f"{parts[0]} has no address now")
+    return str(address)
+
+
+def bootstrap(cluster: Cluster, namespace: str, name: str = "main") -> str:
+    found = cluster.get("logcluster", name, namespace)
+    assert found is not None
+    return str(found["status"]["bootstrapServers"]["internal"])
+
+
+def produce(cluster: Cluster, namespace: str, topic: str, values: list[str]) -> None:
+    """Write and wait until everything is acknowledged by all replicas."""
+    with cluster_names(cluster, namespace):
+        producer = KafkaProducer(bootstrap_servers=bootstrap(cluster, namespace), acks="all")
+        sent = [producer.send(topic, json.dumps(value).encode()) for value in values]
+        for future in sent:
+            future.get(timeout=60)
+        producer.close(timeout=10)
+
+
+def consume(cluster: Cluster, namespace: str, topic: str, partitions: int) -> list[str]:
+    """Everything from the beginning to the present end of every partition."""
+    with cluster_names(cluster, namespace):
+        consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap(cluster, namespace), enable_auto_commit=False
+        )
+        wanted = [TopicPartition(topic, index) for index in range(partitions)]
+        consumer.assign(wanted)
+        ends = consumer.end_offsets(wanted)
+        consumer.seek_to_beginning(*wanted)
+        found: list[str] = []
+        for _ in range(200):
+            if all(consumer.position(p) >= ends[p] for p in wanted):
+                break
+            for records in consumer.poll(timeout_ms=500).values():
+                found += [json.loads(record.value) for record in records]
+        consumer.close()
+    return sorted(found)

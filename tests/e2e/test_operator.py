@@ -1,0 +1,329 @@
+"""The operator on a real Kubernetes: from `kubectl apply` to status, and back from every mishap."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clients import consume, produce
+from kubectl import ROOT, Cluster, CommandFailed, condition, is_true, wait_for
+
+SYSTEM = "plimsoll-system"
+BLOCKED_3 = (
+    *("0,1,2", "0,2,1", "0,1,2", "0,2,1", "0,1,2"),
+    *("1,2,0", "1,0,2", "1,2,0", "1,0,2", "1,2,0"),
+    *("2,0,1", "2,1,0", "2,0,1", "2,1,0", "2,0,1"),
+)
+"""15 partitions on 3 brokers by the protocol's Blocked layout."""
+
+
+@pytest.fixture(scope="session")
+def operator(cluster: Cluster) -> Cluster:
+    """The chart, installed as `make demo` installs it (KEEP_RELEASE=1: as it is)."""
+    if os.environ.get("KEEP_RELEASE") != "1":
+        subprocess.run([str(ROOT / "dev" / "images.sh"), "operator", "broker"], check=True)
+        cluster.run(
+            "helm", "upgrade", "--install", "plimsoll", str(ROOT / "helm" / "plimsoll"),
+            "--namespace", SYSTEM, "--create-namespace",
+            "--values", str(ROOT / "dev" / "values-local.yaml"),
+            "--set", "verification.enabled=true", "--set", "images.spark=plimsoll/spark:dev",
+            "--wait", "--timeout", "180s",
+            timeout_s=240,
+        )  # fmt: skip
+    return cluster
+
+
+def a_log_cluster(**spec: Any) -> dict[str, Any]:
+    requests = {"cpu": "10m", "memory": "96Mi"}
+    return {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "LogCluster",
+        "metadata": {"name": "main"},
+        "spec": {
+            "brokers": {"count": 3, "resources": {"requests": requests}},
+            "storage": {"size": "1Gi"},
+            **spec,
+        },
+    }
+
+
+def a_topic(name: str = "orders", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "plimsoll.dev/v1alpha1",
+        "kind": "Topic",
+        "metadata": {"name": name},
+        "spec": {"clusterRef": {"name": "main"}, **spec},
+    }
+
+
+ORDERS = a_topic(
+    partitions=15, replicationFactor=3, minInSyncReplicas=2, placement={"strategy": "Blocked"}
+)
+
+
+def apply(cluster: Cluster, namespace: str, *objects: dict[str, Any]) -> None:
+    for one in objects:
+        cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(one))
+
+
+def ready(cluster: Cluster, namespace: str, kind: str, name: str, timeout_s: float = 120) -> Any:
+    def probe() -> Any:
+        found = cluster.get(kind, name, namespace)
+        return found if is_true(found, "Ready") else None
+
+    return wait_for(f"{kind}/{name} to be Ready", probe, timeout_s)
+
+
+def reason(cluster: Cluster, namespace: str, name: str, wanted: str) -> dict[str, Any]:
+    """The Ready condition of a Topic, once it is False for the reason wanted."""
+
+    def probe() -> dict[str, Any] | None:
+        found = condition(cluster.get("topic", name, namespace), "Ready")
+        good = found and (found["status"], found["reason"]) == ("False", wanted)
+        return found if good else None
+
+    return wait_for(f"topic/{name} to say {wanted}", probe, 60)
+
+
+@pytest.fixture
+def serving(operator: Cluster, namespace: str) -> str:
+    """A namespace with a serving cluster of three and the topic `orders`."""
+    apply(operator, namespace, a_log_cluster(), ORDERS)
+    ready(operator, namespace, "logcluster", "main")
+    ready(operator, namespace, "topic", "orders")
+    return namespace
+
+
+def test_topic_is_placed_by_the_blocked_table_and_user_objects_stay_as_applied(
+    operator: Cluster, namespace: str
+):
+    apply(operator, namespace, a_log_cluster(), ORDERS)
+    before = {kind: operator.get(kind, name, namespace) for kind, name in NAMES}
+    topic = ready(operator, namespace, "topic", "orders")
+    assert tuple(topic["status"]["assignment"]) == BLOCKED_3
+    ready(operator, namespace, "logcluster", "main")
+    for kind, name in NAMES:
+        after = operator.get(kind, name, namespace)
+        assert as_applied(after) == as_applied(before[kind])
+        assert "finalizers" not in after["metadata"]
+
+
+NAMES = (("logcluster", "main"), ("topic", "orders"))
+
+
+def as_applied(found: dict[str, Any] | None) -> str:
+    """Metadata and spec, without what the API server itself counts."""
+    assert found is not None
+    meta = {
+        key: value
+        for key, value in found["metadata"].items()
+        if key not in ("resourceVersion", "managedFields")
+    }
+    return json.dumps({"metadata": meta, "spec": found["spec"]}, sort_keys=True)
+
+
+REFUSED_AT_APPLY = {
+    "fewer partitions": ({**ORDERS, "spec": {**ORDERS["spec"], "partitions": 14}}, "never decr"),
+    "partitions removed": (
+        {**ORDERS, "spec": {k: v for k, v in ORDERS["spec"].items() if k != "partitions"}},
+        "partitions never decreases",
+    ),
+    "another cluster": (
+        {**ORDERS, "spec": {**ORDERS["spec"], "clusterRef": {"name": "other"}}},
+        "clusterRef is immutable",
+    ),
+    "no brokers": (a_log_cluster(brokers={"count": 0}), "greater than or equal to 1"),
+    "smaller volumes": (a_log_cluster(storage={"size": "512Mi"}), "never shrinks"),
+    "another class": (
+        a_log_cluster(storage={"size": "1Gi", "storageClassName": "x"}),
+        "storageClassName is immutable",
+    ),
+}
+
+REFUSED_IN_STATUS = {
+    "too-many-replicas": (a_topic("a", replicationFactor=4), "NotEnoughBrokers"),
+    "unknown-cluster": (a_topic("b", clusterRef={"name": "nobody"}), "ClusterNotFound"),
+    "taken-name": (a_topic("c", topicName="orders"), "TopicNameTaken"),
+    "unknown-config": (a_topic("d", config={"no.such.key": 1}), "InvalidConfig"),
+    "ill-typed-config": (a_topic("e", config={"retention.ms": "soon"}), "InvalidConfig"),
+    "min-isr-config": (a_topic("f", config={"min.insync.replicas": 2}), "InvalidConfig"),
+    "unknown-broker": (
+        a_topic(
+            "g",
+            placement={
+                "strategy": "Explicit",
+                "assignment": [{"partition": 0, "replicas": [0, 9]}],
+            },
+        ),
+        "PlacementInvalid",
+    ),
+    "broker-twice": (
+        a_topic(
+            "h",
+            placement={
+                "strategy": "Explicit",
+                "assignment": [{"partition": 0, "replicas": [0, 0]}],
+            },
+        ),
+        "PlacementInvalid",
+    ),
+}
+
+
+def test_bad_input_gets_a_sentence_and_disturbs_nothing(operator: Cluster, serving: str):
+    for name, (wrong, sentence) in REFUSED_AT_APPLY.items():
+        with pytest.raises(CommandFailed, match=sentence):
+            apply(operator, serving, wrong)
+            pytest.fail(f"accepted: {name}")
+    apply(operator, serving, *(wrong for wrong, _ in REFUSED_IN_STATUS.values()))
+    for wrong, wanted in REFUSED_IN_STATUS.values():
+        found = reason(operator, serving, wrong["metadata"]["name"], wanted)
+        assert found["message"].endswith((".", "it."))
+    ready(operator, serving, "topic", "orders", 10)
+
+
+def test_topic_of_a_namespace_that_is_not_allowed_is_told_so(operator: Cluster, serving: str):
+    other = f"{serving}-shop"
+    operator.kubectl("create", "namespace", other)
+    try:
+        topic = a_topic("b", clusterRef={"name": "main", "namespace": serving})
+        apply(operator, other, topic)
+        reason(operator, other, "b", "NotAllowed")
+        selector = {"matchLabels": {"shop": "yes"}}
+        allowed = {"allowedNamespaces": {"from": "Selector", "selector": selector}}
+        apply(operator, serving, a_log_cluster(topics=allowed))
+        operator.kubectl("label", "namespace", other, "shop=yes")
+        ready(operator, other, "topic", "b", 90)
+    finally:
+        operator.kubectl("delete", "namespace", other, "--wait=false")
+
+
+def values(count: int) -> list[str]:
+    return sorted(f"record-{index:04d}" for index in range(count))
+
+
+def test_deleted_topic_comes_back_with_its_id_and_its_records(operator: Cluster, serving: str):
+    produce(operator, serving, "orders", values(300))
+    before = operator.get("topic", "orders", serving)
+    operator.kubectl("delete", "topic", "orders", "-n", serving)
+
+    def pending() -> Any:
+        status = (operator.get("logcluster", "main", serving) or {})["status"]
+        return status["topics"].get("pendingDeletion") or None
+
+    assert wait_for("the deletion to be pending", pending, 60)[0]["name"] == "orders"
+    apply(operator, serving, ORDERS)
+    after = ready(operator, serving, "topic", "orders")
+    assert before is not None
+    assert after["metadata"]["uid"] != before["metadata"]["uid"]
+    assert after["status"]["topicId"] == before["status"]["topicId"]
+    assert consume(operator, serving, "orders", 15) == values(300)
+
+
+def test_deleted_cluster_is_adopted_with_its_log_and_volumes(operator: Cluster, serving: str):
+    produce(operator, serving, "orders", values(300))
+    before = operator.get("logcluster", "main", serving)
+    assert before is not None
+    identity = before["status"]["clusterId"]
+    operator.kubectl("delete", "logcluster", "main", "-n", serving)
+    wait_for("the pods to go", lambda: no_brokers(operator, serving), 90)
+    apply(operator, serving, a_log_cluster())
+    stalled = wait_for("the new object to be refused", lambda: is_stalled(operator, serving), 60)
+    assert identity in stalled["message"]
+    operator.kubectl("delete", "logcluster", "main", "-n", serving)
+    apply(operator, serving, a_log_cluster(clusterId=identity))
+    ready(operator, serving, "logcluster", "main")
+    ready(operator, serving, "topic", "orders")
+    assert consume(operator, serving, "orders", 15) == values(300)
+
+
+def no_brokers(cluster: Cluster, namespace: str) -> bool | None:
+    return cluster.items("pods", namespace, "plimsoll.dev/cluster=main") == [] or None
+
+
+def is_stalled(cluster: Cluster, namespace: str) -> dict[str, Any] | None:
+    found = condition(cluster.get("logcluster", "main", namespace), "Stalled")
+    return found if found and found["reason"] == "LogOfAnotherCluster" else None
+
+
+def holder(cluster: Cluster, namespace: str) -> str | None:
+    for lease in cluster.items("lease", namespace):
+        return lease["spec"].get("holderIdentity") or None
+    return None
+
+
+def epoch(cluster: Cluster, namespace: str) -> int:
+    found = cluster.get("logcluster", "main", namespace)
+    assert found is not None
+    return int(found["status"]["metadataLog"]["controllerEpoch"])
+
+
+def test_standby_takes_over_when_the_active_operator_is_killed(operator: Cluster, serving: str):
+    first, term = holder(operator, serving), epoch(operator, serving)
+    assert first is not None
+    operator.kubectl("delete", "pod", first, "-n", SYSTEM, "--grace-period=0", "--force")
+
+    def other() -> str | None:
+        now = holder(operator, serving)
+        return now if now not in (None, first) else None
+
+    wait_for("the standby to hold the Lease", other, 30)
+    wait_for("its term to be shown", lambda: epoch(operator, serving) > term or None, 30)
+    produce(operator, serving, "orders", values(100))
+    assert consume(operator, serving, "orders", 15) == values(100)
+
+
+@pytest.fixture
+def stopped_operator(operator: Cluster) -> Iterator[None]:
+    """No operator at all, until the test ends."""
+    scale(operator, 0)
+    try:
+        yield
+    finally:
+        scale(operator, 2)
+
+
+def scale(cluster: Cluster, replicas: int) -> None:
+    cluster.kubectl("scale", "deployment/plimsoll", "-n", SYSTEM, f"--replicas={replicas}")
+    selector = "app.kubernetes.io/component=operator"
+
+    def settled() -> bool | None:
+        pods = cluster.items("pods", SYSTEM, selector)
+        good = [p for p in pods if is_true(p, "Ready")]
+        return (len(pods) == len(good) == replicas) or None
+
+    wait_for(f"{replicas} operators", settled, 120)
+
+
+def test_outage_of_all_operators_stops_no_data_and_is_told_afterwards(
+    operator: Cluster, serving: str
+):
+    scale(operator, 0)
+    try:
+        produce(operator, serving, "orders", values(100))
+        assert consume(operator, serving, "orders", 15) == values(100)
+        # The outage must be longer than what counts as a quick change of leaders.
+        deadline = time.monotonic() + 12
+        wait_for("the outage to last", lambda: time.monotonic() > deadline or None, 20)
+    finally:
+        scale(operator, 2)
+
+    def told() -> dict[str, Any] | None:
+        found = condition(operator.get("logcluster", "main", serving), "ControllerAvailable")
+        return found if found and found["reason"] == "RecoveredAfterOutage" else None
+
+    assert "Nobody led this cluster for" in wait_for("the outage to be told", told, 60)["message"]
+    ready(operator, serving, "topic", "orders", 60)
+
+
+def test_namespace_goes_in_a_minute_with_the_operator_dead(
+    operator: Cluster, serving: str, request: pytest.FixtureRequest
+):
+    request.getfixturevalue("stopped_operator")
+    began = time.monotonic()
+    operator.kubectl("delete", "namespace", serving, "--wait=true", timeout_s=150)
+    assert time.monotonic() - began < 60
+    operator.kubectl("create", "namespace", serving)
