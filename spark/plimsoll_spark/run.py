@@ -31,6 +31,7 @@ PROGRESS_WITHIN_S = 5.0
 FINAL_WITHIN_S = 180.0  # longer than an API server that is being restarted is away
 TOPIC_WITHIN_S = 60.0
 READABLE_WITHIN_S = 60.0
+CANCEL_WITHIN_S = 90.0
 MAX_CORES = 8
 
 log = logging.getLogger(__name__)
@@ -148,7 +149,7 @@ class Run:
                 tell()
                 left_s = until_s - time.time()
                 if left_s <= 0:
-                    spark.sparkContext.cancelAllJobs()
+                    _cancel(spark, future)
                     raise TimeUp(f"{self._counts.sent} records were sent before the time was up")
                 wait([future], timeout=min(PROGRESS_EVERY_S, left_s))
             return future.result()
@@ -205,6 +206,14 @@ class Run:
             "report.html": report.render(self._settings, outcome, findings),
         }
         self._publisher.put(texts, within_s=FINAL_WITHIN_S)
+
+
+def _cancel(spark: SparkSession, future: Future[Any]) -> None:
+    """Again and again: between two Spark jobs there is none that could be cancelled."""
+    until_s = time.monotonic() + CANCEL_WITHIN_S
+    while not future.done() and time.monotonic() < until_s:
+        spark.sparkContext.cancelAllJobs()
+        wait([future], timeout=1.0)
 
 
 def as_json(value: msgspec.Struct) -> str:
