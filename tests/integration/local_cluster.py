@@ -246,7 +246,7 @@ class LocalCluster:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._ended()
-        wait_for("every process is gone", lambda: not any(_runs(pid) for pid in pids.values()))
+        wait_for("every process is gone", lambda: not any(runs(pid) for pid in pids.values()))
 
     @contextlib.contextmanager
     def frozen_controller(self) -> Iterator[None]:
@@ -259,7 +259,7 @@ class LocalCluster:
             os.kill(pid, signal.SIGCONT)
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
