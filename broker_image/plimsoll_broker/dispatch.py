@@ -74,7 +74,7 @@ class Dispatch:
     def find(self, key: int, version: int) -> Route | None:
         """The route for a request, or None: close the connection."""
         # An IntEnum hashes like its int.
-        route = self._routes.get(key)  # type: ignore[call-overload]
+        route: Route | None = self._routes.get(key)  # type: ignore[call-overload]
         if route is not None and route.versions.serves(version):
             return route
         return None

@@ -66,7 +66,9 @@ async def _ask(
     ids = tuple(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
     got = await ask(view, DeleteTopics(names=names, ids=ids), names, timeout_ms)
     by_name = {answer.name: answer for answer in got}
-    by_id = {answer.topic_id: answer for answer in got if answer.topic_id is not None}
+    by_id: dict[UUID | None, TopicAnswer] = {
+        answer.topic_id: answer for answer in got if answer.topic_id is not None
+    }
     unanswered = TopicAnswer(name="", code=shared.UNKNOWN_TOPIC_ID)
     if got and not by_id and ids and got[0].code:
         unanswered = got[0]  # the whole request was refused

@@ -361,7 +361,10 @@ class Log:
         self.flushed(flush)
 
     def close(self, clean: bool) -> None:
-        """`clean`: everything is on disk, with a producer snapshot; raises if that fails."""
+        """`clean`: everything is on disk, with a producer snapshot; raises if that fails.
+
+        Otherwise nothing is written: what is missing, the next start makes up for.
+        """
         if self.fault is not None and clean:
             raise self.fault
         if clean:
@@ -370,7 +373,6 @@ class Log:
             self._snapshots.save(self.log_end_offset, self.producers, sync=True)
             for segment in self.segments:
                 segment.seal()
-        self.segments[-1].write_indexes()
 
     def _save_epochs(self, *, sync: bool) -> None:
         version = self.epochs.version
