@@ -45,6 +45,9 @@ class _UnlockedLog(DirectoryLog):
 class Shell(Protocol):
     """What the contract's tests ask of a shell."""
 
+    crash_stride: int
+    """1 to die at every write there is."""
+
     async def start(self) -> None: ...
     def log(self) -> MetadataLog:
         """Another process that opens the same log."""
@@ -64,6 +67,8 @@ class Shell(Protocol):
 
 
 class DirectoryShell:
+    crash_stride = 1
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._logs: list[_UnlockedLog] = []
@@ -130,6 +135,8 @@ class _CrashingDisk:
 
 class RingShell:
     """The Kubernetes shell over a fake API server, without sockets."""
+
+    crash_stride = 1
 
     def __init__(self) -> None:
         self.store = Store()

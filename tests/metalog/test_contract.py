@@ -305,5 +305,5 @@ async def test_a_crash_between_any_two_writes_loses_nothing_that_was_acknowledge
         await successor.snapshot()
         await successor.put("on it goes")
         assert image_of(await mortal.log().open()) == successor.image
-        step += 1
+        step += mortal.crash_stride
     assert step > 20

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages import Done
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
@@ -62,6 +63,11 @@ class Committer:
         except (MetadataLogError, OSError) as error:
             self.queue.drop(f"The take-over failed: {error}")
             raise
+
+    async def commit_before_term(self, record: Record) -> None:
+        """Commit one record as the first of a higher epoch; the log must be opened again then."""
+        epoch = ControllerEpoch(self.queue.speculative.controller_epoch + 1)
+        await self._journal.append((record,), epoch)
 
     async def run_forever(self, log_is_full: asyncio.Event) -> None:
         """Until the log fails in a way that ends the term."""

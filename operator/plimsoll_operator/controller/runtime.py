@@ -47,6 +47,7 @@ from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,
     MetadataLogError,
+    SnapshotRequired,
 )
 
 logger = logging.getLogger("plimsoll.controller")
@@ -328,10 +329,12 @@ class Controller:
             try:
                 await self._committer.commit_alone(change)
                 break
-            except AppendConflict:
+            except (AppendConflict, SnapshotRequired) as error:
                 # Somebody wrote between our read and our append: during a take-over, read on.
                 if attempts_left == 0:
                     raise
+                if isinstance(error, SnapshotRequired):
+                    await self._snapshotter.make_room(restored, self._committer)
         self._soft = Soft()
         self.stalled = None
         self._active = True

@@ -17,10 +17,12 @@ from plimsoll_core.image import encode_image
 from plimsoll_core.messages import Done, MetadataUpdate
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import SnapshotTaken
+from plimsoll_operator.controller.journal import Restored
 from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.interface import MetadataLog
 
 if TYPE_CHECKING:
+    from plimsoll_operator.controller.committer import Committer
     from plimsoll_operator.controller.runtime import Controller
 
 logger = logging.getLogger("plimsoll.controller")
@@ -60,6 +62,21 @@ class Snapshotter:
         if isinstance(answer, Done):
             await self._log.release(taken)
             logger.info("snapshot %s: %d bytes of image", name, len(encoded))
+
+    async def make_room(self, restored: Restored, committer: Committer) -> None:
+        """Terms that ended before their snapshot have filled the log: the next one's comes first.
+
+        It is taken of what the log holds, and commits as the first batch of a higher epoch.
+        """
+        image, nonce = restored.image, restored.tail.end_nonce
+        assert nonce is not None, "a log that is full is not empty"
+        encoded = await asyncio.to_thread(encode_image, image)
+        name = await self._log.write_snapshot(
+            encoded, image.next_offset, nonce, image.controller_epoch
+        )
+        taken = SnapshotTaken(cause="LogFull", end_offset=image.next_offset, name=name)
+        await committer.commit_before_term(taken)
+        await self._log.release(taken)
 
 
 async def snapshot_update(image: ClusterImage, tail: MetadataTail) -> MetadataUpdate:
