@@ -195,7 +195,7 @@ async def test_an_unknown_fetch_session_is_refused(client: Client) -> None:
         "rack_id": "",
     }
     reply = await client.ask(ApiKey.FETCH, 12, values)
-    assert int(reply.error_code) == 70  # type: ignore[attr-defined]
+    assert int(reply.error_code) == 70
 
 
 # --- offsets and ids -----------------------------------------------------------------------------
@@ -217,7 +217,7 @@ async def test_where_a_term_ended(one: Broker, client: Client, controller: Contr
         asked = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": term}
         values = {"replica_id": -1, "topics": [{"topic": "t", "partitions": [asked]}]}
         reply = await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, values)
-        found = reply.topics[0].partitions[0]  # type: ignore[attr-defined]
+        found = reply.topics[0].partitions[0]
         return int(found.error_code), found.leader_epoch, found.end_offset
 
     assert await end_of(epoch) == (Code.NONE, epoch, 2)
@@ -233,7 +233,7 @@ async def init_producer_id(client: Client, **values: object) -> tuple[int, int, 
         **values,
     }
     reply = await client.ask(ApiKey.INIT_PRODUCER_ID, 4, asked)
-    return int(reply.error_code), reply.producer_id, reply.producer_epoch  # type: ignore[attr-defined]
+    return int(reply.error_code), reply.producer_id, reply.producer_epoch
 
 
 async def test_producer_ids_are_never_given_twice(
@@ -254,7 +254,7 @@ async def test_without_a_controller_there_are_no_producer_ids(
     async def silent(request: Request, timeout_ms: int = 0) -> Answer:
         raise NoController("nobody")
 
-    controller.command = silent  # type: ignore[method-assign]
+    controller.command = silent
     assert (await init_producer_id(client))[0] == 15
 
 

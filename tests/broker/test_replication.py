@@ -133,7 +133,7 @@ async def test_a_lagging_follower_is_dropped_and_the_rest_goes_on(
     await c.path.fetchers.close()
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 1)
     assert set(controller.partition("t").isr) == {0, 1}
-    assert a.manager.traffic.isr_shrinks == {"lag": 1}
+    assert a.manager.traffic.isr_shrinks == {"IsrShrinkLag": 1}
     assert same_logs("t", a, b)
 
 

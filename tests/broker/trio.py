@@ -210,7 +210,7 @@ class Broker:
         return Client(await PeerConnection.open("127.0.0.1", self.server.port, WAIT_S))
 
 
-class _Late(dict):  # type: ignore[type-arg]
+class _Late(dict):
     """Handlers that are known only after the port is: the epoch comes from registering it."""
 
     def __init__(self) -> None:
@@ -227,7 +227,7 @@ class _Late(dict):  # type: ignore[type-arg]
             )
         }
 
-    def _route(self, key: ApiKey):  # type: ignore[no-untyped-def]
+    def _route(self, key: ApiKey):
         return lambda context: self.routes[key](context)  # type: ignore[operator]
 
 
@@ -238,7 +238,7 @@ class Client:
         self.connection = connection
         self._correlation_id = 0
 
-    async def ask(self, key: ApiKey, version: int, values: dict) -> object:  # type: ignore[type-arg]
+    async def ask(self, key: ApiKey, version: int, values: dict) -> object:
         self._correlation_id += 1
         body = encode_request(key, version, values)
         frame = request_frame(key, version, self._correlation_id, "test", body)

@@ -13,8 +13,8 @@ from plimsoll_core.model import Partition, Recovery
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink
 from plimsoll_core.replica.surroundings import Surroundings
 
-EXPAND_CAUSE = "caught-up"
-SHRINK_CAUSE = "lag"
+EXPAND_CAUSE = "IsrExpand"
+SHRINK_CAUSE = "IsrShrinkLag"
 INELIGIBLE_BACKOFF_MS = 1_000
 
 

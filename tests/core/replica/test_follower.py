@@ -8,7 +8,7 @@ from plimsoll_core.replica import follower
 from plimsoll_core.replica.values import Append, Code, Duplicate, EndOffset
 
 
-def term(leader: int, epoch: int, isr: tuple[int, ...] = (1, 2, 3)):  # type: ignore[no-untyped-def]
+def term(leader: int, epoch: int, isr: tuple[int, ...] = (1, 2, 3)):
     return a_partition(leader=leader, leader_epoch=epoch, partition_epoch=epoch, isr=isr)
 
 
@@ -207,7 +207,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(EVENTS)
-def test_logs_match_and_caches_equal_their_logs_whatever_happens(events: list) -> None:  # type: ignore[type-arg]
+def test_logs_match_and_caches_equal_their_logs_whatever_happens(events: list) -> None:
     """Leaders change with metadata late for some, leaders write, followers fetch a little.
 
     LogMatching: one (offset, epoch) is one batch with one prefix; EpochCache equals the one
