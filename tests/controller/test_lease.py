@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from fake_kube import FakeKube
+from tests.controller.fake_kube import FakeKube
 
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LEASES

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 import yaml
-from builders import CLUSTER_UID, a_cluster
+from tests.controller.builders import CLUSTER_UID, a_cluster
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.load import from_object

@@ -1,6 +1,6 @@
 """Status says what is committed: placement, health, what waits for whom, and nothing more."""
 
-from builders import TOPIC_ID, a_cluster, an_image, isr_changed, replay, with_topic
+from tests.controller.builders import TOPIC_ID, a_cluster, an_image, isr_changed, replay, with_topic
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import PendingDeletion

@@ -1,7 +1,7 @@
 """Status is written on change only, once for many changes, and survives what it meets."""
 
-from builders import an_image, isr_changed, replay, with_topic
-from fake_kube import FakeKube
+from tests.controller.builders import an_image, isr_changed, replay, with_topic
+from tests.controller.fake_kube import FakeKube
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.records import BrokerFenced

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from clients import consume, produce
 from kubectl import ROOT, Cluster, CommandFailed, condition, is_true, wait_for
+from tests.e2e.clients import consume, produce
 
 SYSTEM = "plimsoll-system"
 BLOCKED_3 = (
@@ -174,10 +174,9 @@ REFUSED_IN_STATUS = {
 
 
 def test_bad_input_gets_a_sentence_and_disturbs_nothing(operator: Cluster, serving: str):
-    for name, (wrong, sentence) in REFUSED_AT_APPLY.items():
+    for wrong, sentence in REFUSED_AT_APPLY.values():
         with pytest.raises(CommandFailed, match=sentence):
             apply(operator, serving, wrong)
-            pytest.fail(f"accepted: {name}")
     apply(operator, serving, *(wrong for wrong, _ in REFUSED_IN_STATUS.values()))
     for wrong, wanted in REFUSED_IN_STATUS.values():
         found = reason(operator, serving, wrong["metadata"]["name"], wanted)
