@@ -1,0 +1,196 @@
+"""The chart as it renders: what it may do, what its pods may do, and what it refuses.
+
+Needs helm and promtool, which `dev/node.sh install` makes; without them these tests say so.
+"""
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "helm" / "plimsoll"
+CRDS = ROOT / "crds"
+EVERYTHING = (
+    "verification.enabled=true",
+    "metrics.podMonitor.enabled=true",
+    "metrics.prometheusRule.enabled=true",
+)
+
+
+@cache
+def tool(name: str) -> str:
+    """A program from the PATH or from the local node's folder."""
+    env = subprocess.run(
+        ["bash", "-c", f'eval "$("{ROOT}/dev/node.sh" env)"; echo "$PATH"'],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    found = shutil.which(name, path=f"{os.environ['PATH']}:{env}")
+    if found is None:
+        pytest.skip(f"{name} is not installed: dev/node.sh install")
+    return found
+
+
+def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [tool("helm"), *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@cache
+def rendered(*settings: str) -> tuple[dict[str, Any], ...]:
+    flags = [flag for setting in settings for flag in ("--set", setting)]
+    done = helm(
+        "template", "plimsoll", str(CHART), "-n", "plimsoll-system",
+        "--kube-version", "1.34.0", *flags,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return tuple(one for one in yaml.safe_load_all(done.stdout) if one)
+
+
+def of_kind(kind: str, *settings: str) -> list[dict[str, Any]]:
+    return [one for one in rendered(*settings) if one["kind"] == kind]
+
+
+def test_lint_finds_nothing():
+    done = helm("lint", "--strict", str(CHART))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_charts_crds_are_the_projects():
+    ours = {path.name: path.read_text() for path in CRDS.glob("*.yaml")}
+    copies = {path.name: path.read_text() for path in (CHART / "files" / "crds").glob("*.yaml")}
+    assert copies == ours, "run: cp crds/*.yaml helm/plimsoll/files/crds/"
+
+
+def test_crds_survive_an_uninstall():
+    found = of_kind("CustomResourceDefinition")
+    assert len(found) == len(list(CRDS.glob("*.yaml")))
+    for crd in found:
+        assert crd["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def rules(*settings: str) -> list[tuple[str, dict[str, Any]]]:
+    roles = [*of_kind("ClusterRole", *settings), *of_kind("Role", *settings)]
+    return [(role["metadata"]["name"], rule) for role in roles for rule in role["rules"]]
+
+
+@pytest.mark.parametrize("settings", [(), EVERYTHING], ids=["defaults", "everything"])
+def test_rbac_has_no_wildcards_and_no_cluster_admin(settings: tuple[str, ...]):
+    assert rules(*settings)
+    for name, rule in rules(*settings):
+        for field in ("apiGroups", "resources", "verbs"):
+            assert "*" not in rule[field], (name, rule)
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"]), (name, rule)
+        assert "secrets" not in rule["resources"], (name, rule)
+    for binding in of_kind("ClusterRoleBinding", *settings):
+        assert binding["roleRef"]["name"] != "cluster-admin"
+
+
+def test_operator_cannot_write_user_objects_nor_delete_the_log():
+    for name, rule in rules(*EVERYTHING):
+        if name != "plimsoll":
+            continue
+        if set(rule["resources"]) & {"logclusters", "topics", "verifications"}:
+            assert set(rule["verbs"]) == {"get", "list", "watch"}
+        if "metadatabatches" in rule["resources"]:
+            assert "delete" not in rule["verbs"]
+        if "pods" in rule["resources"]:
+            assert set(rule["verbs"]) <= {"get", "list", "watch"}
+
+
+def test_job_and_role_rights_come_only_with_verifications():
+    def powers(*settings: str) -> set[str]:
+        own = [rule for name, rule in rules(*settings) if name == "plimsoll"]
+        return {resource for rule in own for resource in rule["resources"]}
+
+    assert powers("verification.enabled=true") - powers() == {"jobs", "roles", "rolebindings"}
+
+
+def test_operator_pods_are_restricted():
+    (deployment,) = of_kind("Deployment")
+    assert deployment["spec"]["replicas"] == 2
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+def test_rendered_objects_are_in_the_releases_namespace_and_names_are_unique():
+    seen = set()
+    for one in rendered(*EVERYTHING):
+        key = (one["kind"], one["metadata"]["name"])
+        assert key not in seen
+        seen.add(key)
+        assert one["metadata"].get("namespace") in (None, "plimsoll-system")
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("replica=3", "replica"),
+        ("replicas=0", "replicas"),
+        ("controller.port=0", "port"),
+        ("image.pullPolicy=Sometimes", "pullPolicy"),
+        ("metrics.prometheusRule.enable=true", "enable"),
+    ],
+)
+def test_misspelt_and_impossible_values_are_refused(setting: str, sentence: str):
+    done = helm("template", "plimsoll", str(CHART), "--set", setting)
+    assert done.returncode != 0
+    assert sentence in done.stderr
+
+
+def test_every_value_of_the_defaults_is_in_the_schema():
+    def undescribed(values: dict[str, Any], schema: dict[str, Any], path: str) -> list[str]:
+        found = []
+        for key, value in values.items():
+            described = schema.get("properties", {}).get(key)
+            if described is None:
+                found.append(f"{path}.{key}")
+            elif isinstance(value, dict) and "properties" in described:
+                found += undescribed(value, described, f"{path}.{key}")
+        return found
+
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert undescribed(values, schema, "") == []
+
+
+def test_alerts_can_be_left_out_by_name():
+    (rule,) = of_kind(
+        "PrometheusRule",
+        "metrics.prometheusRule.enabled=true",
+        "metrics.prometheusRule.disabled={PlimsollUnderMinISR}",
+    )
+    names = {one["alert"] for group in rule["spec"]["groups"] for one in group["rules"]}
+    assert "PlimsollUnderMinISR" not in names
+    assert "PlimsollPartitionsOffline" in names
+
+
+def test_each_alert_fires_when_it_should_and_stays_quiet_otherwise(tmp_path: Path):
+    """The rules as rendered, not as written: templating must not eat their own templates."""
+    (rule,) = of_kind("PrometheusRule", "metrics.prometheusRule.enabled=true")
+    (tmp_path / "alerts.yaml").write_text(yaml.safe_dump(rule["spec"]))
+    tests = Path(__file__).parent / "alerts_test.yaml"
+    (tmp_path / "alerts_test.yaml").write_text(tests.read_text())
+    done = subprocess.run(
+        [tool("promtool"), "test", "rules", "alerts_test.yaml"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    tested = {t["alertname"] for test in yaml.safe_load(tests.read_text())["tests"]
+              for t in test["alert_rule_test"]}  # fmt: skip
+    assert tested == {one["alert"] for group in rule["spec"]["groups"] for one in group["rules"]}
