@@ -223,6 +223,14 @@ class HttpShell(RingShell):
     async def start(self) -> None:
         await self._server.start()
 
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def tokens(self) -> list[str | None]:
+        return self._server.tokens
+
     def log(self) -> MetadataLog:
         api_client = client.ApiClient(client.Configuration(host=self._server.url))
         self._clients.append(api_client)

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 import aiohttp
 import msgspec
 
+READ_FACTOR = 5
+LARGE_BYTES = 256 * 1024
 UNKNOWN_OUTCOMES = frozenset({408, *range(500, 600)})
 
 
@@ -55,7 +57,7 @@ class HttpApi:
     def __init__(self, api_client: Any, timeout_ms: int) -> None:
         self._configuration = api_client.configuration
         self._ssl = api_client.rest_client.ssl_context
-        self._timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
+        self._timeout_s = timeout_ms / 1000
         self._session: aiohttp.ClientSession | None = None
 
     async def request(
@@ -68,6 +70,7 @@ class HttpApi:
                 params=params,
                 data=body or None,
                 headers=await self._headers(),
+                timeout=self._timeout(method, len(body)),
             ) as response:
                 answer = Answer(status=response.status, body=await response.read())
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
@@ -85,8 +88,13 @@ class HttpApi:
         if self._session is None:
             # A few connections: appends go one at a time, first-time slots several at once.
             connector = aiohttp.TCPConnector(limit=16, ssl=self._ssl)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+            self._session = aiohttp.ClientSession(connector=connector)
         return self._session
+
+    def _timeout(self, method: str, size: int) -> aiohttp.ClientTimeout:
+        """What is large may take longer, lest a slow server never gets to finish it."""
+        factor = READ_FACTOR if method == "GET" else 1 + size / LARGE_BYTES
+        return aiohttp.ClientTimeout(total=self._timeout_s * factor)
 
     async def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "Content-Type": "application/json"}

@@ -26,7 +26,7 @@ SNAPSHOTS = "metadatasnapshots"
 CLUSTER_ID_LABEL = f"{GROUP}/cluster-id"
 CLUSTER_LABEL = "plimsoll.dev/cluster"
 PART_LABEL = f"{GROUP}/part"
-PAGE_OBJECTS = 128
+PAGE_OBJECTS = 64
 READ_ATTEMPTS = 20
 AT_ONCE = 16
 
