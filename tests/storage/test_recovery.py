@@ -243,3 +243,14 @@ def test_everything_recovered_has_a_good_crc(volume, fill, read_all):
     for header in iter_headers(data):
         assert check_crc(data, position, header.length)
         position += header.length
+
+
+def test_a_term_that_began_before_what_is_read_again_keeps_its_start(volume, fill):
+    log = volume.log()
+    fill(log, 6, epoch=1)
+    fill(log, 14, epoch=2)
+    log.flush()
+    volume.store.checkpoint_recovery_points()
+    assert [segment.base_offset for segment in log.segments] == [0, 120]
+    (volume.directory / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n")
+    assert volume.log().epochs.entries == [(1, 0), (2, 60)]

@@ -191,7 +191,12 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan) -> EpochCache
         cache = EpochCache(entries)
         cache.truncate_from_end(scan.read_from)
         newest = cache.latest
-        if not scan.terms or newest is None or newest <= scan.terms[0][0]:
+        if (
+            not scan.terms
+            or newest == scan.terms[0][0]
+            or scan.read_from == segments[0].base_offset
+        ):
+            # Otherwise the first term that was read may have begun before what was read.
             _assign(cache, scan.terms)
             if _agrees(cache, segments):
                 return cache
