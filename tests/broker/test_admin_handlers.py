@@ -77,6 +77,14 @@ def test_a_leader_without_this_listener(version, code):
     assert (first.error_code, first.leader_id) == (code, -1)
 
 
+def test_an_answer_is_as_new_as_the_image():
+    harness = Harness()
+    assert metadata(harness, 13, None) == metadata(harness, 13, None)
+    harness.watch.update(harness.watch.image, an_image(topics=("orders",)))
+    assert [topic.name for topic in metadata(harness, 13, None).topics] == ["orders"]
+    assert [topic.name for topic in metadata(harness, 1, None).topics] == ["orders"]
+
+
 def test_a_fenced_broker_names_a_living_one_for_admin_requests():
     harness = Harness(an_image(a_broker(0), a_broker(1, fenced=True), a_broker(2)))
     assert metadata(harness, 13, []).controller_id == 0

@@ -19,23 +19,46 @@ from plimsoll_wire.versions import ApiKey
 
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12
+_REMEMBERED_MAX = 16
+_REMEMBERED_BYTES_MAX = 4096
 
 
-def metadata(view: ClusterView) -> Handler:
-    def handle(context: RequestContext) -> bytes:
+class MetadataHandler:
+    """Remembers its answers until the image changes: after an event every client asks the same."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self._image = view.image
+        self._answers: dict[tuple[int, bytes], bytes] = {}
+
+    def __call__(self, context: RequestContext) -> bytes:
+        image = self._view.image
+        if image is not self._image:
+            self._answers.clear()
+            self._image = image
+        asked = (context.api_version, bytes(context.body))
+        answer = self._answers.get(asked)
+        if answer is None:
+            answer = self._answer(image, context)
+            if len(asked[1]) <= _REMEMBERED_BYTES_MAX and len(self._answers) < _REMEMBERED_MAX:
+                self._answers[asked] = answer
+        return answer
+
+    def _answer(self, image: ClusterImage, context: RequestContext) -> bytes:
         version = context.api_version
         request = decode_request(ApiKey.METADATA, version, context.body)
-        image = view.image
         values = {
             "brokers": brokers(image),
             "cluster_id": uuid_text(image.cluster_id),
-            "controller_id": shared.admin_target(view),
+            "controller_id": shared.admin_target(self._view),
             "topics": _topics(image, request.topics, version),
             "error_code": shared.NONE,
         }
         return encode_response(ApiKey.METADATA, version, values)
 
-    return handle
+
+def metadata(view: ClusterView) -> Handler:
+    return MetadataHandler(view)
 
 
 def brokers(image: ClusterImage) -> list[dict[str, Any]]:
