@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import socket
 import struct
 import threading
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka
+import pytest
 from tests.integration.local_cluster import (
     Acked,
     LocalCluster,
@@ -134,14 +136,16 @@ def test_everything_killed_at_once_keeps_every_acked_record(tmp_path: Path) -> N
         assert len(again.records) == 50
 
 
-def test_three_seconds_without_a_controller_change_no_isr_and_stop_no_client(
-    cluster: LocalCluster,
+@pytest.mark.parametrize("seconds", [3, 12])
+def test_a_while_without_a_controller_changes_no_isr_and_stops_no_client(
+    cluster: LocalCluster, seconds: int
 ) -> None:
+    """Longer than a session too: who was away itself may not call others silent."""
     cluster.create_topic("t", PARTITIONS)
     with writing(cluster, "t") as writer:
         before = cluster.metadata_records()
         with cluster.frozen_controller():
-            frozen_until = time.monotonic() + 3
+            frozen_until = time.monotonic() + seconds
             while time.monotonic() < frozen_until:
                 more_acks(writer, 100)
         produce(cluster.bootstrap, "t", [b"after"])
@@ -157,6 +161,27 @@ def test_three_seconds_without_a_controller_change_no_isr_and_stop_no_client(
     assert decided == ["TopicCreated", "PartitionsCreated"]
     assert not acked.errors
     assert max(writer.longest_stall_s.values()) < RESUME_S_MAX
+
+
+def test_a_frozen_broker_is_fenced_for_its_silence_and_comes_back(cluster: LocalCluster) -> None:
+    """No proof of death: patience first, then it is a follower like any other."""
+    cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
+    with writing(cluster, "t") as writer:
+        pid = cluster.pids["1"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            cluster.wait_isr("t", 2)
+            more_acks(writer)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        cluster.wait_isr("t", 3)
+        more_acks(writer)
+        acked = writer.finish()
+    assert cluster.pids["1"] == pid, "the same process goes on"
+    assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
+    fences = [r for r in cluster.metadata_records(0) if r["type"] == "BrokerFenced"]
+    assert [r["broker_id"] for r in fences] == [1]
+    assert "silence" in fences[0]["cause"]
 
 
 def test_no_restart_leaves_a_dead_broker_dead(tmp_path: Path) -> None:
