@@ -1,0 +1,166 @@
+"""A missing Topic object deletes nothing until its absence is proven: one test per way to err."""
+
+from typing import Any
+
+import pytest
+from tests.controller.builders import OBJECT, a_cluster_body, an_image, with_topic
+from tests.controller.fake_kube import FakeKube
+
+from plimsoll_core.messages import Answer, Done, Refused, Request, TopicObjectGone
+from plimsoll_operator.handlers import absence
+from plimsoll_operator.handlers.term import Term, Work
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.objects import Objects
+from plimsoll_operator.options import Options
+from plimsoll_operator.reconcile.queue import Retry
+
+
+class StubController:
+    """Answers as told and remembers what it was asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.image = with_topic(an_image(), ((0, 1, 2),))
+        self.answer = answer
+        self.asked: list[Request] = []
+
+    async def request(self, request: Request) -> Answer:
+        self.asked.append(request)
+        return self.answer
+
+
+class Scene:
+    """A cluster, its namespace and CRD, and a committed topic whose object is nowhere."""
+
+    def __init__(self, answer: Answer | None = None, **cluster_spec: Any) -> None:
+        self.kube = FakeKube()
+        self.objects = Objects()
+        body = a_cluster_body(**cluster_spec)
+        self.kube.put(LOG_CLUSTERS, body)
+        self.objects.clusters.put(body)
+        self.namespace("Active")
+        self.kube.put(CRDS, {"metadata": {"name": absence.CRD_NAME, "uid": "crd-1"}})
+        self.kube.put(LEASES, {"metadata": {"name": "main-1", "namespace": "kafka"}, "spec": {}})
+        self.controller = StubController(answer or Done())
+        self.work: list[Work] = []
+        self.term = Term(
+            key=("kafka", "main"),
+            cluster_id=self.controller.image.cluster_id,
+            controller=self.controller,  # type: ignore[arg-type]
+            kube=self.kube,  # type: ignore[arg-type]
+            objects=self.objects,
+            options=Options(identity="x", broker_image="b", controllers=("c:1",)),
+            lease_name="main-1",
+            add=self.work.append,
+            add_later=lambda work, _: self.work.append(work),
+            mark=lambda _: None,
+        )
+
+    def namespace(self, phase: str) -> None:
+        meta = {"name": "kafka"}
+        self.kube.put(NAMESPACES, {"metadata": meta, "status": {"phase": phase}})
+
+    def topic_object(self, uid: str) -> None:
+        meta = {"name": OBJECT.name, "namespace": OBJECT.namespace, "uid": uid}
+        self.kube.put(TOPICS, {"metadata": meta, "spec": {"clusterRef": {"name": "main"}}})
+
+    async def look(self) -> list[Request]:
+        await absence.reconcile(self.term)
+        return self.controller.asked
+
+
+async def test_proven_absence_is_reported_in_the_api_servers_time():
+    scene = Scene(topics={"deletion": {"graceSeconds": 60, "maxPerHour": 7}})
+    (asked,) = await scene.look()
+    assert asked == TopicObjectGone(
+        object=OBJECT,
+        server_now_ms=scene.kube.server_ms,
+        grace_ms=60_000,
+        removals_per_hour_max=7,
+    )
+
+
+async def test_grace_of_nothing_is_not_the_default_grace():
+    scene = Scene(topics={"deletion": {"graceSeconds": 0}})
+    (asked,) = await scene.look()
+    assert isinstance(asked, TopicObjectGone)
+    assert asked.grace_ms == 0
+
+
+async def test_object_that_exists_but_was_not_seen_is_not_absent():
+    scene = Scene()
+    scene.topic_object(OBJECT.uid)
+    assert await scene.look() == []
+
+
+async def test_object_that_was_made_again_is_not_absent():
+    scene = Scene()
+    scene.topic_object("another-uid")
+    assert await scene.look() == []
+
+
+async def test_namespace_that_is_going_proves_nothing():
+    scene = Scene()
+    scene.namespace("Terminating")
+    assert await scene.look() == []
+
+
+async def test_namespace_that_is_gone_proves_nothing():
+    scene = Scene()
+    scene.kube.drop(NAMESPACES, None, "kafka")
+    assert await scene.look() == []
+
+
+async def test_cluster_that_is_going_proves_nothing():
+    scene = Scene()
+    scene.kube.find(LOG_CLUSTERS, "kafka", "main")["metadata"]["deletionTimestamp"] = "now"
+    assert await scene.look() == []
+
+
+async def test_cluster_that_was_made_again_proves_nothing():
+    scene = Scene()
+    scene.kube.find(LOG_CLUSTERS, "kafka", "main")["metadata"]["uid"] = "another"
+    assert await scene.look() == []
+
+
+async def test_crd_that_was_removed_and_applied_again_deletes_no_topic():
+    scene = Scene()
+    lease = scene.kube.find(LEASES, "kafka", "main-1")
+    lease["metadata"]["annotations"] = {absence.CRD_ANNOTATION: "crd-0"}
+    assert await scene.look() == []
+
+
+async def test_topic_seen_under_the_new_crd_can_be_deleted():
+    scene = Scene()
+    lease = scene.kube.find(LEASES, "kafka", "main-1")
+    lease["metadata"]["annotations"] = {absence.CRD_ANNOTATION: "crd-0"}
+    scene.term.seen_uids.add(OBJECT.uid)
+    assert len(await scene.look()) == 1
+
+
+async def test_the_crd_is_noted_for_the_next_operator():
+    scene = Scene()
+    await scene.look()
+    noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
+    assert noted == {absence.CRD_ANNOTATION: "crd-1"}
+
+
+async def test_api_server_that_does_not_answer_proves_nothing():
+    scene = Scene()
+    scene.kube.fail = [None, None, None, None, None, Unavailable(0, "no answer")]
+    with pytest.raises(Retry, match="absence is not proven"):
+        await scene.look()
+    assert scene.controller.asked == []
+
+
+async def test_mass_deletion_stands_in_the_clusters_status_with_the_way_out():
+    refusal = Refused(reason="MassDeletion", code=42, message="21 Topic objects disappeared.")
+    scene = Scene(answer=refusal)
+    await scene.look()
+    note = scene.term.notes["Stalled"]
+    assert (note.status, note.reason) == ("True", "MassDeletion")
+    assert "maxPerHour" in note.message
+    scene.topic_object(OBJECT.uid)
+    scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", OBJECT.name))
+    await scene.look()
+    assert "Stalled" not in scene.term.notes
