@@ -142,7 +142,7 @@ class Fetcher:
         """Wait until there is a partition to ask for."""
         while True:
             now_ms = self._manager.now_ms()
-            delays = [f.delayed_until_ms - now_ms for f in self._followed.values()]
+            delays = [f.delayed_until_ms - now_ms for f in self._followed.values() if self._may(f)]
             if delays and min(delays) <= 0:
                 return
             self._changed.clear()
@@ -161,8 +161,12 @@ class Fetcher:
                 one, one.hosted.replica.position()
             )
             for one in (*followed[first:], *followed[:first])
-            if one.delayed_until_ms <= now_ms and one.hosted.replica.fetches_from == self._leader
+            if one.delayed_until_ms <= now_ms and self._may(one)
         }
+
+    def _may(self, followed: _Followed) -> bool:
+        """Not while its disk is broken, or after metadata that this fetcher was not told of."""
+        return followed.hosted.replica.fetches_from == self._leader
 
     def _request(self, asked: Asked) -> bytes:
         topics: dict[bytes, list[PartitionFetch]] = {}

@@ -42,7 +42,8 @@ def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) ->
 
 
 class Hosted:
-    """`applied` is the partition's image that was applied last, by identity."""
+    """`applied` is the partition's image that was applied last, by identity; `source` is the leader
+    that it is fetched from, and in which term."""
 
     __slots__ = (
         "applied",
@@ -52,6 +53,7 @@ class Hosted:
         "max_message_bytes",
         "name",
         "replica",
+        "source",
         "topic",
         "topic_id_bytes",
     )
@@ -63,6 +65,7 @@ class Hosted:
         self.log = log
         self.replica = replica
         self.applied: Partition | None = None
+        self.source: tuple[int, int] | None = None
         self.topic: Topic | None = None
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.log_append_time = False

@@ -190,12 +190,21 @@ class ReplicaManager:
         hosted.applied = partition
         hosted.replica.apply(partition, self.now_ms())
         self.touch(hosted)
-        if self.fetchers is not None:
-            leader = hosted.replica.fetches_from
-            if leader is None:
-                self.fetchers.unfollow(hosted)
-            else:
-                self.fetchers.follow(hosted, leader)
+        self._follow(hosted)
+
+    def _follow(self, hosted: Hosted) -> None:
+        """The same leader in the same term is not asked anew: only the ISR has changed."""
+        if self.fetchers is None:
+            return
+        leader = hosted.replica.fetches_from
+        source = None if leader is None else (leader, hosted.replica.partition.leader_epoch)
+        if source == hosted.source:
+            return
+        hosted.source = source
+        if leader is None:
+            self.fetchers.unfollow(hosted)
+        else:
+            self.fetchers.follow(hosted, leader)
 
     def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
         if partition.key in self.broken:

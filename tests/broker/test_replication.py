@@ -206,3 +206,34 @@ async def test_more_than_fits_one_reply_is_replicated_fairly(
     back = await broker(2).start()
     await until(lambda: all(h.log.log_end_offset == 2 for h in back.manager))
     await until(lambda: all(len(controller.partition("t", i).isr) == 3 for i in range(8)))
+
+
+async def test_a_change_of_the_isr_alone_does_not_disturb_the_fetchers(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    await client.produce("t", a_batch(1))
+    followed: list[object] = []
+    pool = three[1].path.fetchers
+    follow = pool.follow
+    pool.follow = lambda *asked: (followed.append(asked), follow(*asked))
+    epoch = controller.partition("t").partition_epoch
+    await kill(three[2])
+    await until(lambda: three[1].hosted("t").replica.partition.partition_epoch > epoch)
+    assert followed == []
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 1)
+
+
+async def test_a_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2), (0, 1, 2))
+    client = await three[0].client()
+    await client.produce("t", a_batch(1))
+    three[1].hosted("t", 0).replica.fail()
+    assert await client.produce("t", a_batch(1), index=1) == (Code.NONE, 0)
+    three[1].hosted("t", 1).replica.fail()
+    fetcher = three[1].path.fetchers._fetchers[0]
+    await until(lambda: not fetcher._idle_poll)
+    assert await client.produce("t", a_batch(1), index=1, acks=1) == (Code.NONE, 1)

@@ -29,7 +29,7 @@ from plimsoll_wire.fetch import (
 
 logger = logging.getLogger("plimsoll.fetch")
 
-RESPONSE_BYTES_MAX = 55 * 2**20
+RESPONSE_BYTES_MAX = 16 * 2**20
 WAIT_MS_MAX = 60_000
 _FETCH_SESSION_ID_NOT_FOUND = 70
 
