@@ -1,0 +1,149 @@
+"""What time does to partitions, and followers that meet a log which changed meanwhile."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.broker.test_replication import kill, same_logs, until
+from tests.broker.trio import Broker, Controller, a_batch
+
+from plimsoll_broker import fetcher
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.upkeep import Upkeep
+from plimsoll_core.replica.values import Code
+
+Three = tuple[Broker, Broker, Broker]
+Make = Callable[[int], Broker]
+SMALL = {"segment.bytes": "2000", "retention.bytes": "3000", "retention.ms": "-1"}
+
+
+async def test_retention_by_size_moves_the_start_and_tells_consumers(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **SMALL)
+    client = await one.client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    await Upkeep(one.manager)._retain()
+    log = one.hosted("t").log
+    assert 0 < log.log_start_offset < 10
+    assert log.size < 6_000
+    assert (await client.fetch("t", 0)).code == Code.OFFSET_OUT_OF_RANGE
+    assert await client.latest("t", timestamp=-2) == (Code.NONE, log.log_start_offset)
+
+
+async def test_retention_never_drops_what_is_not_committed(
+    controller: Controller, three: Three
+) -> None:
+    for follower in three[1:]:
+        follower.manager.fetchers = None
+    controller.create("t", (0, 1, 2), **SMALL)
+    client = await three[0].client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900), acks=1)
+    await Upkeep(three[0].manager)._retain()
+    assert three[0].hosted("t").log.log_start_offset == 0
+
+
+async def test_s37_a_follower_below_the_leaders_start_begins_again_there(
+    controller: Controller, three: Three, broker: Make
+) -> None:
+    controller.create("t", (0, 1, 2), **SMALL)
+    client = await three[0].client()
+    await client.produce("t", a_batch(1, filler=900))
+    await kill(three[2])
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    await Upkeep(three[0].manager)._retain()
+    start = three[0].hosted("t").log.log_start_offset
+    assert start > 1
+    back = await broker(2).start()
+    await until(lambda: 2 in controller.partition("t").isr)
+    assert back.hosted("t").log.log_start_offset == start
+    assert same_logs("t", three[0], back)
+
+
+async def test_followers_take_over_the_leaders_start(controller: Controller, three: Three) -> None:
+    controller.create("t", (0, 1, 2), **SMALL)
+    client = await three[0].client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    await Upkeep(three[0].manager)._retain()
+    start = three[0].hosted("t").log.log_start_offset
+    await until(lambda: all(b.hosted("t").log.log_start_offset == start for b in three))
+
+
+async def test_a_batch_damaged_on_its_way_is_fetched_again(
+    controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller.create("t", (0, 1, 2))
+    checked: list[int] = []
+    check = fetcher.check_crc
+
+    def damaged_once(data: memoryview, position: int, length: int) -> bool:
+        checked.append(position)
+        return len(checked) > 2 and check(data, position, length)
+
+    monkeypatch.setattr(fetcher, "check_crc", damaged_once)
+    client = await three[0].client()
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
+    assert same_logs("t", *three)
+
+
+async def test_flush_ms_moves_the_recovery_point(controller: Controller, broker: Make) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **{"flush.ms": "0"})
+    client = await one.client()
+    await client.produce("t", a_batch(3))
+    await Upkeep(one.manager)._flush()
+    assert one.hosted("t").log.recovery_point == 3
+
+
+async def test_a_failed_sync_takes_the_partition_out_of_service(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **{"flush.ms": "0"})
+    client = await one.client()
+    await client.produce("t", a_batch(3))
+
+    def broken(_: object) -> None:
+        raise StorageError(StorageFault.IO, path, "gone")
+
+    file = one.hosted("t").log.segments[-1].file
+    path = file.path
+    monkeypatch.setattr(file.__class__, "fsync", broken)
+    await Upkeep(one.manager)._flush()
+    monkeypatch.undo()
+    assert (await client.produce("t", a_batch(1)))[0] == Code.KAFKA_STORAGE_ERROR
+
+
+async def test_checkpoints_are_on_disk_before_a_crash(controller: Controller, broker: Make) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,))
+    client = await one.client()
+    await client.produce("t", a_batch(3))
+    await Upkeep(one.manager)._checkpoint()
+    text = (one.directory / "replication-offset-checkpoint").read_text()
+    assert text.split("\n")[2] == "t 0 3"
+
+
+async def test_upkeep_runs_every_chore_in_its_time(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,))
+    ran: list[str] = []
+    work = Upkeep(one.manager)
+    for chore in work._chores:
+        name = chore.run.__name__
+
+        async def note(name: str = name) -> None:
+            ran.append(name)
+
+        chore.run, chore.period_ms, chore.due_ms = note, 1, 0
+    task = asyncio.create_task(work.run())
+    await until(lambda: len(set(ran)) == len(work._chores))
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
