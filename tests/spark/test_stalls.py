@@ -48,8 +48,9 @@ def test_silence_in_which_nothing_waited_is_no_stall(spark: SparkSession) -> Non
     assert longest(spark, sent) == {0: (5_000, 5_030)}
 
 
-def test_first_ack_is_waited_for_from_the_first_record_on(spark: SparkSession) -> None:
-    assert longest(spark, rows(0, (10, 400, "acked"), (20, 410, "acked"))) == {0: (10, 400)}
+def test_connecting_is_no_stall_but_a_partition_that_is_late_has_one(spark: SparkSession) -> None:
+    prompt, late = rows(0, (10, 400, "acked"), (20, 410, "acked")), rows(1, (10, 1_500, "acked"))
+    assert longest(spark, prompt + late) == {0: (400, 410), 1: (400, 1_500)}
 
 
 def test_record_that_never_gets_an_answer_prolongs_the_stall(spark: SparkSession) -> None:
@@ -58,13 +59,22 @@ def test_record_that_never_gets_an_answer_prolongs_the_stall(spark: SparkSession
 
 
 def test_partitions_are_told_apart_and_records_without_one_left_out(spark: SparkSession) -> None:
-    sent = rows(0, (0, 50, "acked")) + rows(1, (0, 90, "acked")) + rows(None, (0, 9_000, UNKNOWN))
-    assert longest(spark, sent) == {0: (0, 50), 1: (0, 90)}
+    first = rows(0, (0, 1, "acked"), (2, 50, "acked"))
+    second = rows(1, (0, 1, "acked"), (2, 90, "acked"))
+    nowhere = rows(None, (0, 9_000, UNKNOWN))
+    assert longest(spark, first + second + nowhere) == {0: (2, 50), 1: (2, 90)}
 
 
-def test_many_records_are_settled_in_one_pass(spark: SparkSession) -> None:
-    times = [(float(n), n + 4.0 + (500.0 if n >= 20_000 else 0.0), "acked") for n in range(40_000)]
-    assert longest(spark, rows(3, *times)) == {3: (20_003, 20_504)}
+def test_nothing_waits_between_a_record_given_up_and_the_next_one_sent(
+    spark: SparkSession,
+) -> None:
+    sent = rows(0, (0, 5, "acked"), (10, 900, UNKNOWN), (5_000, 5_030, "acked"))
+    assert longest(spark, sent) == {0: (10, 900)}
+
+
+def test_stall_is_found_among_many_records(spark: SparkSession) -> None:
+    times = [(float(n), n + 4.0 + (500.0 if n >= 2_000 else 0.0), "acked") for n in range(4_000)]
+    assert longest(spark, rows(3, *times)) == {3: (2_003, 2_504)}
 
 
 def test_pace_counts_acks_by_the_time_they_came(spark: SparkSession) -> None:

@@ -1,7 +1,9 @@
 """How long writes to each partition stood still.  Called by `verify`.
 
-A stall is a time in which records were waiting and none was acknowledged.  It ends with an ack and
-begins with the ack before it, or, when nothing was waiting then, with the first record sent since.
+A stall is a time in which records were waiting and none was acknowledged.  It ends with an ack (or
+with the last record's being given up) and begins with the ack before it, or, when nothing was
+waiting then, with the first record sent since.  What comes before the run's first ack anywhere is
+the producers' connecting, and no stall.
 """
 
 from __future__ import annotations
@@ -28,16 +30,32 @@ def stalls(ledger: DataFrame) -> DataFrame:
         .orderBy(*(F.desc(name) for name in time_order))
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    ack_ms = F.when(F.col("outcome") == ACKED, F.col("settled_ms"))
-    timed = settled.withColumn("previous_ack_ms", F.max(ack_ms).over(earlier)).withColumn(
-        "waiting_since_ms", F.min("send_ms").over(not_yet_settled)
+    in_order = Window.partitionBy("partition").orderBy(*time_order)
+    acked = F.col("outcome") == ACKED
+    timed = (
+        settled.withColumn("ack_before_ms", F.max(F.when(acked, F.col("settled_ms"))).over(earlier))
+        .withColumn("waiting_since_ms", F.min("send_ms").over(not_yet_settled))
+        .withColumn("acked_before", F.lag(acked, 1, True).over(in_order))
+        .withColumn("settled_before_ms", F.lag("settled_ms").over(in_order))
+    )
+    # A wait goes on over records that were given up, as long as others waited beside them.
+    anew = F.col("acked_before") | (F.col("waiting_since_ms") > F.col("settled_before_ms"))
+    waits = (
+        timed.withColumn("wait", F.sum(anew.cast("int")).over(in_order))
+        .groupBy("partition", "wait")
+        .agg(
+            F.max("ack_before_ms").alias("ack_before_ms"),
+            F.min("waiting_since_ms").alias("waiting_since_ms"),
+            F.max("settled_ms").alias("to_ms"),
+        )
+        .crossJoin(settled.where(acked).agg(F.min("settled_ms").alias("first_ack_ms")))
     )
     # greatest() skips nulls: the first ack of a partition has no predecessor.
-    begin = F.greatest("previous_ack_ms", "waiting_since_ms")
-    spans = timed.select("partition", begin.alias("from_ms"), F.col("settled_ms").alias("to_ms"))
+    begin = F.greatest("ack_before_ms", "waiting_since_ms", "first_ack_ms")
+    waits = waits.withColumn("from_ms", F.least(begin, "to_ms"))
     longest = F.max(F.struct((F.col("to_ms") - F.col("from_ms")).alias("ms"), "from_ms", "to_ms"))
     return (
-        spans.groupBy("partition")
+        waits.groupBy("partition")
         .agg(longest.alias("longest"))
         .select("partition", "longest.ms", "longest.from_ms", "longest.to_ms")
         .orderBy("partition")
