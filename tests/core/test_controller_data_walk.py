@@ -7,7 +7,7 @@ possible model of the replica's rules, the controller is the real one.  Checks I
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll_core.messages import BrokerProvenDead, Tick
@@ -154,8 +154,8 @@ MOVES = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
-@given(moves=st.lists(MOVES, max_size=80))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(moves=st.lists(MOVES, min_size=40, max_size=120))
 def test_whoever_may_lead_holds_what_was_committed(
     new_world: Callable[..., Any], moves: list[tuple[int, int, int]]
 ) -> None:
