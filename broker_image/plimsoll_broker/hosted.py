@@ -11,22 +11,9 @@ from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.model import Partition, PartitionKey, Topic
 from plimsoll_core.replica.replica import Replica
+from plimsoll_core.topic_configs import BROKER_DEFAULTS
 
 MAX_MESSAGE_BYTES = 1_048_588
-BROKER_DEFAULTS = {
-    "log.segment.bytes": "segment.bytes",
-    "log.roll.ms": "segment.ms",
-    "log.index.size.max.bytes": "segment.index.bytes",
-    "log.index.interval.bytes": "index.interval.bytes",
-    "log.retention.ms": "retention.ms",
-    "log.retention.bytes": "retention.bytes",
-    "log.cleanup.policy": "cleanup.policy",
-    "log.flush.interval.messages": "flush.messages",
-    "log.flush.interval.ms": "flush.ms",
-    "log.message.timestamp.type": "message.timestamp.type",
-    "message.max.bytes": "max.message.bytes",
-}
-"""The broker's config that stands in where a topic does not say: Kafka's pairs."""
 
 
 def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) -> dict[str, str]:

@@ -125,3 +125,57 @@ def integer_of(configs: Mapping[str, str], name: str) -> int:
 
 def _refuse(message: str) -> Refusal:
     return Refusal(reason=Reason.InvalidConfig, message=message)
+
+
+# --- the broker's own ----------------------------------------------------------------------------
+
+BROKER_DEFAULTS = {
+    "log.segment.bytes": "segment.bytes",
+    "log.roll.ms": "segment.ms",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.retention.bytes": "retention.bytes",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "message.max.bytes": "max.message.bytes",
+}
+"""The broker's config that stands in where a topic does not say: Kafka's pairs."""
+
+_COARSER = (
+    ("log.retention.minutes", "log.retention.ms", 60_000),
+    ("log.retention.hours", "log.retention.ms", 3_600_000),
+    ("log.roll.hours", "log.roll.ms", 3_600_000),
+)
+"""Kafka's names for the same in longer units; the finer one wins."""
+
+_OWN = {
+    key.name: key
+    for key in (
+        _integer("replica.lag.time.max.ms", 30_000, 1, INT32_MAX, "How far behind in sync may be."),
+        _integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
+        _integer("log.index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
+    )
+}
+
+
+def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
+    """A cluster's configs as its brokers read them, or why one of them is none."""
+    found = dict(configs)
+    for coarse, fine, factor in _COARSER:
+        text = found.pop(coarse, None)
+        if text is None:
+            continue
+        if not (text.removeprefix("-").isdigit() and len(text) <= 9):
+            return _refuse(f"{coarse} must be a whole number, not {text[:100]!r}.")
+        found.setdefault(fine, str(-1 if int(text) < 0 else int(text) * factor))
+    for name, text in sorted(found.items()):
+        key = _OWN.get(name) or BY_NAME.get(BROKER_DEFAULTS.get(name, ""))
+        if key is None:
+            known = sorted({*BROKER_DEFAULTS, *_OWN, *(coarse for coarse, _, _ in _COARSER)})
+            return _refuse(f"There is no broker config {name}; known are {', '.join(known)}.")
+        if key.parse(text) is None:
+            return _refuse(f"{name} must be {key.wants}, not {text[:100]!r}.")
+    return found

@@ -65,7 +65,7 @@ CONFIGURED = {
         },
     },
     "storage": {"size": "10Gi", "storageClassName": "fast"},
-    "config": {"log.retention.hours": 168, "log.preallocate": True},
+    "config": {"log.retention.hours": 168, "log.flush.interval.ms": 1000},
 }
 
 CASES: dict[str, list[dict[str, Any]]] = {

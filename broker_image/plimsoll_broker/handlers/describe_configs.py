@@ -11,8 +11,7 @@ from typing import Any
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
-from plimsoll_broker.hosted import BROKER_DEFAULTS
-from plimsoll_core.topic_configs import KEYS, MIN_ISR, ConfigKey
+from plimsoll_core.topic_configs import BROKER_DEFAULTS, KEYS, MIN_ISR, ConfigKey
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 

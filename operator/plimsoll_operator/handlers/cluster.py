@@ -12,6 +12,8 @@ import logging
 from plimsoll_core.controller.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Refused, SetMembers
+from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.topic_configs import broker_configs
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.client import Object
@@ -20,6 +22,7 @@ from plimsoll_operator.kube.resources import STATEFUL_SETS, kind_of
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.reconcile.cluster import broker_sets, children
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.reconcile.topics import config_strings
 
 logger = logging.getLogger("plimsoll.cluster")
 
@@ -27,6 +30,8 @@ logger = logging.getLogger("plimsoll.cluster")
 async def reconcile(term: Term) -> None:
     cluster, context = term.cluster, term.context
     if cluster is None or context is None:
+        return
+    if not _check_configs(term, cluster):
         return
     await _settle_members(term, cluster)
     try:
@@ -44,6 +49,21 @@ async def reconcile(term: Term) -> None:
         term.drop_note("Stalled")
     term.observed[term.key] = cluster.metadata.generation
     term.mark_cluster()
+
+
+def _check_configs(term: Term, cluster: LogCluster) -> bool:
+    """Whether the configs can be run.  If not, nothing is changed: what runs goes on as it is."""
+    found = broker_configs(config_strings(cluster.spec.config or {}))
+    if isinstance(found, Refusal):
+        for type_, status in (("Ready", False), ("Stalled", True)):
+            term.note(type_, status, found.reason.name, found.message)
+        term.observed[term.key] = cluster.metadata.generation
+        term.mark_cluster()
+        return False
+    if (note := term.notes.get("Ready")) and note.reason == Reason.InvalidConfig.name:
+        term.drop_note("Ready")
+        term.drop_note("Stalled")
+    return True
 
 
 async def _settle_members(term: Term, cluster: LogCluster) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from plimsoll_core.reasons import Refusal
+from plimsoll_core.topic_configs import broker_configs
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.labels import Manifest
@@ -14,6 +16,12 @@ DIRECTORY = "/etc/plimsoll"
 DATA = "/var/lib/plimsoll"
 
 
+def _configs(context: Context) -> dict[str, str]:
+    found = broker_configs(config_strings(context.cluster.spec.config or {}))
+    assert not isinstance(found, Refusal), "a refused config is rendered nowhere"
+    return found
+
+
 def config_map(context: Context) -> Manifest:
     """What `python -m plimsoll_broker --config` reads; id and names come from the environment."""
     config = {
@@ -22,7 +30,7 @@ def config_map(context: Context) -> Manifest:
         "listen": {"host": "0.0.0.0", "port": labels.KAFKA_PORT},
         "controllers": list(context.controllers),
         "metrics": {"host": "0.0.0.0", "port": labels.METRICS_PORT},
-        "configs": config_strings(context.cluster.spec.config or {}),
+        "configs": _configs(context),
     }
     return {
         "apiVersion": "v1",
