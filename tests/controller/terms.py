@@ -1,0 +1,63 @@
+"""A term whose controller answers as told: what the handlers of one cluster work with."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.controller.builders import a_cluster_body
+from tests.controller.fake_kube import FakeKube
+
+from plimsoll_core.messages import Answer, Done, Request
+from plimsoll_core.model import ClusterImage
+from plimsoll_operator.handlers.term import Term, Work
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.objects import Objects
+from plimsoll_operator.options import Options
+
+Reply = Callable[[Request], Answer]
+
+
+class StubController:
+    """`image` is committed; `reply` may replace it, as a commit would."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.reply: Reply = lambda _: Done()
+        self.asked: list[Request] = []
+
+    async def request(self, request: Request) -> Answer:
+        self.asked.append(request)
+        return self.reply(request)
+
+
+class Scene:
+    """A LogCluster that exists, its API server, and its term."""
+
+    def __init__(self, image: ClusterImage, **cluster_spec: Any) -> None:
+        self.kube = FakeKube()
+        self.objects = Objects()
+        self.controller = StubController(image)
+        self.work: list[Work] = []
+        self.marked: list[Any] = []
+        self.declare(**cluster_spec)
+        self.term = Term(
+            key=("kafka", "main"),
+            cluster_id=image.cluster_id,
+            controller=self.controller,  # type: ignore[arg-type]
+            kube=self.kube,  # type: ignore[arg-type]
+            objects=self.objects,
+            options=Options(identity="x", broker_image="b:1", controllers=("c:1",)),
+            lease_name="main-1",
+            add=self.work.append,
+            add_later=lambda work, _: self.work.append(work),
+            mark=self.marked.append,
+        )
+
+    def declare(self, **cluster_spec: Any) -> None:
+        """The LogCluster as its owner has it now."""
+        body = a_cluster_body(**cluster_spec)
+        self.kube.put(LOG_CLUSTERS, body)
+        self.objects.clusters.put(body)
+
+    def made(self, plural: str) -> list[str]:
+        """The names of what exists of a kind."""
+        return sorted(name for kind, _, name in self.kube.objects if kind == plural)

@@ -1,0 +1,149 @@
+"""A LogCluster's children: members first, brokers with data stay, foreign objects are left."""
+
+from typing import Any
+
+import pytest
+from tests.controller.builders import CLUSTER_UID, an_image, replay, with_topic
+from tests.controller.terms import Scene
+
+from plimsoll_core.messages import Answer, Done, Request, SetMembers
+from plimsoll_core.reasons import Refusal
+from plimsoll_core.records import MembersChanged
+from plimsoll_core.topic_configs import broker_configs
+from plimsoll_operator.handlers import cluster
+from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.resources import CONFIG_MAPS, STATEFUL_SETS
+from plimsoll_operator.reconcile.queue import Retry
+
+
+def committing(scene: Scene) -> None:
+    """The controller commits members as it is asked to."""
+
+    def reply(request: Request) -> Answer:
+        if isinstance(request, SetMembers):
+            record = MembersChanged(cause="declared", broker_ids=request.broker_ids)
+            scene.controller.image = replay(scene.controller.image, record)
+        return Done()
+
+    scene.controller.reply = reply
+
+
+def a_scene(brokers: tuple[int, ...] = (), **spec: Any) -> Scene:
+    scene = Scene(an_image(brokers), **spec)
+    committing(scene)
+    return scene
+
+
+BROKERS_3 = ["main-broker-0", "main-broker-1", "main-broker-2"]
+
+
+async def test_new_cluster_gets_members_and_then_their_children():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    assert scene.controller.asked == [SetMembers(broker_ids=(0, 1, 2))]
+    assert scene.made("statefulsets") == BROKERS_3
+    assert scene.made("services") == ["main-bootstrap", "main-brokers"]
+
+
+async def test_reconciling_again_changes_no_stateful_set():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    scene.kube.calls.clear()
+    await cluster.reconcile(scene.term)
+    changes = [
+        c for c in scene.kube.calls if c[1] == "statefulsets" and c[0] not in ("get", "list")
+    ]
+    assert changes == []
+    assert len(scene.controller.asked) == 1
+
+
+async def test_broker_without_replicas_is_removed_when_fewer_are_wanted():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    scene.declare(brokers={"count": 2})
+    await cluster.reconcile(scene.term)
+    assert scene.made("statefulsets") == BROKERS_3[:2]
+
+
+async def test_broker_with_replicas_stays_and_says_so():
+    scene = Scene(with_topic(an_image(), ((0, 1, 2),)))
+    committing(scene)
+    await cluster.reconcile(scene.term)
+    scene.declare(brokers={"count": 2})
+    await cluster.reconcile(scene.term)
+    assert scene.made("statefulsets") == BROKERS_3
+    assert scene.controller.asked == []
+    assert scene.term.notes["Blocked"].reason == "BrokerHoldsReplicas"
+
+
+async def test_child_of_an_earlier_object_is_waited_out():
+    scene = a_scene()
+    meta = {
+        "name": "main-broker-1",
+        "namespace": "kafka",
+        "labels": {},
+        "ownerReferences": [{"uid": "an-earlier-uid"}],
+    }
+    scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {}})
+    with pytest.raises(Retry, match="earlier object"):
+        await cluster.reconcile(scene.term)
+    assert scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1")["spec"] == {}
+
+
+async def test_child_that_is_going_is_waited_out():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    found = scene.kube.find(CONFIG_MAPS, "kafka", "main-broker")
+    assert found["metadata"]["ownerReferences"][0]["uid"] == CLUSTER_UID
+    found["metadata"]["deletionTimestamp"] = "now"
+    with pytest.raises(Retry, match="still there"):
+        await cluster.reconcile(scene.term)
+
+
+async def test_child_that_the_api_server_refuses_stands_in_the_status():
+    scene = a_scene()
+    scene.kube.fail = [None, Rejected(403, "exceeded quota")]
+    with pytest.raises(Retry):
+        await cluster.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert note.reason == "ChildRefused"
+    assert "exceeded quota" in note.message
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+
+
+async def test_unknown_config_changes_nothing_that_runs():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    before = scene.kube.find(CONFIG_MAPS, "kafka", "main-broker")["data"]
+    scene.declare(config={"log.retention.houres": 1})
+    await cluster.reconcile(scene.term)
+    assert scene.kube.find(CONFIG_MAPS, "kafka", "main-broker")["data"] == before
+    ready = scene.term.notes["Ready"]
+    assert (ready.status, ready.reason) == ("False", "InvalidConfig")
+    assert "log.retention.houres" in ready.message
+    scene.declare()
+    await cluster.reconcile(scene.term)
+    assert "Ready" not in scene.term.notes
+
+
+def test_longer_units_are_turned_into_the_finest_one():
+    assert broker_configs({"log.retention.hours": "168"}) == {"log.retention.ms": "604800000"}
+    assert broker_configs({"log.retention.hours": "-1"}) == {"log.retention.ms": "-1"}
+    both = {"log.retention.hours": "1", "log.retention.minutes": "2"}
+    assert broker_configs(both) == {"log.retention.ms": "120000"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "sentence"),
+    [
+        ({"log.retention.hours": "soon"}, "must be a whole number"),
+        ({"log.retention.bytes": "x"}, "must be a whole number from -1"),
+        ({"unknown": "1"}, "There is no broker config unknown"),
+        ({"retention.ms": "1"}, "There is no broker config retention.ms"),
+    ],
+)
+def test_wrong_broker_config_is_refused_with_a_sentence(configs, sentence):
+    refusal = broker_configs(configs)
+    assert isinstance(refusal, Refusal)
+    assert sentence in refusal.message
