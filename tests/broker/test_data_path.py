@@ -146,9 +146,9 @@ async def test_a_parked_fetch_ends_empty_when_its_time_is_over(client: Client) -
 async def test_consumers_see_only_what_is_committed(
     controller: Controller, three: tuple[Broker, Broker, Broker]
 ) -> None:
-    controller.create("r", (0, 1, 2))
     for follower in three[1:]:
-        await follower.path.fetchers.close()
+        follower.manager.fetchers = None
+    controller.create("r", (0, 1, 2))
     client = await three[0].client()
     assert (await client.produce("r", a_batch(2), acks=1)) == (Code.NONE, 0)
     fetched = await client.fetch("r", 0)
