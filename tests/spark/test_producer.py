@@ -1,0 +1,75 @@
+"""Every record that is sent has exactly one outcome in the ledger, whatever the brokers do."""
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from plimsoll_spark.drive import client_config
+from plimsoll_spark.producer import Plan, Sender
+from plimsoll_spark.records import Encoder, hash_of, key_of
+from plimsoll_spark.settings import Produce
+
+NOBODY = "127.0.0.1:9"
+
+
+def a_plan(directory: Path, *, records: int, stop_in_s: float = 60.0, **client: Any) -> Plan:
+    config = client_config(NOBODY, Produce(records=records), 1)
+    return Plan(
+        run="r",
+        topic="t",
+        producer=2,
+        records=records,
+        record_bytes=64,
+        records_per_second=None,
+        keys=10,
+        client={**config, "message.timeout.ms": 300, "log_level": 0, **client},
+        message_timeout_s=0.3,
+        stop_at_s=time.time() + stop_in_s,
+        progress=directory / "2.json",
+        ledger=directory / "ledger.parquet",
+    )
+
+
+def ledger_of(plan: Plan) -> list[dict[str, Any]]:
+    return pa.Table.from_batches(Sender(plan).run()).to_pylist()
+
+
+def test_records_that_nobody_answered_are_unknown_and_all_are_told(tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, records=50)
+    rows = sorted(ledger_of(plan), key=lambda row: row["sequence"])
+    assert [row["sequence"] for row in rows] == list(range(50))
+    assert {row["outcome"] for row in rows} == {"unknown"}
+    assert {row["offset"] for row in rows} == {None}
+    encoder = Encoder(run="r", producer=2, record_bytes=64)
+    assert rows[7]["content_hash"] == hash_of(encoder.value(7))
+    assert rows[7]["key"] == key_of(2, 7, 10)
+    assert all(row["settled_ms"] >= row["send_ms"] for row in rows)
+    told = json.loads(plan.progress.read_text())
+    assert told == {"sent": 50, "acked": 0, "failed": 0, "unknown": 50, "stopped": None}
+
+
+def test_full_queue_holds_records_back_and_loses_none(tmp_path: Path) -> None:
+    queue = {"queue.buffering.max.messages": 10}
+    rows = ledger_of(a_plan(tmp_path, records=25, **queue))
+    assert sorted(row["sequence"] for row in rows) == list(range(25))
+
+
+def test_nothing_is_sent_after_the_deadline_and_the_reason_is_told(tmp_path: Path) -> None:
+    plan = a_plan(tmp_path, records=100_000, stop_in_s=-1.0)
+    rows = ledger_of(plan)
+    told = json.loads(plan.progress.read_text())
+    assert told["sent"] == len(rows) < 100_000
+    assert "deadline" in told["stopped"]
+
+
+def test_no_record_is_sent_before_its_time(tmp_path: Path) -> None:
+    plan = replace(a_plan(tmp_path, records=40), records_per_second=80.0)
+    before_ms = time.time() * 1000
+    rows = ledger_of(plan)
+    early = [r["sequence"] for r in rows if r["send_ms"] - before_ms < r["sequence"] * 12.5 - 1]
+    assert early == []
+    assert len(rows) == 40
