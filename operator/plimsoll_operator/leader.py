@@ -213,6 +213,7 @@ class Leader:
         if (stalled := shown.get("Stalled")) and stalled.status == "True":
             shown["Ready"] = _unready(shown["Ready"], stalled)
         return Draft(
+            uid=found.metadata.uid,
             status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
             generation=self.term.observed.get(found.key, 0),
             shown=self.term.objects.clusters.conditions(found.key),
@@ -239,6 +240,7 @@ class Leader:
         else:
             return None
         return Draft(
+            uid=found.metadata.uid,
             status=status,
             generation=self.term.observed[key],
             shown=self.term.objects.topics.conditions(key),
@@ -250,6 +252,7 @@ class Leader:
         if found is None or status is None:
             return None
         return Draft(
+            uid=found.metadata.uid,
             status=status,
             generation=self.term.observed.get(key, 0),
             shown=self.term.objects.verifications.conditions(key),

@@ -25,11 +25,13 @@ class Scene:
         self.api = FakeKube()
         self.api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka"}, "spec": {}})
         self.partitions = 15
+        self.uid = "u1"
         self.status = "True"
         self.writer = StatusWriter(self.api, self.render)
 
     def render(self, target: Target) -> Draft | None:
         return Draft(
+            uid=self.uid,
             status=TopicStatus(partitions=self.partitions, conditions=(ready(self.status),)),
             generation=1,
             shown=(),
@@ -45,6 +47,14 @@ async def test_equal_status_is_written_once():
     assert await scene.writer.write(TARGET)
     assert not await scene.writer.write(TARGET)
     assert scene.writes == 1
+
+
+async def test_object_that_was_made_again_gets_the_same_status_once_more():
+    scene = Scene()
+    await scene.writer.write(TARGET)
+    scene.uid = "u2"
+    assert await scene.writer.write(TARGET)
+    assert scene.writes == 2
 
 
 async def test_changed_status_is_written_again_with_its_own_transition_times():

@@ -50,8 +50,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A status to be, the spec's generation it speaks of, and the conditions shown before."""
+    """A status to be, the spec's generation it speaks of, and the conditions shown before.
 
+    `uid`: an object that was made again shows nothing yet, whatever was written to the one before.
+    """
+
+    uid: str
     status: Status
     generation: int
     shown: tuple[Condition, ...]
@@ -68,7 +72,7 @@ class StatusWriter:
         self._api = api
         self._render = render
         self._dirty: dict[Target, None] = {}
-        self._written: dict[Target, dict[str, Any]] = {}
+        self._written: dict[Target, tuple[str, dict[str, Any]]] = {}
         self._shown: dict[Target, tuple[Condition, ...]] = {}
         self._wake = asyncio.Event()
 
@@ -97,8 +101,10 @@ class StatusWriter:
         draft = self._render(target)
         if draft is None:
             return False
+        if self._written.get(target, (draft.uid,))[0] != draft.uid:
+            self.forget(target)
         body, conditions = self._body(target, draft)
-        if body == self._written.get(target):
+        if (draft.uid, body) == self._written.get(target):
             return False
         try:
             await self._api.apply_status(target.kind, target.namespace, target.name, body)
@@ -109,7 +115,7 @@ class StatusWriter:
             logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
             asyncio.get_running_loop().call_later(RETRY_MS / 1000, self.mark, target)
             return True
-        self._written[target] = body
+        self._written[target] = (draft.uid, body)
         self._shown[target] = conditions
         return True
 
