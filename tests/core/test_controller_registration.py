@@ -110,6 +110,10 @@ def test_unknown_id_is_refused_once_members_are_declared(world: Any, new_world: 
     assert isinstance(world.register(2), Registered), "a broker being removed may come back"
 
 
+def test_negative_id_is_refused(world: Any) -> None:
+    assert world.register(-1).reason == "InvalidRegistration"
+
+
 def test_nobody_registers_before_the_cluster_is_declared(new_world: Callable[..., Any]) -> None:
     world = new_world(0)
     world.image = world.empty

@@ -115,6 +115,11 @@ def cluster_id_is_ours(turn: Turn, request: RegisterBroker) -> Refusal | None:
 def id_is_a_member(turn: Turn, request: RegisterBroker) -> Refusal | None:
     """A broker that is being removed may come back until it is unregistered."""
     image = turn.image
+    if request.broker_id < 0:
+        return Refusal(
+            reason=Reason.InvalidRegistration,
+            message=f"A broker id is 0 or more, not {request.broker_id}.",
+        )
     known = request.broker_id in image.members or request.broker_id in image.brokers
     if known or not image.members:
         return None
