@@ -4,14 +4,27 @@ Brokers advertise names that only the cluster's DNS knows; on a one-node cluster
 reachable from here all the same, so names are looked up in the API server instead.
 """
 
+import gc
 import json
 import socket
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kubectl import Cluster
+
+
+@contextmanager
+def left_sockets() -> Iterator[None]:
+    """kafka-python leaves the sockets of connects it gave up to the garbage collector."""
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
 
 
 @contextmanager
@@ -51,17 +64,18 @@ def bootstrap(cluster: Cluster, namespace: str, name: str = "main") -> str:
 
 def produce(cluster: Cluster, namespace: str, topic: str, values: list[str]) -> None:
     """Write and wait until everything is acknowledged by all replicas."""
-    with cluster_names(cluster, namespace):
+    with left_sockets(), cluster_names(cluster, namespace):
         producer = KafkaProducer(bootstrap_servers=bootstrap(cluster, namespace), acks="all")
         sent = [producer.send(topic, json.dumps(value).encode()) for value in values]
         for future in sent:
             future.get(timeout=60)
         producer.close(timeout=10)
+        del producer, sent, future
 
 
 def consume(cluster: Cluster, namespace: str, topic: str, partitions: int) -> list[str]:
     """Everything from the beginning to the present end of every partition."""
-    with cluster_names(cluster, namespace):
+    with left_sockets(), cluster_names(cluster, namespace):
         consumer = KafkaConsumer(
             bootstrap_servers=bootstrap(cluster, namespace), enable_auto_commit=False
         )
@@ -76,4 +90,5 @@ def consume(cluster: Cluster, namespace: str, topic: str, partitions: int) -> li
             for records in consumer.poll(timeout_ms=500).values():
                 found += [json.loads(record.value) for record in records]
         consumer.close()
+        del consumer
     return sorted(found)
