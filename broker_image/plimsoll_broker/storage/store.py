@@ -61,7 +61,9 @@ class LogStore:
         self._recovery_points: dict[Partition, int] = {}
         self._log_starts: dict[Partition, int] = {}
         self._doomed: dict[Path, int] = {}
+        self._early: set[Partition] = set()
         self._new: dict[Partition, Path] = {}
+        self._unopened: set[Partition] = set()
 
     # --- whose volume -----------------------------------------------------------------------------
 
@@ -174,7 +176,14 @@ class LogStore:
         A directory that holds another topic's data under this name is set aside first.
         """
         partition = (topic, index)
+        if partition in self._early:
+            self._early.discard(partition)
+            early = self.logs[partition]
+            if early.topic_id == topic_id:
+                return early
+            self.strand_log(early, now_ms)
         assert partition not in self.logs, "one log, one owner"
+        self._unopened.add(partition)  # until it is open: what cannot be opened was not closed
         path = self.directory / f"{topic}-{index}"
         known = Known(
             recovery_point=self._recovery_points.get(partition),
@@ -197,6 +206,7 @@ class LogStore:
         if partition in self._new:
             log.make_durable = partial(self._make_durable, (partition,))
         self.logs[partition] = log
+        self._unopened.discard(partition)
         return log
 
     def begin_new(self) -> Callable[[], None] | None:
@@ -217,6 +227,14 @@ class LogStore:
         for partition, path in paths.items():
             if self._new.get(partition) is path:
                 self._new.pop(partition, None)
+
+    def open_early(
+        self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
+    ) -> None:
+        """Recover a log now, for the `open_log` that follows: a start does so one by one, with
+        the rest of the process heard in between."""
+        self.open_log(topic, topic_id, index, config, now_ms)
+        self._early.add((topic, index))
 
     def _forget(self, partition: Partition) -> None:
         for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
@@ -303,6 +321,7 @@ class LogStore:
         """
         with ThreadPoolExecutor(_CLOSE_THREADS) as threads:  # many syncs share one commit
             clean = all(list(threads.map(_closed_cleanly, self.logs.values())))
+        clean = clean and not self._unopened
         try:
             self.checkpoint_log_starts()
             self.checkpoint_recovery_points()
