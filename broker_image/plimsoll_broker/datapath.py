@@ -6,14 +6,19 @@ and closes it before the volume closes.  It decides nothing.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
 from plimsoll_broker.fetcher import FetcherPool
+from plimsoll_broker.hosted import effective_configs
 from plimsoll_broker.proposals import Controller, ProposalSender
 from plimsoll_broker.replicas import ReplicaManager, ReplicaSettings
-from plimsoll_broker.storage.store import LogStore
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.store import Found, LogStore
 from plimsoll_broker.upkeep import Upkeep
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.model import ClusterImage
@@ -47,6 +52,7 @@ class DataPath:
         self._sender = ProposalSender(controller, lambda: broker, self._altered)
         self.manager = ReplicaManager(settings, store, monotonic_ms, self._sender.propose)
         self._altered_by = self.manager.altered
+        self._found: list[Found] | None = None
         self.fetchers = FetcherPool(self.manager, lambda: broker_epoch)
         self.manager.fetchers = self.fetchers
         self._upkeep = Upkeep(self.manager)
@@ -54,9 +60,23 @@ class DataPath:
     def _altered(self, *answer: Any) -> bool:
         return self._altered_by(*answer)
 
+    async def load(self, image: ClusterImage) -> None:
+        """Read the volume and recover the logs, one by one: a scan may take minutes in all, and
+        health checks and heartbeats are answered in between."""
+        self._found = self._store.load(monotonic_ms())
+        settings = self.manager.settings
+        for key in image.hosted.get(settings.broker_id) or ():
+            topic = image.topics[key.topic_id]
+            config = LogConfig.of(effective_configs(topic, settings.configs))
+            # Whoever opens it for good meets the same error, and takes it out of service.
+            with contextlib.suppress(StorageError):
+                self._store.open_early(topic.name, topic.id, key.index, config, monotonic_ms())
+            await asyncio.sleep(0)
+
     def start(self, image: ClusterImage) -> None:
-        """Read the volume, set strays aside, open the logs and take up roles."""
-        self.manager.start(image, self._store.load(monotonic_ms()))
+        """Set strays aside and take up roles, with the logs as far as they were loaded."""
+        found = self._store.load(monotonic_ms()) if self._found is None else self._found
+        self.manager.start(image, found)
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.manager.apply_image(old, new)

@@ -210,9 +210,10 @@ class BrokerNode:
         await self._cancel_tasks()
         clean = False
         if self._serving is not None:
-            # Only who loaded the logs can say that they are in order.
             await self._serving.close()
-            clean = self._store.close(self._epoch, self._serving.high_watermarks())
+            # Only who loaded every log can say that all are in order.
+            epoch = self._epoch if self._serving.loaded else None
+            clean = self._store.close(epoch, self._serving.high_watermarks())
         logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
 
     # --- tasks ----------------------------------------------------------------------------------

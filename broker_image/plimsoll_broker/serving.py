@@ -37,6 +37,7 @@ class Serving:
         self._config = config
         self._broker_id = BrokerId(config.id)
         self._stream = stream
+        self.loaded = False
         broker = (self._broker_id, broker_epoch)
         self.data = DataPath(broker, config.kafka_configs, store, client)
         self._watch = ImageWatch(stream.image)
@@ -57,7 +58,10 @@ class Serving:
 
     async def start(self) -> None:
         """Load what is on the volume, take up roles, listen."""
+        await self.data.load(self._stream.image)
+        # The image may have moved on; what it added is opened now.
         self.data.start(self._stream.image)
+        self.loaded = True
         self._stream.subscribe(self.data.apply_image)
         # After the replicas: who is told of a topic finds it there.
         self._stream.subscribe(self._watch.update)
