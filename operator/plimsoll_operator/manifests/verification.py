@@ -15,6 +15,8 @@ from plimsoll_operator.manifests.security import container_security, pod_securit
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"
 DEADLINE_SECONDS_DEFAULT = 3600
+# The driver stops itself at the deadline and still says why; the Job's own end comes later.
+LAST_WORDS_SECONDS = 60
 # The driver keeps the deadline itself, and needs a moment to say so before its pod is ended.
 LAST_WORDS_SECONDS = 240
 RESOURCES_DEFAULT: Manifest = {
@@ -48,6 +50,10 @@ class Driver:
             "labels": self.labels,
             "ownerReferences": labels.owner("Verification", meta.name, meta.uid),
         }
+
+    @property
+    def deadline_seconds(self) -> int:
+        return self.verification.spec.deadline_seconds or DEADLINE_SECONDS_DEFAULT
 
     @property
     def labels(self) -> dict[str, str]:
@@ -132,9 +138,9 @@ def config(driver: Driver) -> Manifest:
         "bootstrap": labels.bootstrap_address(cluster, namespace),
         "topic": spec.topic,
         "allowExisting": bool(spec.allow_existing),
+        "deadlineSeconds": driver.deadline_seconds,
         "produce": msgspec.to_builtins(spec.produce),
         "verify": msgspec.to_builtins(spec.verify or Verify()),
-        "deadlineSeconds": spec.deadline_seconds or DEADLINE_SECONDS_DEFAULT,
         "report": {"configMap": driver.report, "namespace": namespace},
     }
     return {
