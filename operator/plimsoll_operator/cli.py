@@ -20,6 +20,7 @@ import uvloop
 
 from plimsoll_core.reasons import Refusal
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
+from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.local.cluster import CannotRun, LocalCluster, Ready, Wishes
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
@@ -86,6 +87,10 @@ def _documents(files: list[Path], brokers: int | None) -> Documents:
             resources += from_yaml(path.read_text())
         except (OSError, UnicodeDecodeError, Unreadable) as error:
             _fail(f"{path}: {error}", 2)
+    for resource in resources:
+        if isinstance(resource, Verification):
+            name = resource.metadata.name
+            typer.echo(f"Verification {name} is left out: it needs Kubernetes.", err=True)
     try:
         documents = gather(resources, brokers)
     except msgspec.ValidationError as error:
