@@ -13,7 +13,7 @@ TOP=$(dirname "$DEV")
 SOURCES=(pyproject.toml constraints.txt README.md LICENSE .dockerignore core operator broker_image spark crds
   dev/requirements.py)
 TAGS=$ROOT/images # one file per image: the tag that was loaded last
-KEPT=3            # older builds of an image that stay, for pods that still name them
+KEPT=3            # builds of an image that stay in any case
 
 dockerfile() { case $1 in broker) echo broker_image/Dockerfile ;; *) echo "$1/Dockerfile" ;; esac; }
 base() { case $1 in spark) echo "$JAVA_BASE" ;; *) echo "$PYTHON_BASE" ;; esac; }
@@ -53,13 +53,15 @@ load_image() { # IMAGE TAG
   in_node images tag --force "docker.io/plimsoll/$1:$2" "docker.io/plimsoll/$1:dev" >/dev/null
 }
 
-forget_old() { # IMAGE: all but the newest builds, here and in the node
-  local history=$TAGS/$1.history tag
+forget_old() { # IMAGE: all but the newest builds and those that somebody's pods still name
+  local history=$TAGS/$1.history tag named
+  named=$(kubectl get pods,statefulsets,deployments,jobs -A -o yaml)
   head -n -$KEPT "$history" | while read -r tag; do
+    if grep -q "plimsoll/$1:$tag" <<<"$named"; then continue; fi
     in_node images rm "docker.io/plimsoll/$1:$tag" >/dev/null 2>&1 || true
     buildah rmi "docker.io/plimsoll/$1:$tag" >/dev/null 2>&1 || true
+    sed -i "/^$tag$/d" "$history"
   done
-  tail -n $KEPT "$history" >"$history.new" && mv "$history.new" "$history"
 }
 
 one_image() { # NAME
