@@ -65,7 +65,9 @@ def bootstrap(cluster: Cluster, namespace: str, name: str = "main") -> str:
 def produce(cluster: Cluster, namespace: str, topic: str, values: list[str]) -> None:
     """Write and wait until everything is acknowledged by all replicas."""
     with left_sockets(), cluster_names(cluster, namespace):
-        producer = KafkaProducer(bootstrap_servers=bootstrap(cluster, namespace), acks="all")
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap(cluster, namespace), acks="all", enable_idempotence=False
+        )
         sent = [producer.send(topic, json.dumps(value).encode()) for value in values]
         for future in sent:
             future.get(timeout=60)
