@@ -15,7 +15,9 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import AllocateProducerIds, ProducerIdBlock
 from plimsoll_wire.messages import decode_request, encode_response
 
-COORDINATOR_NOT_AVAILABLE = 15
+# What Kafka answers while it waits for a block.  "Not available" would send a client looking for a
+# transaction coordinator, which an idempotent producer has no use for.
+COORDINATOR_LOAD_IN_PROGRESS = 14
 INVALID_REQUEST = 42
 EPOCH_MAX = 2**15 - 1
 ALLOCATE_MS_MAX = 10_000
@@ -77,7 +79,7 @@ class InitProducerIdHandler:
     async def _later(self, context: RequestContext) -> Reply | None:
         producer_id = await self._ids.allocate()
         if producer_id is None:
-            return _reply(context, COORDINATOR_NOT_AVAILABLE)
+            return _reply(context, COORDINATOR_LOAD_IN_PROGRESS)
         return _reply(context, 0, producer_id, 0)
 
 
