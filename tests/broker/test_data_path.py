@@ -255,7 +255,7 @@ async def test_without_a_controller_there_are_no_producer_ids(
         raise NoController("nobody")
 
     controller.command = silent
-    assert (await init_producer_id(client))[0] == 15
+    assert (await init_producer_id(client))[0] == 14
 
 
 # --- topics come and go --------------------------------------------------------------------------
