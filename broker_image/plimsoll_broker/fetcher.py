@@ -205,6 +205,8 @@ class Fetcher:
             # The reply's high watermark says nothing about a log that is about to be cut.
             offset = follower.truncation_offset(hosted.log, EndOffset(*reply.diverging))
             self._manager.driver.truncate(hosted, offset)
+            if hosted.replica.position() == position:
+                self._back_off(followed)  # nothing was cut: asking again at once cannot help
         elif self._append(hosted, reply):
             followed.backoff_ms = BACKOFF_MS
         else:
