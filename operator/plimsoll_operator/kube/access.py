@@ -6,6 +6,7 @@ Tokens are read again every minute, because the kubelet rotates them.
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import ssl
 import time
@@ -118,7 +119,7 @@ def _file(entry: dict[str, Any], key: str, path: Path) -> Path | None:
     content = base64.b64decode(data)
     directory = Path(os.environ.get("XDG_RUNTIME_DIR") or "/tmp") / f"plimsoll-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
-    target = directory / f"{key}-{abs(hash(content)):x}.pem"
+    target = directory / f"{key}-{hashlib.sha256(content).hexdigest()[:16]}.pem"
     if not target.exists() or target.read_bytes() != content:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -16,12 +15,11 @@ from typing import Any
 import aiohttp
 
 from plimsoll_operator.kube.access import Access, Token
-from plimsoll_operator.kube.errors import ApiError, Gone, Unavailable, error
+from plimsoll_operator.kube.errors import Unavailable, error
 from plimsoll_operator.kube.resources import Kind
 
 FIELD_MANAGER = "plimsoll-operator"
 TIMEOUT_SECONDS = 10.0
-WATCH_SECONDS = 10
 PAGE_ITEMS = 500
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
@@ -110,33 +108,6 @@ class Kube:
         page, _ = await self.call(call)
         items: list[Object] = page.get("items") or []
         return items[0] if items else None
-
-    async def watch(
-        self, kind: Kind, namespace: str, label_selector: str, resource_version: str
-    ) -> AsyncIterator[Object]:
-        """Events after `resource_version`, for `WATCH_SECONDS`; then it ends by itself."""
-        params = {
-            "watch": "1",
-            "labelSelector": label_selector,
-            "resourceVersion": resource_version,
-            "timeoutSeconds": str(WATCH_SECONDS),
-            "allowWatchBookmarks": "true",
-        }
-        url = self.access.server + kind.path(namespace)
-        timeout = aiohttp.ClientTimeout(total=WATCH_SECONDS + 5, sock_connect=2)
-        try:
-            async with self._open().get(
-                url, params=params, headers=self._headers(JSON), timeout=timeout
-            ) as response:
-                if response.status >= 400:
-                    raise error(response.status, await response.text())
-                async for line in response.content:
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        raise _watch_error(event["object"])
-                    yield event
-        except (aiohttp.ClientError, TimeoutError, OSError) as failure:
-            raise Unavailable(0, f"the watch of {kind.plural} broke: {failure!r}") from failure
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -271,8 +242,3 @@ def _message(text: bytes) -> str:
 
 def _milliseconds(date: str | None) -> int | None:
     return None if date is None else int(parsedate_to_datetime(date).timestamp() * 1000)
-
-
-def _watch_error(status: Object) -> ApiError:
-    code = int(status.get("code") or 0)
-    return Gone(code, "the watch is too old") if code == 410 else error(code or 500, str(status))

@@ -24,10 +24,6 @@ class Conflict(ApiError):
     """409: the object is not what the caller last saw, or it exists already."""
 
 
-class Gone(ApiError):
-    """410: the watch must start anew from a list."""
-
-
 class Rejected(ApiError):
     """Any other 4xx: final for this request."""
 
@@ -39,7 +35,6 @@ class Unavailable(ApiError):
 _BY_STATUS: dict[int, type[ApiError]] = {
     404: NotFound,
     409: Conflict,
-    410: Gone,
     429: Unavailable,
 }
 
