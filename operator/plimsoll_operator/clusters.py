@@ -36,7 +36,6 @@ HAND_OVER_S = 12.0
 STALLED_BACKOFF_S = 30.0
 DEPOSED_S = 5.0
 DEPOSED_S_MAX = 300.0
-OUTAGE_MS_MIN = 8_000
 STOP_S_MAX = 5.0
 
 
@@ -154,9 +153,8 @@ class _Run:
                     condition("Ready", False, *against), condition("Stalled", True, *against)
                 )
                 return OBJECTION_BACKOFF_S
-            leading = asyncio.ensure_future(self._leader.run())
+            leading = asyncio.ensure_future(self._leader.run(acquired.vacant_ms or 0))
             try:
-                self._tell_outage(acquired)
                 await asyncio.wait([holding, leading], return_when=asyncio.FIRST_COMPLETED)
                 if leading.done():
                     return await self._after(leading.result(), holding)
@@ -206,12 +204,6 @@ class _Run:
         )
         await self._leader.say(condition("Stalled", True, "TwoControllers", text))
         return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))
-
-    def _tell_outage(self, acquired: Acquired) -> None:
-        """For how long nobody led, where the user looks for it."""
-        if acquired.vacant_ms is None or acquired.vacant_ms < OUTAGE_MS_MIN:
-            return
-        self._leader.outage(acquired.vacant_ms)
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

@@ -37,6 +37,8 @@ from plimsoll_operator.status.writer import Draft, StatusWriter, Target
 logger = logging.getLogger("plimsoll.leader")
 
 RESYNC_SECONDS = 30
+OUTAGE_MS_MIN = 8_000
+"""Longer than a standby takes: then somebody may wonder what happened."""
 CLUSTER_STATUS_MS = 1_000
 
 
@@ -72,10 +74,13 @@ class Leader:
         )
         self.controller.subscribe(self._committed)
 
-    async def run(self) -> Outcome:
+    async def run(self, vacant_ms: int = 0) -> Outcome:
+        """One term.  `vacant_ms`: for how long nobody had led."""
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
         self._begin()
+        if vacant_ms >= OUTAGE_MS_MIN:
+            self._tell_outage(vacant_ms)
         parts.server.add(self.controller, evidence)
         parts.leaders[term.key] = self
         try:
@@ -114,7 +119,7 @@ class Leader:
             self.term.notes[note.type] = note
         await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
 
-    def outage(self, lasted_ms: int) -> None:
+    def _tell_outage(self, lasted_ms: int) -> None:
         """Nobody led for so long; said in the status and in an Event."""
         text = (
             f"Nobody led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served what "
