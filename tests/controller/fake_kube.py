@@ -10,12 +10,14 @@ Key = tuple[str, str | None, str]
 
 
 class FakeKube:
-    """`fail`: the next calls raise these, one each.  `calls`: (verb, kind, name)."""
+    """`fail`: the next calls raise these, one each.  `refuse`: what a verb always raises.  `calls`:
+    (verb, kind, name)."""
 
     def __init__(self) -> None:
         self.objects: dict[Key, Object] = {}
         self.calls: list[tuple[str, str, str]] = []
         self.fail: list[ApiError | None] = []
+        self.refuse: dict[str, ApiError] = {}
         self.server_ms = 1_000_000
         self._version = 0
 
@@ -105,6 +107,8 @@ class FakeKube:
         failure = self.fail.pop(0) if self.fail else None
         if failure is not None:
             raise failure
+        if verb in self.refuse:
+            raise self.refuse[verb]
 
 
 def _copy(body: Any) -> Any:

@@ -12,7 +12,8 @@ from plimsoll_core.records import MembersChanged
 from plimsoll_core.topic_configs import broker_configs
 from plimsoll_operator.handlers import cluster
 from plimsoll_operator.kube.errors import Rejected
-from plimsoll_operator.kube.resources import CONFIG_MAPS, STATEFUL_SETS
+from plimsoll_operator.kube.resources import CONFIG_MAPS, STATEFUL_SETS, VOLUME_CLAIMS
+from plimsoll_operator.manifests import labels
 from plimsoll_operator.reconcile.queue import Retry
 
 
@@ -147,3 +148,37 @@ def test_wrong_broker_config_is_refused_with_a_sentence(configs, sentence):
     refusal = broker_configs(configs)
     assert isinstance(refusal, Refusal)
     assert sentence in refusal.message
+
+
+def hold_volume(scene: Scene, size: str) -> None:
+    found = labels.labels("main", scene.term.cluster_id, "broker")
+    meta = {"name": "data-main-broker-0-0", "namespace": "kafka", "labels": found}
+    spec = {"resources": {"requests": {"storage": size}}}
+    scene.kube.put(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
+
+
+def volume_size(scene: Scene) -> str:
+    found = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
+    return str(found["spec"]["resources"]["requests"]["storage"])
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "after"),
+    [("1Gi", "2Gi", "2Gi"), ("2Gi", "2048Mi", "2Gi"), ("2Gi", "1Gi", "2Gi"), ("1G", "1Gi", "1Gi")],
+)
+async def test_volumes_grow_and_never_shrink(held: str, wanted: str, after: str):
+    scene = a_scene(storage={"size": wanted})
+    hold_volume(scene, held)
+    await cluster.reconcile(scene.term)
+    assert volume_size(scene) == after
+
+
+async def test_volume_that_cannot_grow_says_why():
+    scene = a_scene(storage={"size": "2Gi"})
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    scene.kube.refuse["merge"] = Rejected(403, "the class does not allow expansion")
+    await cluster.reconcile(scene.term)
+    note = scene.term.notes["Blocked"]
+    assert note.reason == "VolumeCannotGrow"
+    assert "does not allow expansion" in note.message

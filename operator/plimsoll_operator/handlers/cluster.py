@@ -16,6 +16,7 @@ from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.topic_configs import broker_configs
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.handlers.term import Task, Term, Work
+from plimsoll_operator.handlers.volumes import grow
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.resources import STATEFUL_SETS, kind_of
@@ -25,6 +26,8 @@ from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.reconcile.topics import config_strings
 
 logger = logging.getLogger("plimsoll.cluster")
+
+HOLDS_REPLICAS = "BrokerHoldsReplicas"
 
 
 async def reconcile(term: Term) -> None:
@@ -40,6 +43,7 @@ async def reconcile(term: Term) -> None:
         for manifest in broker_sets(context, term.image.members):
             await _create(term, manifest)
         await _remove_former(term, cluster)
+        await grow(term, cluster)
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
@@ -73,7 +77,7 @@ async def _settle_members(term: Term, cluster: LogCluster) -> None:
     if busy:
         _say_blocked(term, busy)
         wanted = tuple(sorted({*wanted, *busy}))
-    else:
+    elif (note := term.notes.get("Blocked")) and note.reason == HOLDS_REPLICAS:
         term.drop_note("Blocked")
     if wanted == image.members:
         return
@@ -90,7 +94,7 @@ def _say_blocked(term: Term, busy: list[BrokerId]) -> None:
     term.note(
         "Blocked",
         True,
-        "BrokerHoldsReplicas",
+        HOLDS_REPLICAS,
         f"Broker {ids} is not wanted any more but holds replicas; it stays until they are gone "
         "(this version does not move them).",
     )
