@@ -46,7 +46,9 @@ def local(
     file: Annotated[
         list[Path] | None, typer.Option("--file", "-f", help="YAML: a LogCluster, Topics.")
     ] = None,
-    no_restart: Annotated[bool, typer.Option(help="Leave a broker dead that dies.")] = False,
+    no_restart: Annotated[
+        bool, typer.Option("--no-restart", help="Leave a broker dead that dies.")
+    ] = False,
 ) -> None:
     """Run a cluster on this machine: a controller and broker processes on loopback.
 
