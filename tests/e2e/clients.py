@@ -7,13 +7,16 @@ reachable from here all the same, so names are looked up in the API server inste
 import gc
 import json
 import socket
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kubectl import Cluster
+
+Mishap = Callable[[Cluster], AbstractContextManager[None]]
 
 
 @contextmanager
@@ -31,10 +34,14 @@ def left_sockets() -> Iterator[None]:
 def cluster_names(cluster: Cluster, namespace: str) -> Iterator[None]:
     """Within: `<pod>.<service>.<namespace>.svc` and `<service>.<namespace>.svc` resolve."""
     original = socket.getaddrinfo
+    known: dict[str, str] = {}
 
     def resolve(host: Any, *rest: Any, **more: Any) -> Any:
         if isinstance(host, str) and host.endswith(f".{namespace}.svc"):
-            host = _address(cluster, namespace, host.split("."))
+            # A name that was found once is kept: DNS answers while the API server does not.
+            if host not in known:
+                known[host] = _address(cluster, namespace, host.split("."))
+            host = known[host]
         return original(host, *rest, **more)
 
     socket.getaddrinfo = resolve
@@ -94,3 +101,31 @@ def consume(cluster: Cluster, namespace: str, topic: str, partitions: int) -> li
         consumer.close()
         del consumer
     return sorted(found)
+
+
+def write_during(
+    cluster: Cluster, namespace: str, topic: str, *, partitions: int, seconds: float, mishap: Mishap
+) -> float:
+    """One record a time to each partition while `mishap` lasts; the slowest ack in milliseconds."""
+    worst_ms = 0.0
+    with left_sockets(), cluster_names(cluster, namespace):
+        producer = KafkaProducer(
+            bootstrap_servers=bootstrap(cluster, namespace), acks="all", enable_idempotence=False
+        )
+        write_round(producer, topic, partitions)
+        with mishap(cluster):
+            ends = time.monotonic() + seconds
+            while time.monotonic() < ends:
+                worst_ms = max(worst_ms, write_round(producer, topic, partitions))
+        producer.close(timeout=10)
+        del producer
+    return worst_ms
+
+
+def write_round(producer: KafkaProducer, topic: str, partitions: int) -> float:
+    """One record to each partition; milliseconds until all are acknowledged."""
+    began = time.monotonic()
+    sent = [producer.send(topic, b"x", partition=index) for index in range(partitions)]
+    for future in sent:
+        future.get(timeout=60)
+    return 1000 * (time.monotonic() - began)

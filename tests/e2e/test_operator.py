@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from kubectl import ROOT, Cluster, CommandFailed, condition, is_true, wait_for
-from tests.e2e.clients import consume, produce
+from tests.e2e.clients import consume, produce, write_during
 
 SYSTEM = "plimsoll-system"
 BLOCKED_3 = (
@@ -310,11 +313,8 @@ def test_outage_of_all_operators_stops_no_data_and_is_told_afterwards(
     finally:
         scale(operator, 2)
 
-    def told() -> dict[str, Any] | None:
-        found = condition(operator.get("logcluster", "main", serving), "ControllerAvailable")
-        return found if found and found["reason"] == "RecoveredAfterOutage" else None
-
-    assert "Nobody led this cluster for" in wait_for("the outage to be told", told, 60)["message"]
+    found = wait_for("the outage to be told", lambda: outage_told(operator, serving), 60)
+    assert "Nobody led this cluster for" in found["message"]
     ready(operator, serving, "topic", "orders", 60)
 
 
@@ -326,3 +326,34 @@ def test_namespace_goes_in_a_minute_with_the_operator_dead(
     operator.kubectl("delete", "namespace", serving, "--wait=true", timeout_s=150)
     assert time.monotonic() - began < 60
     operator.kubectl("create", "namespace", serving)
+
+
+@contextmanager
+def hung_api_server(cluster: Cluster) -> Iterator[None]:
+    """Within: the API server of the local node answers nothing."""
+    pid_file = Path(cluster.environment["KUBECONFIG"]).parents[1] / "run" / "apiserver.pid"
+    if os.environ.get("USE_CURRENT_CONTEXT") == "1" or not pid_file.exists():
+        pytest.skip("only the local node's API server can be stopped and continued")
+    pid = int(pid_file.read_text().split()[0])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def outage_told(cluster: Cluster, namespace: str) -> dict[str, Any] | None:
+    found = condition(cluster.get("logcluster", "main", namespace), "ControllerAvailable")
+    return found if found and found["reason"] == "RecoveredAfterOutage" else None
+
+
+def test_hung_api_server_stops_no_data_and_is_told_afterwards(operator: Cluster, serving: str):
+    term = epoch(operator, serving)
+    worst_ms = write_during(
+        operator, serving, "orders", partitions=15, seconds=20, mishap=hung_api_server
+    )
+    assert worst_ms < 2_000, f"a write waited {worst_ms:.0f} ms"
+    found = wait_for("the outage to be told", lambda: outage_told(operator, serving), 60)
+    assert "Nobody led this cluster for" in found["message"]
+    assert epoch(operator, serving) > term
+    ready(operator, serving, "topic", "orders", 60)
