@@ -164,6 +164,22 @@ def test_another_topic_under_the_same_name_is_set_aside_first(volume, fill):
     assert store.due_removals(1_000 + STRAY_DELAY_MS) == [stray]
 
 
+def test_a_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
+    """Kill -9 right after: the old start would throw the new log away, the old recovery point
+    would keep its records from being checked."""
+    log = volume.log()
+    fill(log, 30)
+    log.flush()
+    log.advance_log_start(250)
+    volume.store.checkpoint_recovery_points()
+    volume.store.checkpoint_log_starts()
+    volume.store.delete_log(log, 0)
+    fill(volume.store.open_log("orders", OTHER_ID, 3, volume.config, 0), 2)
+    again = volume.start().open_log("orders", OTHER_ID, 3, volume.config, 0)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 20)
+    assert again.recovery_point == 0
+
+
 def test_a_deleted_log_goes_a_minute_later(volume, fill):
     log = volume.log()
     fill(log, 3)

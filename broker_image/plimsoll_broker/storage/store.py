@@ -64,6 +64,7 @@ class LogStore:
         self._early: set[Partition] = set()
         self._new: dict[Partition, Path] = {}
         self._unopened: set[Partition] = set()
+        self._stale = False
 
     # --- whose volume -----------------------------------------------------------------------------
 
@@ -195,6 +196,7 @@ class LogStore:
         if not self.disk.exists(path):
             known = Known(clean=True)
             self._forget(partition)
+            self._forget_on_disk()
             self.disk.make_directory(path)
             data = checkpoints.encode_partition_metadata(topic_id)
             self.disk.replace(path / checkpoints.PARTITION_METADATA, data, sync=False)
@@ -238,7 +240,15 @@ class LogStore:
 
     def _forget(self, partition: Partition) -> None:
         for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
-            offsets.pop(partition, None)
+            self._stale = offsets.pop(partition, None) is not None or self._stale
+
+    def _forget_on_disk(self) -> None:
+        """Before a new log is made: under an old log's start it would be thrown away at the next
+        start, and below an old log's recovery point it would not be checked."""
+        if self._stale:
+            self._write_offsets(checkpoints.RECOVERY_POINTS, self._recovery_points)
+            self._write_offsets(checkpoints.LOG_STARTS, self._log_starts)
+            self._stale = False
 
     def high_watermark(self, log: Log) -> int:
         """The last checkpointed one, within what the log holds; without one the log's start."""
