@@ -12,6 +12,7 @@ import logging
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.runtime import Outcome
@@ -43,7 +44,7 @@ STOP_S_MAX = 5.0
 class _Worker:
     """`task` runs until it is cancelled; `again` starts it anew after a bug."""
 
-    uid: str
+    identity: tuple[str, UUID]
     task: asyncio.Task[None]
     again: asyncio.TimerHandle | None = None
 
@@ -63,7 +64,7 @@ class Clusters:
             self.gone(found.key)
             return
         worker = self._workers.get(found.key)
-        if worker is not None and worker.uid != found.metadata.uid:
+        if worker is not None and worker.identity != _identity(found):
             self.gone(found.key)
             worker = None
         if worker is None:
@@ -96,7 +97,7 @@ class Clusters:
     def _start(self, found: LogCluster) -> None:
         run = _Run(self._parts, found)
         task = asyncio.get_running_loop().create_task(run.forever())
-        self._workers[found.key] = _Worker(found.metadata.uid, task)
+        self._workers[found.key] = _Worker(_identity(found), task)
         task.add_done_callback(lambda done: self._ended(found, done))
 
     def _ended(self, found: LogCluster, task: asyncio.Task[None]) -> None:
@@ -169,12 +170,8 @@ class _Run:
             await _cancelled(holding)
 
     async def _objection(self) -> tuple[str, str] | None:
-        found = self._parts.objects.clusters.get(self._found.key) or self._found
-        if cluster_id(found) != self._id:
-            # The worker's names follow from the id; a changed one is the user's mistake.
-            found = self._found
         try:
-            return await objection(self._parts.kube, found)
+            return await objection(self._parts.kube, self._found)
         except Unavailable as error:
             return "ApiUnavailable", f"The API server does not answer: {error}"
         except ApiError as error:
@@ -204,6 +201,11 @@ class _Run:
         )
         await self._leader.say(condition("Stalled", True, "TwoControllers", text))
         return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))
+
+
+def _identity(found: LogCluster) -> tuple[str, UUID]:
+    """Which object it is, and whose log it says it has; another one of either is led anew."""
+    return found.metadata.uid, cluster_id(found)
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:

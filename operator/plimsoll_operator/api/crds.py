@@ -26,7 +26,8 @@ Column = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence)."""
+    """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence), about `spec`;
+    `object_rules` look at the whole object."""
 
     name: str
     plural: str
@@ -36,6 +37,7 @@ class Kind:
     rules: tuple[Rule, ...]
     columns: tuple[Column, ...]
     description: str
+    object_rules: tuple[Rule, ...] = ()
     scale: dict[str, str] | None = None
     selectable: tuple[str, ...] = ()
 
@@ -77,6 +79,20 @@ LOG_CLUSTER = Kind(
             "!has(oldSelf.clusterId) || oldSelf.clusterId == '' || "
             "(has(self.clusterId) && self.clusterId == oldSelf.clusterId)",
             "clusterId is immutable once set: it says whose volumes these are.",
+        ),
+    ),
+    object_rules=(
+        (
+            "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
+            "A LogCluster's name has at most 40 characters and no dots: it begins the names of its "
+            "brokers, which are DNS labels.",
+        ),
+        (
+            "(has(self.spec.clusterId) ? self.spec.clusterId : '') == "
+            "(has(oldSelf.spec.clusterId) ? oldSelf.spec.clusterId : '') || "
+            "!has(oldSelf.status) || !has(oldSelf.status.clusterId)",
+            "clusterId cannot be given to a cluster that runs already: its log has another id. "
+            "Delete the object and apply it again with clusterId; volumes and log stay.",
         ),
     ),
     columns=(
@@ -153,9 +169,7 @@ KINDS = (LOG_CLUSTER, TOPIC, VERIFICATION)
 def spec_schema(kind: Kind) -> dict[str, Any]:
     """The schema of `spec`, with its rules."""
     schema = structural(kind.spec)
-    schema["x-kubernetes-validations"] = [
-        {"rule": rule, "message": message} for rule, message in kind.rules
-    ]
+    schema["x-kubernetes-validations"] = _rules(kind.rules)
     return schema
 
 
@@ -180,6 +194,29 @@ def _lift_requirements(schema: dict[str, Any]) -> None:
         _lift_requirements(schema["items"])
 
 
+def object_schema(kind: Kind) -> dict[str, Any]:
+    """The schema of the whole object."""
+    schema: dict[str, Any] = {
+        "type": "object",
+        "description": kind.description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": spec_schema(kind),
+            "status": status_schema(kind),
+        },
+    }
+    if kind.object_rules:
+        schema["x-kubernetes-validations"] = _rules(kind.object_rules)
+    return schema
+
+
+def _rules(rules: tuple[Rule, ...]) -> list[dict[str, str]]:
+    return [{"rule": rule, "message": message} for rule, message in rules]
+
+
 def crd(kind: Kind) -> dict[str, Any]:
     """The CustomResourceDefinition of `kind`."""
     subresources: dict[str, Any] = {"status": {}}
@@ -189,20 +226,7 @@ def crd(kind: Kind) -> dict[str, Any]:
         "name": VERSION,
         "served": True,
         "storage": True,
-        "schema": {
-            "openAPIV3Schema": {
-                "type": "object",
-                "description": kind.description,
-                "required": ["spec"],
-                "properties": {
-                    "apiVersion": {"type": "string"},
-                    "kind": {"type": "string"},
-                    "metadata": {"type": "object"},
-                    "spec": spec_schema(kind),
-                    "status": status_schema(kind),
-                },
-            }
-        },
+        "schema": {"openAPIV3Schema": object_schema(kind)},
         "subresources": subresources,
         "additionalPrinterColumns": [
             {"name": name, "type": type_, "jsonPath": path} for name, type_, path in kind.columns

@@ -131,7 +131,8 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
     namespace, name = cluster.key
     topics = list(image.topics.values())
     return LogClusterStatus(
-        cluster_id=kafka_id(image.cluster_id),
+        # Only once it is led: until then the owner may still say which log it means.
+        cluster_id=kafka_id(image.cluster_id) if image.controller_epoch else None,
         bootstrap_servers=BootstrapServers(internal=labels.bootstrap_address(name, namespace)),
         brokers=brokers_status(image),
         selector=f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker",
