@@ -180,6 +180,18 @@ def test_a_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
     assert again.recovery_point == 0
 
 
+def test_a_log_recovered_early_whose_topic_went_meanwhile_is_set_aside_and_replaced(volume, fill):
+    """The image moves on while a start recovers logs: the topic is deleted and made again."""
+    fill(volume.log(), 3)
+    store = volume.start()
+    (found,) = store.load(0)
+    store.open_early("orders", TOPIC_ID, 3, volume.config, 0)
+    store.set_aside(found.path, 0)
+    log = store.open_log("orders", OTHER_ID, 3, volume.config, 0)
+    assert (log.log_end_offset, store.logs) == (0, {("orders", 3): log})
+    assert store.close(7, {}) is True
+
+
 def test_a_deleted_log_goes_a_minute_later(volume, fill):
     log = volume.log()
     fill(log, 3)

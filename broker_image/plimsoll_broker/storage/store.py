@@ -274,6 +274,10 @@ class LogStore:
     def set_aside(self, path: Path, now_ms: int) -> None:
         """A directory that must not be served (`Found` without a place in the cluster)."""
         partition = _partition_of(path.name)
+        if partition is not None and partition in self._early:
+            self._early.discard(partition)
+            self.strand_log(self.logs[partition], now_ms)
+            return
         if partition is not None:
             self._forget(partition)
         self._move_aside(path, _STRAY, now_ms + STRAY_DELAY_MS)
