@@ -85,6 +85,9 @@ def on_error(code: int) -> ErrorAction:
 
 def reset(log: LogView, leader_start: int, leader_end: int) -> Reset | None:
     """After OFFSET_OUT_OF_RANGE: None means that the offset is fine after all; try it again."""
+    if leader_end < log.log_start_offset:
+        # Cut to the leader's end it would hold nothing of what the leader has, and look complete.
+        return Reset(leader_start, discard=True)
     if leader_end < log.log_end_offset:
         return Reset(leader_end, discard=False)
     if leader_start > log.log_end_offset:

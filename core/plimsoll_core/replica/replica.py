@@ -96,6 +96,8 @@ class Replica:
             return
         new_term = partition.leader_epoch > known.leader_epoch
         self.partition = partition
+        if self.failed:
+            return  # until the broker starts again
         if new_term and (self.log.epochs.latest or 0) > partition.leader_epoch:
             # The log was written in a term that the metadata has not reached: the metadata went
             # back in time, or the volume is another cluster's.  Neither may be led or followed.

@@ -248,3 +248,25 @@ def check(copies: list[Copy]) -> None:
             for at, (a, b) in enumerate(zip(log.batches, other.log.batches, strict=False)):
                 if (a.base_offset, a.leader_epoch) == (b.base_offset, b.leader_epoch):
                     assert all(same[: at + 1]), "one offset and term, one batch, one prefix"
+
+
+def test_a_follower_that_starts_above_its_leaders_end_begins_where_the_leader_does() -> None:
+    """Cut to the leader's end it would hold nothing and still count as complete."""
+    leader, copy = Copy(1), Copy(2)
+    leader.write(5)
+    copy.log.discard_to(9)
+    copy.replica.cut()
+    copy.catch_up(leader)
+    assert (copy.log.log_start_offset, copy.end) == (0, 5)
+    assert copy.log.batches == leader.log.batches
+
+
+def test_a_failed_replica_takes_no_role_until_the_broker_starts_again() -> None:
+    """Its log holds a term that the metadata has not reached: the next change must not lead it."""
+    back = Copy(2, term(1, 7))
+    back.log.append(Batch(0, 9, 0))
+    back.hear(a_partition(leader=2, leader_epoch=8, partition_epoch=8))
+    assert back.replica.failed
+    back.hear(a_partition(leader=2, leader_epoch=8, partition_epoch=9, isr=(2, 3)))
+    assert back.replica.leader is None
+    assert back.produce() is Code.KAFKA_STORAGE_ERROR
