@@ -32,13 +32,18 @@ async def look_after_strays(parts: Parts) -> None:
     """For ever."""
     while True:
         await asyncio.sleep(PERIOD_SECONDS)
-        objects = parts.objects
-        for topic in [t for t in objects.topics if _is_stray(parts, t.cluster_key)]:
-            shown = objects.topics.conditions(topic.key)
-            await _tell(parts, TOPICS, topic.metadata, (topic.cluster_key, shown))
-        for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
-            shown = objects.verifications.conditions(run.key)
-            await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
+        await look_at_strays(parts)
+
+
+async def look_at_strays(parts: Parts) -> None:
+    """Once."""
+    objects = parts.objects
+    for topic in [t for t in objects.topics if _is_stray(parts, t.cluster_key)]:
+        shown = objects.topics.conditions(topic.key)
+        await _tell(parts, TOPICS, topic.metadata, (topic.cluster_key, shown))
+    for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
+        shown = objects.verifications.conditions(run.key)
+        await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
 
 
 def _is_stray(parts: Parts, cluster: Key) -> bool:
