@@ -116,18 +116,23 @@ class Upkeep:
         self._flushed_ms = {h: ms for h, ms in self._flushed_ms.items() if h in alive}
 
     async def _sync(self, hosted: Hosted) -> None:
-        if hosted.replica.failed:
+        if hosted.replica.failed or not self._is_here(hosted):
             return
         try:
             flush = hosted.log.begin_flush()
             await _in_thread(flush.sync)
-            hosted.log.flushed(flush)
+            if self._is_here(hosted):
+                hosted.log.flushed(flush)
         except StorageError as error:
             # What a failed sync leaves on disk is unknown: nothing more is promised from it.
             logger.error("%r is out of service until the broker starts again: %s", hosted, error)
             hosted.log.fault = error
             hosted.replica.fail()
             self._manager.touch(hosted)
+
+    def _is_here(self, hosted: Hosted) -> bool:
+        """Once it was dropped, its directory's name may be another topic's."""
+        return self._manager.by_key(*hosted.key) is hosted
 
 
 async def _in_thread(work: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
 """What time does to partitions, and followers that meet a log which changed meanwhile."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,10 @@ from tests.broker.trio import Broker, Controller, a_batch
 
 from plimsoll_broker import fetcher
 from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.parts import Flush
 from plimsoll_broker.upkeep import Upkeep
+from plimsoll_core.messages import TopicObjectGone
+from plimsoll_core.model import TopicObject
 from plimsoll_core.replica.values import Code
 
 Three = tuple[Broker, Broker, Broker]
@@ -147,3 +151,35 @@ async def test_upkeep_runs_every_chore_in_its_time(
     await until(lambda: len(set(ran)) == len(work._chores))
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is deleted and made again while its old log is being synced in a thread."""
+    one = await broker(0).start()
+    controller.create("t", (0,))
+    await (await one.client()).produce("t", a_batch(3))
+    old = one.hosted("t")
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        began.set()
+        assert may_end.wait(10)
+
+    monkeypatch.setattr(Flush, "sync", slow)
+    work = asyncio.create_task(Upkeep(one.manager)._sync(old))
+    await until(began.is_set)
+    controller.request(
+        TopicObjectGone(
+            object=TopicObject(namespace="test", name="t", uid="t"),
+            server_now_ms=1,
+            grace_ms=0,
+            removals_per_hour_max=1,
+        )
+    )
+    controller.create("t", (0,))
+    await until(lambda: one.manager.by_name("t", 0) not in (None, old))
+    may_end.set()
+    await work
+    assert not (one.hosted("t").log.directory / "leader-epoch-checkpoint").exists()
