@@ -74,6 +74,7 @@ class Driver:
 
     def _fail(self, hosted: Hosted, error: StorageError) -> None:
         logger.error("%r is out of service until the broker starts again: %s", hosted, error)
+        hosted.log.fault = hosted.log.fault or error  # half cut, say: never closed cleanly
         hosted.replica.fail()
 
     # --- following ------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 
+from plimsoll_broker.driver import Driver
 from plimsoll_broker.storage import disk as disks
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, DiskFile, StorageError, StorageFault
@@ -220,3 +222,17 @@ def test_a_log_that_could_not_be_opened_was_not_closed_cleanly(volume, fill):
     assert not (volume.path / ".kafka_cleanshutdown").exists()
     (volume.directory / "leader-epoch-checkpoint").rmdir()
     assert volume.log().log_end_offset == 50
+
+
+def test_a_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
+    """What is on the disk is neither the log before the cut nor the one after it."""
+    log = volume.log(disk)
+    fill(log, 5)
+    failed = []
+    replica = SimpleNamespace(fail=lambda: failed.append(log))
+    disk.truncate_fails = True
+    driver = Driver(lambda hosted, proposal: None)
+    assert driver.truncate(SimpleNamespace(log=log, replica=replica), 20) is False
+    disk.truncate_fails = False
+    assert failed == [log]
+    assert volume.store.close(42, {}) is False

@@ -244,8 +244,9 @@ class Log:
             end = min(end, header.base_offset)
             segment.cut(position, end)
         self.log_end_offset = end
-        self._disk.sync_directory(self.directory)
         self.rebuild_producers()
+        # A producer snapshot of what was cut must not come back with the next power cut.
+        self._disk.sync_directory(self.directory)
 
     def rebuild_producers(self) -> None:
         """As of the log's end: the newest readable snapshot below it, and the batches since."""
