@@ -73,7 +73,7 @@ def bring_up() -> Cluster:
         return cluster
     for verb, about in (("install", "the node's programs (minutes when cold)"), ("up", "the node")):
         say(f"{verb}: {about}")
-        subprocess.run([str(NODE), verb], check=True)
+        subprocess.run([str(NODE), verb], check=True, stdout=subprocess.DEVNULL)
     say("images: operator, broker, spark")
     subprocess.run([str(ROOT / "dev" / "images.sh")], check=True)
     return Cluster(local_environment())

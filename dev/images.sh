@@ -55,7 +55,8 @@ load_image() { # IMAGE TAG
 
 forget_old() { # IMAGE: all but the newest builds and those that somebody's pods still name
   local history=$TAGS/$1.history tag named
-  named=$(kubectl get pods,statefulsets,deployments,jobs -A -o yaml)
+  # Nothing is forgotten while the API server cannot say what is still named.
+  named=$(kubectl get pods,statefulsets,deployments,jobs -A -o yaml 2>/dev/null) || return 0
   head -n -$KEPT "$history" | while read -r tag; do
     if grep -q "plimsoll/$1:$tag" <<<"$named"; then continue; fi
     in_node images rm "docker.io/plimsoll/$1:$tag" >/dev/null 2>&1 || true
