@@ -135,7 +135,7 @@ class Leader:
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
         if work.task is Task.TOPIC and (found := self.term.objects.topics.get(work.key)):
-            self.term.seen_uids.add(found.metadata.uid)
+            self.term.seen_uids[found.metadata.uid] = found.metadata.creation_timestamp or ""
         self._queue.add(work)
 
     # --- work -----------------------------------------------------------------------------------

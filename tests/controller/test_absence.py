@@ -15,6 +15,8 @@ from plimsoll_operator.objects import Objects
 from plimsoll_operator.options import Options
 from plimsoll_operator.reconcile.queue import Retry
 
+APPLIED = {"creationTimestamp": "2026-02-01T00:00:00Z"}
+
 
 class StubController:
     """Answers as told and remembers what it was asked."""
@@ -39,7 +41,7 @@ class Scene:
         self.kube.put(LOG_CLUSTERS, body)
         self.objects.clusters.put(body)
         self.namespace("Active")
-        self.kube.put(CRDS, {"metadata": {"name": absence.CRD_NAME, "uid": "crd-1"}})
+        self.kube.put(CRDS, {"metadata": {"name": absence.CRD_NAME, "uid": "crd-1"} | APPLIED})
         self.kube.put(LEASES, {"metadata": {"name": "main-1", "namespace": "kafka"}, "spec": {}})
         self.controller = StubController(answer or Done())
         self.work: list[Work] = []
@@ -134,8 +136,36 @@ async def test_topic_seen_under_the_new_crd_can_be_deleted():
     scene = Scene()
     lease = scene.kube.find(LEASES, "kafka", "main-1")
     lease["metadata"]["annotations"] = {absence.CRD_ANNOTATION: "crd-0"}
-    scene.term.seen_uids.add(OBJECT.uid)
+    scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
     assert len(await scene.look()) == 1
+
+
+async def test_the_crd_is_noted_before_anything_is_absent():
+    """Else the first topics that ever go missing could be those that went with their CRD."""
+    scene = Scene()
+    scene.topic_object(OBJECT.uid)
+    scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", OBJECT.name))
+    await scene.look()
+    noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
+    assert noted == {absence.CRD_ANNOTATION: "crd-1"}
+
+
+async def test_topic_seen_only_under_the_old_crd_is_not_deleted_with_it():
+    """The operator ran all the time: it saw the objects that went with their CRD."""
+    scene = Scene()
+    lease = scene.kube.find(LEASES, "kafka", "main-1")
+    lease["metadata"]["annotations"] = {absence.CRD_ANNOTATION: "crd-0"}
+    scene.term.seen_uids[OBJECT.uid] = "2026-01-31T23:59:59Z"
+    assert await scene.look() == []
+
+
+async def test_crd_that_is_going_proves_nothing():
+    scene = Scene()
+    lease = scene.kube.find(LEASES, "kafka", "main-1")
+    lease["metadata"]["annotations"] = {absence.CRD_ANNOTATION: "crd-1"}
+    scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
+    scene.kube.find(CRDS, None, absence.CRD_NAME)["metadata"]["deletionTimestamp"] = "now"
+    assert await scene.look() == []
 
 
 async def test_the_crd_is_noted_for_the_next_operator():

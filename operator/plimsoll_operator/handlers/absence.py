@@ -36,9 +36,11 @@ async def reconcile(term: Term) -> None:
     suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t.object)]
     if not suspects:
         _no_mass_deletion(term)
-        return
     try:
-        await _examine(term, suspects)
+        if suspects:
+            await _examine(term, suspects)
+        elif not term.crd_noted:
+            await _counts_since(term)
     except ApiError as error:
         raise Retry(f"absence is not proven: {error}") from error
 
@@ -46,7 +48,10 @@ async def reconcile(term: Term) -> None:
 async def _examine(term: Term, suspects: list[Topic]) -> None:
     if not await _cluster_stands(term):
         return
-    crd_uid = await _crd_uid(term)
+    since = await _counts_since(term)
+    if since is None:
+        logger.warning("the Topic CRD is going, and every object with it: absent topics stay")
+        return
     refusals: list[str] = []
     for namespace in sorted({t.object.namespace for t in suspects if t.object}):
         if not await _namespace_stands(term, namespace):
@@ -61,7 +66,7 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
                 continue
             if holder.uid in present or holder.name in names or listed.server_ms is None:
                 continue
-            if crd_uid is None and holder.uid not in term.seen_uids:
+            if term.seen_uids.get(holder.uid, "") < since:
                 logger.warning("topic %s: the CRD is another one now; it stays", topic.name)
                 continue
             if await _is_absent(term, holder):
@@ -153,10 +158,11 @@ async def _is_absent(term: Term, holder: TopicObject) -> bool:
     return False
 
 
-async def _crd_uid(term: Term) -> str | None:
-    """The CRD's uid if it is the one noted at this cluster's Lease, else None.
+async def _counts_since(term: Term) -> str | None:
+    """Objects made before then went with their CRD; None: it is going now.
 
-    Deleting a CRD deletes all its objects; that is nobody's wish to delete their topics.
+    Deleting a CRD deletes all its objects; that is nobody's wish to delete their topics.  Every
+    object counts under the CRD that is noted at this cluster's Lease.
     """
     crd = await term.kube.get(CRDS, None, CRD_NAME)
     uid = str(crd["metadata"]["uid"])
@@ -167,5 +173,7 @@ async def _crd_uid(term: Term) -> str | None:
     if noted is None:
         patch = {"metadata": {"annotations": {CRD_ANNOTATION: uid}}}
         await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
-        return uid
-    return uid if noted == uid else None
+    term.crd_noted = True
+    if noted is None:
+        return ""
+    return "" if noted == uid else str(crd["metadata"]["creationTimestamp"])

@@ -53,7 +53,7 @@ class Work:
 class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
     object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
-    type."""
+    type.  `seen_uids`: the Topic objects seen, and when each was made."""
 
     key: Key
     cluster_id: UUID
@@ -69,7 +69,8 @@ class Term:
     observed: dict[Key, int] = field(default_factory=dict)
     notes: dict[str, Condition] = field(default_factory=dict)
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
-    seen_uids: set[str] = field(default_factory=set)
+    seen_uids: dict[str, str] = field(default_factory=dict)
+    crd_noted: bool = False
 
     @property
     def image(self) -> ClusterImage:
