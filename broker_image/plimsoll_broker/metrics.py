@@ -91,7 +91,8 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
             lag = end - (progress.log_end if progress.log_end is not None else 0)
             lags[follower] = max(lags.get(follower, 0), lag)
     yield _gauge("partitions", "Replicas on this broker", len(manager))
-    yield _gauge("offline_partitions", "Replicas whose log is out of service", len(manager.broken))
+    offline = len(manager.broken) + sum(hosted.replica.failed for hosted in manager)
+    yield _gauge("offline_partitions", "Replicas whose log is out of service", offline)
     yield _gauge("leaders", "Partitions led by this broker", len(led))
     text = "Partitions led by this broker whose ISR lacks a replica"
     yield _gauge("under_replicated_partitions", text, under_replicated)

@@ -1,7 +1,9 @@
-"""Tells the controller how complete the logs are of partitions that nobody may lead.
+"""Tells the controller what it must know of this broker's logs.
 
-A task of the data path.  It looks at the image once a second and whenever it changes, and reports
-until somebody leads.  Who leads is the controller's to say (balanced recovery).
+How complete they are, for partitions that nobody may lead, until somebody does; and which of them
+the disk took out of service, until they are out of their ISRs.  A task of the data path: it looks
+once a second, and whenever the image changes or a log fails.  What follows from it is the
+controller's to say (balanced recovery; the rule for offline log directories).
 """
 
 from __future__ import annotations
@@ -13,7 +15,12 @@ import logging
 from plimsoll_broker.controller_client import ControllerClient, NoController
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch
-from plimsoll_core.messages import ReplicaLog, ReportReplicaLogs
+from plimsoll_core.messages import (
+    FailedReplica,
+    ReplicaLog,
+    ReportFailedReplicas,
+    ReportReplicaLogs,
+)
 from plimsoll_core.model import ClusterImage
 
 logger = logging.getLogger("plimsoll.recovery")
@@ -21,6 +28,8 @@ logger = logging.getLogger("plimsoll.recovery")
 PERIOD_MS = 1_000
 ANSWER_MS_MAX = 10_000
 LOGS_MAX = 1_000
+
+Report = ReportFailedReplicas | ReportReplicaLogs
 
 
 class RecoveryReports:
@@ -36,6 +45,7 @@ class RecoveryReports:
         self._client = client
         self._broker_id, self._broker_epoch = broker
         self._changed = asyncio.Event()
+        manager.on_failure = self._changed.set
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         if old.partitions is not new.partitions:
@@ -45,14 +55,32 @@ class RecoveryReports:
         """Until cancelled."""
         while True:
             self._changed.clear()
-            wanted = self._wanted()
-            for first in range(0, len(wanted), LOGS_MAX):
-                await self._report(wanted[first : first + LOGS_MAX])
+            for request in (*self._failed(), *self._complete()):
+                await self._report(request)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD_MS / 1000):
                     await self._changed.wait()
 
-    def _wanted(self) -> list[ReplicaLog]:
+    def _failed(self) -> list[Report]:
+        """What still counts on a log that is out of service."""
+        manager = self._manager
+        keys = [hosted.key for hosted in manager if hosted.replica.failed] + list(manager.broken)
+        partitions = manager.image.partitions if manager.image is not None else {}
+        found = [
+            FailedReplica(topic_id=key.topic_id, index=key.index)
+            for key in keys
+            if key in partitions and self._broker_id in partitions[key].isr
+        ]
+        return [
+            ReportFailedReplicas(
+                broker_id=self._broker_id,
+                broker_epoch=self._broker_epoch,
+                replicas=tuple(found[first : first + LOGS_MAX]),
+            )
+            for first in range(0, len(found), LOGS_MAX)
+        ]
+
+    def _complete(self) -> list[Report]:
         found: list[ReplicaLog] = []
         for hosted in self._manager:
             replica = hosted.replica
@@ -70,14 +98,18 @@ class RecoveryReports:
                     log_end_offset=position.fetch_offset,
                 )
             )
-        return found
+        return [
+            ReportReplicaLogs(
+                broker_id=self._broker_id,
+                broker_epoch=self._broker_epoch,
+                logs=tuple(found[first : first + LOGS_MAX]),
+            )
+            for first in range(0, len(found), LOGS_MAX)
+        ]
 
-    async def _report(self, logs: list[ReplicaLog]) -> None:
-        logger.info("reporting %d logs for recovery", len(logs))
-        request = ReportReplicaLogs(
-            broker_id=self._broker_id, broker_epoch=self._broker_epoch, logs=tuple(logs)
-        )
+    async def _report(self, request: Report) -> None:
+        logger.info("telling the controller: %s", type(request).__name__)
         try:
             await self._client.command(request, ANSWER_MS_MAX)
         except NoController as error:
-            logger.warning("%d logs not reported: %s", len(logs), error)
+            logger.warning("%s not told: %s", type(request).__name__, error)

@@ -86,6 +86,7 @@ class ReplicaManager:
         self.fetchers: Fetchers | None = None
         self.image: ClusterImage | None = None
         self.broken: dict[PartitionKey, str] = {}
+        self.on_failure: Callable[[], None] | None = None
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._dirty: dict[Hosted, None] = {}
 
@@ -252,6 +253,8 @@ class ReplicaManager:
         dirty, self._dirty = self._dirty, {}
         woken: dict[ParkedFetch, None] = {}
         for hosted in dirty:
+            if hosted.replica.failed and self.on_failure is not None:
+                self.on_failure()
             ready = hosted.replica.take_ready()
             if ready is not NOTHING:
                 self.driver.carry_out(hosted, ready, woken)

@@ -112,6 +112,19 @@ class ReportReplicaLogs(_Message, frozen=True, kw_only=True):
     logs: tuple[ReplicaLog, ...]
 
 
+class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
+    topic_id: UUID
+    index: int
+
+
+class ReportFailedReplicas(_Message, frozen=True, kw_only=True):
+    """Replicas in an ISR whose disk failed: out of service until their broker starts again."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    replicas: tuple[FailedReplica, ...]
+
+
 class AllocateProducerIds(_Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
@@ -223,6 +236,7 @@ Request = (
     | AlterPartition
     | AllocateProducerIds
     | ReportReplicaLogs
+    | ReportFailedReplicas
     | CreateTopics
     | DeleteTopics
     | DeclareTopic

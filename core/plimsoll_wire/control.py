@@ -29,6 +29,7 @@ from plimsoll_core.messages import (
     MetadataUpdate,
     Refused,
     RegisterBroker,
+    ReportFailedReplicas,
     ReportReplicaLogs,
 )
 
@@ -44,6 +45,7 @@ BrokerRequest = (
     | AlterPartition
     | AllocateProducerIds
     | ReportReplicaLogs
+    | ReportFailedReplicas
     | CreateTopics
     | DeleteTopics
 )

@@ -48,6 +48,7 @@ class World:
         self.now_ms = 1_000_000
         self.soft = Soft()
         self.incarnations = 0
+        self.predicates = EVERY_DECISION
 
     # --- the log
 
@@ -81,7 +82,7 @@ class World:
         raise AssertionError("a sliced decision never ended")
 
     def check(self) -> None:
-        broken = violations(self.image, EVERY_DECISION)
+        broken = violations(self.image, self.predicates)
         assert not broken, broken
 
     def take_over(self, **activated: object) -> None:

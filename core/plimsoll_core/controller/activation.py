@@ -27,7 +27,7 @@ def activate(turn: Turn, request: Activated) -> Answer:
             return Done()
         turn.soft.leaving.discard(broker_id)
     leaderless = [p for p in turn.image.partitions.values() if p.leader is None]
-    electable = [p for p in leaderless if any(map(turn.acceptable, p.isr or p.elr))]
+    electable = [p for p in leaderless if any(turn.may_lead(b, p) for b in p.isr or p.elr)]
     now = electable[: turn.settings.slice_partitions_max]
     turn.change([(p, Wish()) for p in now], "elected after a take-over")
     if len(now) < len(electable):

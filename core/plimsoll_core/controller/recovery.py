@@ -32,7 +32,7 @@ def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:
             continue
         _note(turn, request, log)
         leader = _most_complete(turn, partition)
-        if leader is not None and turn.acceptable(leader):
+        if leader is not None and turn.may_lead(leader, partition):
             wishes.append((partition, Wish(unclean=leader)))
     turn.change(wishes, CAUSE)
     return Done()

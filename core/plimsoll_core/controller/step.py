@@ -20,6 +20,7 @@ from plimsoll_core.controller.membership import set_members
 from plimsoll_core.controller.producer_ids import allocate
 from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
+from plimsoll_core.controller.storage import report_failed
 from plimsoll_core.controller.topics import create_topics, delete_topics
 from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
 from plimsoll_core.model import ClusterImage
@@ -33,6 +34,7 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.AlterPartition: alter_partition,
     m.AllocateProducerIds: allocate,
     m.ReportReplicaLogs: report,
+    m.ReportFailedReplicas: report_failed,
     m.CreateTopics: create_topics,
     m.DeleteTopics: delete_topics,
     m.DeclareTopic: declare,

@@ -64,7 +64,8 @@ class Soft:
     fenced for silence, and when.  `mass_loss_since_ms`: since when most brokers are silent.
     `second_opinion_until_ms`: the controller before this one saw them silent too and stepped
     aside, so this one may judge, until then.  `reports`: what replicas of partitions in recovery
-    told of their logs.
+    told of their logs.  `failed`: in which lifetime a broker said that its disk took its log out of
+    service.
     """
 
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Soft:
     mass_loss_since_ms: int | None = None
     second_opinion_until_ms: int | None = None
     reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
+    failed: dict[PartitionKey, dict[BrokerId, BrokerEpoch]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +121,10 @@ class Turn:
     ) -> None:
         """Change partitions (each at most once a call); nobody in `without` may be elected."""
 
-        def ok(broker_id: BrokerId) -> bool:
-            return broker_id not in without and self.acceptable(broker_id)
+        def changed(p: Partition, wish: Wish) -> Partition:
+            return change(p, wish, lambda b: b not in without and self.may_lead(b, p))
 
-        pairs = [(p, change(p, wish, ok)) for p, wish in wishes]
+        pairs = [(p, changed(p, wish)) for p, wish in wishes]
         for record in as_records(pairs, cause):
             self.add(record)
 
@@ -130,6 +132,13 @@ class Turn:
         """Whether a broker may be in an ISR, and lead."""
         broker = self.image.brokers.get(broker_id)
         return broker is not None and broker.active and broker_id not in self.soft.leaving
+
+    def may_lead(self, broker_id: BrokerId, partition: Partition) -> bool:
+        """Acceptable, with a disk that takes this partition's log."""
+        if not self.acceptable(broker_id):
+            return False
+        failed = self.soft.failed.get(partition.key) if self.soft.failed else None
+        return not failed or failed.get(broker_id) != self.image.brokers[broker_id].broker_epoch
 
     def active(self) -> set[BrokerId]:
         return {broker_id for broker_id in self.image.brokers if self.acceptable(broker_id)}

@@ -15,6 +15,8 @@ _PREFIXES = (
     ("registration", "fenced"),
     ("isrshrinklag", "lag"),
     ("isrexpand", "caught-up"),
+    ("storage", "storage"),
+    ("recovery", "recovery"),
 )
 PLANNED = frozenset({"shutdown", "restart", "caught-up"})
 OTHER = "other"

@@ -1,0 +1,38 @@
+"""A broker's disk took a log out of service: the partition goes on without that replica.
+
+Called for ReportFailedReplicas.  The replica leaves the ISR and is not elected in this lifetime of
+its broker, which keeps its other partitions.  It comes back when its broker starts again and has
+caught up.  Source: the protocol's heartbeat rule for offline log directories.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.controller.change import Wish
+from plimsoll_core.controller.heartbeat import stale_epoch
+from plimsoll_core.controller.turn import Turn
+from plimsoll_core.messages import Answer, Done, ReportFailedReplicas
+from plimsoll_core.model import PartitionKey
+from plimsoll_core.reasons import Refusal
+
+
+def report_failed(turn: Turn, request: ReportFailedReplicas) -> Answer | Refusal:
+    refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
+    if refusal:
+        return refusal
+    failed = request.broker_id
+    told = request.replicas[: turn.settings.slice_partitions_max]
+    # Each partition once: a change is made from the partition as it was.
+    keys = dict.fromkeys(PartitionKey(replica.topic_id, replica.index) for replica in told)
+    keys = {key: None for key in keys if key in turn.image.partitions}
+    for key in keys:
+        # Whatever is decided later in this term: electing it would only be answered by this again.
+        turn.soft.failed.setdefault(key, {})[failed] = request.broker_epoch
+    partitions = [turn.image.partitions[key] for key in keys]
+    wishes = [
+        (p, Wish(isr=[member for member in p.isr if member != failed]))
+        for p in partitions
+        if failed in p.isr
+    ]
+    cause = f"storage: broker {failed} has no disk that takes this log"
+    turn.change(wishes, cause, without=frozenset({failed}))
+    return Done()
