@@ -1,0 +1,197 @@
+"""A broker's volume is really full: its logs go out of service, everything else goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import NewTopic
+from tests.integration.local_cluster import (
+    Acked,
+    LocalCluster,
+    a_producer,
+    assert_nothing_lost,
+    consume_all,
+    produce,
+    wait_for,
+)
+from tests.integration.test_faults import PARTITIONS, RESUME_S_MAX, more_acks, writing
+
+VOLUME_BYTES = 256 * 1024 * 1024
+LEFT_BYTES = 2 * 1024 * 1024
+BLOCK = bytes(64 * 1024)
+
+
+class Volume:
+    """A small file system of its own; `ballast` takes its space and gives it back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ballast = path / "ballast"
+
+    def fill(self, *, left: int) -> None:
+        """Leave so much."""
+        with self._ballast.open("ab", buffering=0) as file:
+            while self.free > left:
+                try:
+                    file.write(BLOCK[: self.free - left])
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    return
+
+    def make_room(self) -> None:
+        self._ballast.unlink()
+
+    @property
+    def free(self) -> int:
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+
+@contextlib.contextmanager
+def mounted(path: Path) -> Iterator[Volume]:
+    """Skips where mounting is not permitted."""
+    path.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES},mode=0700", "tmpfs", str(path)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or error
+        pytest.skip(f"a small file system cannot be mounted here: {said}")
+    try:
+        yield Volume(path)
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Iterator[Volume]:
+    """Broker 0's, before it first starts."""
+    with mounted(tmp_path / "c" / "broker-0") as found:
+        yield found
+
+
+@pytest.fixture
+def small(tmp_path: Path, volume: Volume) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path / "c") as cluster:
+        yield cluster
+
+
+def members(cluster: LocalCluster, topic: str) -> set[int]:
+    """Who is in the ISR of all or some partitions."""
+    return {member for p in cluster.topic(topic).values() for member in p.isrs}
+
+
+def test_a_full_disk_stops_one_brokers_logs_and_nothing_else(
+    small: LocalCluster, volume: Volume
+) -> None:
+    small.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
+    small.wait_isr("t", 3)
+    led = {index for index, p in small.topic("t").items() if p.leader == 0}
+    assert led, "broker 0 leads something"
+    pids = small.pids
+    with writing(small, "t") as writer:
+        volume.fill(left=LEFT_BYTES)
+        wait_for("the full broker left every ISR", lambda: members(small, "t") == {1, 2}, 60, 0.2)
+        more_acks(writer, 2_000)
+        # Metadata that its own copy has no room for reaches it all the same.
+        volume.fill(left=0)
+        for number in range(5):
+            small.create_topic(f"later-{number}", 1)
+        assert small.pids == pids, "nobody ended"
+        assert small.http(0, "/healthz")[0] == 200
+
+        volume.make_room()
+        os.kill(pids["0"], signal.SIGTERM)
+        small.wait_restarted(0, pids["0"])
+        small.wait_isr("t", 3)
+        more_acks(writer)
+        acked = writer.finish()
+    assert not acked.errors
+    assert max(writer.longest_stall_s.values()) < RESUME_S_MAX
+    assert_nothing_lost(acked, consume_all(small.bootstrap, "t", PARTITIONS))
+    records = small.metadata_records(1)
+    causes = {r["cause"].split(":")[0] for r in records if r["type"] == "PartitionsChanged"}
+    assert "storage" in causes
+    fenced = [r["cause"] for r in records if r["type"] == "BrokerFenced"]
+    assert all("shutdown" in cause for cause in fenced), fenced
+    assert_same_metadata(small)
+    assert small.stop() == 0
+    assert segments(small, 0) == segments(small, 1), "the once full volume holds every record"
+
+
+def segments(cluster: LocalCluster, broker_id: int) -> dict[str, bytes]:
+    """The records of `t`, by partition."""
+    found: dict[str, bytes] = {}
+    for path in sorted((cluster.directory / f"broker-{broker_id}").glob("t-*/*.log")):
+        found[path.parent.name] = found.get(path.parent.name, b"") + path.read_bytes()
+    return found
+
+
+def assert_same_metadata(cluster: LocalCluster) -> None:
+    """Broker 0's copy, which once had no room, is as long as another's."""
+    cluster.create_topic("last", 1)
+
+    def known(broker_id: int) -> bool:
+        return any(r.get("name") == "last" for r in cluster.metadata_records(broker_id))
+
+    wait_for("both copies have the newest topic", lambda: known(0) and known(1))
+
+
+def test_a_write_to_a_full_disk_is_answered_with_the_storage_error(
+    small: LocalCluster, volume: Volume
+) -> None:
+    """Nobody else holds the partition: it is offline until its broker has room and starts again."""
+    topic = NewTopic("alone", 2, replica_assignment=[[0], [1]])
+    admin = small.admin()
+    for future in admin.create_topics([topic]).values():
+        future.result(30)
+    acked = produce(small.bootstrap, "alone", [b"before-%d" % n for n in range(500)])
+    volume.fill(left=0)
+    refused = write_until_refused(small.bootstrap, "alone", 0, acked)
+    assert refused.code() == 56
+    wait_for("partition 0 is offline", lambda: small.topic("alone")[0].leader == -1, poll_s=0.1)
+    assert "plimsoll_broker_offline_partitions 1.0" in small.http(0, "/metrics")[1]
+    other = produce_to(small.bootstrap, "alone", 1, [b"other-%d" % n for n in range(100)])
+    assert len(other.records) == 100, "a partition elsewhere goes on"
+
+    pid = small.pids["0"]
+    volume.make_room()
+    os.kill(pid, signal.SIGTERM)
+    small.wait_restarted(0, pid)
+    wait_for("partition 0 is led again", lambda: small.topic("alone")[0].leader == 0, 60, 0.1)
+    again = produce_to(small.bootstrap, "alone", 0, [b"again-%d" % n for n in range(100)])
+    found = consume_all(small.bootstrap, "alone", 2)
+    for told in (acked, other, again):
+        assert_nothing_lost(told, found)
+
+
+def produce_to(bootstrap: str, topic: str, partition: int, values: list[bytes]) -> Acked:
+    acked = Acked()
+    producer = a_producer(bootstrap)
+    for value in values:
+        producer.produce(topic, value, partition=partition, on_delivery=acked.delivered)
+    assert producer.flush(30) == 0
+    return acked
+
+
+def write_until_refused(
+    bootstrap: str, topic: str, partition: int, acked: Acked
+) -> confluent_kafka.KafkaError:
+    """The first error that a producer without retries hears; what it was acked is noted."""
+    producer = a_producer(bootstrap, retries=0, **{"enable.idempotence": False})
+    for number in range(1_000):
+        value = (b"full-%d" % number).ljust(10_000, b".")
+        producer.produce(topic, value, partition=partition, on_delivery=acked.delivered)
+        assert producer.flush(30) == 0
+        if acked.errors:
+            return acked.errors[0]
+    raise AssertionError("the disk took everything")
