@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -67,6 +67,8 @@ class ControllerClient:
         self._address: tuple[str, int] | None = None
         self._connecting = asyncio.Lock()
         self._changed = asyncio.Event()
+        self.moved: Callable[[], None] | None = None
+        """Told when another address is the controller's."""
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -200,6 +202,8 @@ class ControllerClient:
         self._connection = connection
         self._address = address
         self._changed.set()
+        if self.moved is not None:
+            self.moved()
 
     async def _try(self, address: tuple[str, int]) -> ControlConnection | None:
         try:

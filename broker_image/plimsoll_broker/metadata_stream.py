@@ -45,6 +45,13 @@ class MetadataStream:
         self._callbacks: list[Callback] = []
         self._grown = asyncio.Event()
         self._copy_is_behind = False
+        self._connected: tuple[ControlConnection, tuple[str, int]] | None = None
+        client.moved = self._moved
+
+    def _moved(self) -> None:
+        """A frozen controller answers no long poll; its successor is not kept waiting for that."""
+        if self._connected is not None and self._connected[1] != self._client.address:
+            self._connected[0].close("the controller is elsewhere now")
 
     @property
     def image(self) -> ClusterImage:
@@ -72,9 +79,11 @@ class MetadataStream:
             applied = self.image.next_offset
             try:
                 connection = await connect(*address, self._client.peers.client_id, CONNECT_MS_MAX)
+                self._connected = connection, address
                 try:
                     await self._follow(connection, address)
                 finally:
+                    self._connected = None
                     connection.close("the stream ended")
             except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
                 logger.info("the metadata stream from %s:%d ended: %s", *address, error)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from plimsoll_broker.controller_client import ControllerClient, NoController, Peers
+from plimsoll_broker.metadata_copy import MetadataCopy
+from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
     AllocateProducerIds,
@@ -37,6 +40,7 @@ class FakeController:
         self.answer = answer
         self.unconfirmed = False
         self.heard: list[control.BrokerRequest] = []
+        self.streams = 0
         self.port = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -55,7 +59,9 @@ class FakeController:
             while True:
                 length = int.from_bytes(await reader.readexactly(4), "big")
                 request = control.decode_request(await reader.readexactly(length))
-                assert isinstance(request.body, control.Command)
+                if not isinstance(request.body, control.Command):
+                    self.streams += 1
+                    continue
                 self.heard.append(request.body.request)
                 if self.answer is not None:
                     reply = control.CommandReply(
@@ -198,7 +204,26 @@ async def test_a_peers_higher_epoch_makes_the_broker_leave_at_once() -> None:
         assert client.address == ("127.0.0.1", new.port)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+async def test_the_metadata_stream_leaves_a_frozen_controller_with_the_commands(
+    tmp_path: Path,
+) -> None:
+    """It must not sit out the time in which a long poll or a large snapshot may be answered."""
+    frozen, successor = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
+    async with a_client(frozen, successor) as client:
+        copy = MetadataCopy(tmp_path)
+        stream = asyncio.create_task(MetadataStream(client, copy).run())
+        await client.command(a_request(), 10_000)
+        await until(lambda: frozen.streams == 1)
+        successor.answer = BLOCK
+        client.saw_epoch(ControllerEpoch(4))
+        await client.command(a_request(), 10_000)
+        await until(lambda: successor.streams == 1, seconds=5)
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+        copy.close()
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
             await asyncio.sleep(0.005)
