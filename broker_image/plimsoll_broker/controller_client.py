@@ -130,7 +130,7 @@ class ControllerClient:
                 connection = await self._connected()
                 reply = await connection.command(self._envelope(heartbeat), timeout_ms)
         except TimeoutError:
-            await self._look_elsewhere(heartbeat)
+            await self._look_elsewhere(heartbeat, silent=True)
             return None
         except (ConnectionError, control.MalformedControlMessage) as error:
             if self._connection is not None:
@@ -223,11 +223,15 @@ class ControllerClient:
         unique = list(dict.fromkeys(found))[:ADDRESSES_MAX]
         return sorted(unique, key=lambda address: address == self._avoid)
 
-    async def _look_elsewhere(self, heartbeat: Heartbeat) -> None:
-        """The present controller is silent or unconfirmed: is a newer one at another address?"""
-        for address in await self._candidates():
-            if address == self._address:
-                continue
+    async def _look_elsewhere(self, heartbeat: Heartbeat, *, silent: bool = False) -> None:
+        """The present controller is silent or unconfirmed: is a newer one at another address?
+
+        After a silence its own address comes last: the connection may be what is broken, and a
+        session must not end while it waits for a retransmission.
+        """
+        present = self._address
+        others = [address for address in await self._candidates() if address != present]
+        for address in [*others, *([present] if silent and present else [])]:
             connection = await self._try(address)
             if connection is None:
                 continue
@@ -236,7 +240,7 @@ class ControllerClient:
             except (ConnectionError, TimeoutError, control.MalformedControlMessage):
                 connection.close("no answer")
                 continue
-            newer = reply.controller_epoch > self.highest_epoch
+            newer = reply.controller_epoch > self.highest_epoch or address == present
             if newer and not reply.unconfirmed and self._accepts(reply):
                 self.give_up(f"{address} is the controller now")
                 self._take(connection, address)

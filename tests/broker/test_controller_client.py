@@ -41,6 +41,8 @@ class FakeController:
         self.unconfirmed = False
         self.heard: list[control.BrokerRequest] = []
         self.streams = 0
+        self.connections = 0
+        self.deaf_to = 0
         self.port = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -55,6 +57,8 @@ class FakeController:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
         try:
             while True:
                 length = int.from_bytes(await reader.readexactly(4), "big")
@@ -62,6 +66,8 @@ class FakeController:
                 if not isinstance(request.body, control.Command):
                     self.streams += 1
                     continue
+                if number <= self.deaf_to:
+                    continue  # a connection whose packets are lost
                 self.heard.append(request.body.request)
                 if self.answer is not None:
                     reply = control.CommandReply(
@@ -192,6 +198,17 @@ async def test_a_silent_controller_is_compared_with_the_others() -> None:
         silent.answer, successor.answer = None, ALIVE
         assert await client.heartbeat(a_heartbeat(), 200) is None
         assert client.address == ("127.0.0.1", successor.port)
+
+
+async def test_a_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connection() -> None:
+    """After a cut of 3 s the old one may wait out a retransmission longer than the session."""
+    controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
+    async with a_client(controller, standby) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        controller.deaf_to = controller.connections
+        assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert len(controller.heard) == 2
+        assert await client.heartbeat(a_heartbeat(), 200) is not None
 
 
 async def test_a_peers_higher_epoch_makes_the_broker_leave_at_once() -> None:
