@@ -14,6 +14,7 @@ import sys
 import time
 
 from plimsoll_operator.clusters import Clusters
+from plimsoll_operator.collector import tune
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.health import Health
 from plimsoll_operator.kube.access import NoCluster, find_access
@@ -66,6 +67,7 @@ def main() -> None:
         server=ControllerServer("0.0.0.0", options.controller_port),
         metrics=Metrics(),
     )
+    tune()
     asyncio.run(run(parts))
 
 

@@ -21,6 +21,7 @@ import uvloop
 from plimsoll_core.reasons import Refusal
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.collector import tune
 from plimsoll_operator.local.cluster import CannotRun, LocalCluster, Ready, Wishes
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
@@ -62,6 +63,7 @@ def local(
     )
     documents = _documents(file or [], brokers)
     wishes = Wishes(root=data.absolute(), port=port, restart=not no_restart, documents=documents)
+    tune()
     try:
         uvloop.run(_local(wishes))
     except (BadDirectory, CannotRun, MetadataLogError, OSError) as error:

@@ -29,10 +29,13 @@ WAITERS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One decision's records, which become visible together; `size` is that of their JSON."""
+    """One decision's records, which become visible together; `size` is that of their JSON.
+
+    `image` is the speculative one right after them: once they are committed, the committed one."""
 
     records: tuple[Record, ...]
     size: int
+    image: ClusterImage
 
 
 @dataclass(slots=True)
@@ -62,19 +65,26 @@ class CommitQueue:
     def queued(self) -> int:
         return len(self._queued) + len(self._in_flight)
 
-    def add(self, records: Sequence[Record], answer: Answer) -> asyncio.Future[Answer]:
-        """Queue a decision; the future holds its answer once it may leave."""
+    def add(
+        self, records: Sequence[Record], answer: Answer, image: ClusterImage | None = None
+    ) -> asyncio.Future[Answer]:
+        """Queue a decision; the future holds its answer once it may leave.
+
+        `image`: the speculative one with the records applied, when the decision made it already.
+        """
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         unit = None
         if len(self._waiters) >= WAITERS_MAX:
             future.set_result(refused(Reason.NotController, "The controller is overloaded; retry."))
             return future
         if records:
-            unit = Unit(records=tuple(records), size=len(encode_records(records)))
+            after = image or apply_all(self.speculative, records)
+            assert after.next_offset == self.speculative.next_offset + len(records)
+            unit = Unit(records=tuple(records), size=len(encode_records(records)), image=after)
             if too_large := _too_large(unit):
                 future.set_result(too_large)
                 return future
-            self.speculative = apply_all(self.speculative, records)
+            self.speculative = after
             self._queued.append(unit)
             self.wakeup.set()
         needs = self.speculative.next_offset
@@ -103,12 +113,11 @@ class CommitQueue:
         """What was in flight is committed: (old image, new image, records)."""
         old = self.committed
         records = tuple(record for unit in self._in_flight for record in unit.records)
-        self.committed = apply_all(old, records)
+        # Units are applied, committed and dropped in one order, so the last one's image is theirs.
+        self.committed = self._in_flight[-1].image if self._in_flight else old
+        assert self.committed.next_offset == old.next_offset + len(records)
+        assert self._queued or self.committed is self.speculative
         self._in_flight = []
-        if not self._queued:
-            # Equal values; keep one object so that "nothing queued" costs nothing to tell.
-            assert self.committed.next_offset == self.speculative.next_offset
-            self.speculative = self.committed
         while self._waiters and self._waiters[0].needs <= self.committed.next_offset:
             waiter = self._waiters.popleft()
             if not waiter.future.done():

@@ -178,7 +178,7 @@ class Controller:
         decision = self._decided(request)
         if decision is None:
             return answered(_not_controller("The controller's term ended."))
-        committed = self._committer.queue.add(decision.records, decision.answer)
+        committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
         if decision.again is None:
             return committed
         return asyncio.ensure_future(self._slices(decision.again))
@@ -191,7 +191,7 @@ class Controller:
             decision = self._decided(again) if self._active else None
             if decision is None:
                 return _not_controller("The controller's term ended.")
-            committed = self._committer.queue.add(decision.records, decision.answer)
+            committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
             again = decision.again
         return await committed
 
