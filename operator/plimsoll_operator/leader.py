@@ -29,7 +29,12 @@ from plimsoll_operator.pods import evidence_of
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile.topics import default_replication_factor
-from plimsoll_operator.status.changes import Occurrence, isr_changes, occurrences
+from plimsoll_operator.status.changes import (
+    Occurrence,
+    isr_changes,
+    occurrences,
+    unclean_elections,
+)
 from plimsoll_operator.status.events import Events
 from plimsoll_operator.status.projection import cluster_conditions, cluster_status, topic_status
 from plimsoll_operator.status.writer import Draft, StatusWriter, Target
@@ -172,6 +177,7 @@ class Leader:
     def _committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
         for change in isr_changes(old, records):
             self._parts.metrics.isr_changed(self.term.key, change)
+        self._parts.metrics.elected_uncleanly(self.term.key, unclean_elections(records))
         found = self.term.cluster
         if found is not None:
             for occurrence in occurrences(old, new, records):

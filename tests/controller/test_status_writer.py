@@ -3,14 +3,17 @@
 from tests.controller.builders import an_image, isr_changed, replay, with_topic
 from tests.controller.fake_kube import FakeKube
 
+from plimsoll_core.controller.recovery import CAUSE as UNCLEAN_CAUSE
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import Recovery
 from plimsoll_core.records import BrokerFenced
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.status.causes import is_planned, word
-from plimsoll_operator.status.changes import isr_changes, occurrences
+from plimsoll_operator.status.changes import isr_changes, occurrences, unclean_elections
+from plimsoll_operator.status.metrics import Metrics
 from plimsoll_operator.status.writer import Draft, StatusWriter, Target
 
 TARGET = Target(TOPICS, "kafka", "orders")
@@ -113,3 +116,39 @@ def test_a_dead_broker_is_one_event_however_many_partitions_it_led():
     (event,) = occurrences(old, replay(old, *records), records)
     assert (event.reason, event.warning) == ("BrokerFenced", True)
     assert "1 leaderships moved, 0 partitions offline" in event.message
+
+
+def test_an_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counted():
+    old = with_topic(an_image(), ((0, 1, 2),) * 3)
+    records = (
+        isr_changed(1, (), leader=None, leader_epoch_step=1, cause="registration"),
+        isr_changed(
+            1,
+            (2,),
+            leader=BrokerId(2),
+            leader_epoch_step=1,
+            recovery=Recovery.RECOVERING,
+            cause=UNCLEAN_CAUSE,
+        ),
+    )
+    (event,) = occurrences(old, replay(old, *records), records)
+    assert (event.reason, event.warning) == ("UncleanElection", True)
+    assert "Topic orders: broker 2 leads" in event.message
+    assert "acknowledged records may be lost" in event.message
+    assert "possible data loss" in event.message
+    assert event.message.endswith("Partitions 1.")
+    assert unclean_elections(records) == 1
+
+
+def test_the_count_of_unclean_elections_starts_at_zero_and_grows_by_partitions():
+    metrics = Metrics()
+    metrics.begin(("kafka", "main"))
+    sample = 'plimsoll_unclean_elections_total{cluster="main",namespace="kafka"}'
+    assert f"{sample} 0.0" in metrics.render().decode()
+    metrics.elected_uncleanly(("kafka", "main"), 3)
+    assert f"{sample} 3.0" in metrics.render().decode()
+
+
+def test_a_clean_election_is_not_called_unclean():
+    records = (isr_changed(0, (1, 2), leader=BrokerId(1), leader_epoch_step=1, cause="shutdown"),)
+    assert unclean_elections(records) == 0

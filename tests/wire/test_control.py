@@ -18,6 +18,7 @@ from plimsoll_core.ids import (
 )
 from plimsoll_core.messages import (
     AlterPartition,
+    FailedReplica,
     FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
@@ -27,6 +28,7 @@ from plimsoll_core.messages import (
     MetadataBatchCopy,
     MetadataUpdate,
     RegisterBroker,
+    ReportFailedReplicas,
     SetMembers,
     Tick,
 )
@@ -64,6 +66,11 @@ def requests() -> list[control.BrokerRequest]:
             endpoints=(Endpoint(name="PLAINTEXT", host="127.0.0.1", port=9092),),
         ),
         AlterPartition(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1), proposals=(proposal,)),
+        ReportFailedReplicas(
+            broker_id=BrokerId(0),
+            broker_epoch=BrokerEpoch(1),
+            replicas=(FailedReplica(topic_id=uuid4(), index=7),),
+        ),
     ]
 
 

@@ -17,7 +17,7 @@ from plimsoll_core.messages import Answer, Done, ReplicaLog, ReportReplicaLogs
 from plimsoll_core.model import Partition, PartitionKey
 from plimsoll_core.reasons import Refusal
 
-CAUSE = "recovery: the most complete of the last known logs leads"
+CAUSE = "recovery: the most complete of the last known logs leads, possible data loss"
 
 
 def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:

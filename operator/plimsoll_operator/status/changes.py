@@ -60,6 +60,16 @@ def isr_changes(old: ClusterImage, records: Iterable[Record]) -> Iterator[IsrCha
         yield IsrChange(word(record.cause), shrank, grew)
 
 
+def unclean_elections(records: Iterable[Record]) -> int:
+    """In how many partitions the leader may lack records that were acknowledged."""
+    return sum(
+        last - first + 1
+        for record in records
+        if isinstance(record, PartitionsChanged) and _is_unclean(record)
+        for first, last in record.ranges
+    )
+
+
 def occurrences(
     old: ClusterImage, new: ClusterImage, records: Iterable[Record]
 ) -> Iterator[Occurrence]:
@@ -79,6 +89,8 @@ def occurrences(
                     reason="BrokerUnfenced",
                     message=f"Broker {broker_id} takes part again.",
                 )
+            case PartitionsChanged() if _is_unclean(record):
+                yield _unclean(new, record)
             case ControllerChanged(controller_epoch=epoch, identity=identity):
                 yield Occurrence(
                     key=f"controller-{epoch}",
@@ -99,6 +111,27 @@ def occurrences(
                 )
             case _:
                 pass
+
+
+def _is_unclean(record: PartitionsChanged) -> bool:
+    # Not `record.recovery`: a second recovery before the first has ended does not state it again.
+    return word(record.cause) == "recovery" and record.leader is not UNSET
+
+
+def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
+    topic = new.topics.get(record.topic_id)
+    name = topic.name if topic is not None else str(record.topic_id)
+    ranges = (str(first) if first == last else f"{first}-{last}" for first, last in record.ranges)
+    text = (
+        f"Topic {name}: broker {record.leader} leads without proof that it holds everything, "
+        f"acknowledged records may be lost ({record.cause}). Partitions {', '.join(ranges)}."
+    )
+    return Occurrence(
+        key=f"unclean-{name}-{record.leader}-{record.ranges[0][0]}",
+        reason="UncleanElection",
+        message=text[:LENGTH_MAX],
+        warning=True,
+    )
 
 
 def _fenced(old: ClusterImage, new: ClusterImage, broker_id: int, cause: str) -> str:

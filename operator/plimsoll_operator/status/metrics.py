@@ -45,12 +45,20 @@ class Metrics:
             registry=self.registry,
         )
 
+        self._unclean = Counter(
+            "plimsoll_unclean_elections",
+            "Partitions whose new leader may lack acknowledged records",
+            _CLUSTER,
+            registry=self.registry,
+        )
+
     def watch(self, shown: Shown) -> None:
         """Show the clusters that this process leads."""
         self.registry.register(_Images(shown))
 
     def begin(self, key: Key) -> None:
         """Every series starts at 0: one that appears with its first event shows no increase."""
+        self._unclean.labels(*key)
         for cause in WORDS:
             for change in ("shrink", "expand"):
                 self._isr.labels(*key, change, cause, str(is_planned(cause)).lower())
@@ -61,6 +69,9 @@ class Metrics:
             self._isr.labels(*key, "shrink", change.cause, planned).inc(change.shrank)
         if change.grew:
             self._isr.labels(*key, "expand", change.cause, planned).inc(change.grew)
+
+    def elected_uncleanly(self, key: Key, partitions: int) -> None:
+        self._unclean.labels(*key).inc(partitions)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
