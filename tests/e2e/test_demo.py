@@ -1,0 +1,34 @@
+"""`make demo`, as a user runs it: a broker killed in mid-write costs nobody a record."""
+
+import os
+import re
+import subprocess
+import sys
+
+from kubectl import ROOT, Cluster
+
+TIMEOUT_S = 900
+NOTHING = ("acked records lost", "duplicated", "out of order")
+
+
+def test_demo_kills_a_broker_in_mid_write_and_loses_duplicates_and_reorders_nothing(
+    cluster: Cluster,
+):
+    demo = subprocess.run(
+        [sys.executable, str(ROOT / "dev" / "demo.py")],
+        env=os.environ | cluster.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    said = demo.stdout
+    assert demo.returncode == 0, said[-8_000:]
+    assert "SHORT" not in said, said[-8_000:]
+    assert re.search(r"\bok +verdict Passed\b", said), said[-8_000:]
+    for count in NOTHING:
+        assert re.search(rf"\bok +0 {count}\b", said), f"{count}: {said[-8_000:]}"
+    acked = re.search(r"\backed ([\d,]+)", said.partition("==> verdict")[2])
+    assert acked, said[-8_000:]
+    assert int(acked.group(1).replace(",", "")) > 0, "a run that wrote nothing shows nothing"
