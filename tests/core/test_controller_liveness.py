@@ -251,3 +251,22 @@ class TestElections:
         assert decision.again is not None
         changed = sum(last - first + 1 for r in decision.records for first, last in r.ranges)
         assert changed == 3
+
+    def test_a_fence_that_was_begun_is_finished_although_the_broker_is_heard_again(
+        self, new_world: Callable[..., Any]
+    ) -> None:
+        """Given up half-way it would leave a broker that is neither fenced nor electable."""
+        world = new_world(3, slice_partitions_max=3)
+        world.declare(partitions=8)
+        beat_all(world, 0, 1, 2)
+        world.now_ms += TIMEOUT
+        beat_all(world, 0, 1)
+        assert tick(world, 0).again == Tick()
+        world.beat(2)
+        while tick(world, 0).again is not None:
+            pass
+        assert fenced(world) == [2]
+        world.now_ms += TIMEOUT
+        world.beat(2)
+        assert fenced(world) == []
+        assert world.soft.leaving == set()

@@ -92,7 +92,11 @@ def tick(turn: Turn, request: Tick) -> Answer:
     timeout_ms = turn.settings.session_timeout_ms
     silent = _silence_ms(turn)
     lost = _lost(turn, silent)
-    expired = sorted((ms, broker_id) for broker_id, ms in silent.items() if ms >= timeout_ms)
+    expired = sorted(
+        (ms, broker_id)
+        for broker_id, ms in silent.items()
+        if ms >= timeout_ms or _is_being_fenced(turn, broker_id)
+    )
     if not lost:
         turn.soft.mass_loss_since_ms = None
     if not expired:
@@ -108,6 +112,12 @@ def tick(turn: Turn, request: Tick) -> Answer:
     if not done or len(expired) > 1:
         turn.again = Tick()
     return Done()
+
+
+def _is_being_fenced(turn: Turn, broker_id: BrokerId) -> bool:
+    """In slices, perhaps heard again between them: given up half-way, nobody could elect it."""
+    leaving = broker_id in turn.soft.leaving
+    return leaving and not turn.image.brokers[broker_id].shutting_down
 
 
 def _shift_deadlines(turn: Turn, late_ms: int) -> None:
