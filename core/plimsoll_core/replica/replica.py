@@ -203,8 +203,9 @@ class Replica:
             answer.leader_epoch == leader.epoch
             and answer.partition_epoch >= self.partition.partition_epoch
         )
-        if not current:
-            return
+        moving = self.partition.adding or self.partition.removing
+        if not current or moving:
+            return  # the answer may have ended the move, and does not say so: metadata does
         self.partition = leader.partition = msgspec.structs.replace(
             self.partition, isr=answer.isr, partition_epoch=answer.partition_epoch
         )

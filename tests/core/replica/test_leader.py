@@ -345,3 +345,17 @@ def _batch_at(copy: Copy, epoch: int = 0):  # type: ignore[no-untyped-def]
     from tests.core.replica.copies import Batch
 
     return Batch(copy.end, epoch, 0)
+
+
+def test_an_answer_that_may_have_ended_a_move_waits_for_the_metadata() -> None:
+    """The answer names the ISR only; with the move ended the minimum is a higher one (cf. S24)."""
+    moving = a_partition(isr=(1, 2), adding=(3,), min_isr=3, partition_epoch=1)
+    leader = Copy(1, moving)
+    leader.write(1)
+    leader.fetched_by(3, 1)
+    assert members(leader) == (1, 2, 3)
+    leader.answer()
+    assert isinstance(isr_of(leader), PendingExpand)
+    leader.hear(a_partition(isr=(1, 2, 3), min_isr=3, partition_epoch=2))
+    assert leader.replica.leader.min_isr == 3
+    assert isr_of(leader) == CommittedIsr(committed=(1, 2, 3))
