@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 
+import pytest
 from kubectl import ROOT, Cluster
 
 TIMEOUT_S = 900
 NOTHING = ("acked records lost", "duplicated", "out of order")
 
 
+@pytest.mark.timeout(TIMEOUT_S + 60)
 def test_demo_kills_a_broker_in_mid_write_and_loses_duplicates_and_reorders_nothing(
     cluster: Cluster,
 ):

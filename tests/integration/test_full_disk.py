@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,53 +20,9 @@ from tests.integration.local_cluster import (
     wait_for,
 )
 from tests.integration.test_faults import PARTITIONS, RESUME_S_MAX, more_acks, writing
+from tests.integration.volume import Volume, mounted
 
-VOLUME_BYTES = 256 * 1024 * 1024
 LEFT_BYTES = 2 * 1024 * 1024
-BLOCK = bytes(64 * 1024)
-
-
-class Volume:
-    """A small file system of its own; `ballast` takes its space and gives it back."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._ballast = path / "ballast"
-
-    def fill(self, *, left: int) -> None:
-        """Leave so much."""
-        with self._ballast.open("ab", buffering=0) as file:
-            while self.free > left:
-                try:
-                    file.write(BLOCK[: self.free - left])
-                except OSError as error:
-                    if error.errno != errno.ENOSPC:
-                        raise
-                    return
-
-    def make_room(self) -> None:
-        self._ballast.unlink()
-
-    @property
-    def free(self) -> int:
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
-
-
-@contextlib.contextmanager
-def mounted(path: Path) -> Iterator[Volume]:
-    """Skips where mounting is not permitted."""
-    path.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={VOLUME_BYTES},mode=0700", "tmpfs", str(path)]
-    try:
-        subprocess.run(mount, check=True, capture_output=True, text=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or error
-        pytest.skip(f"a small file system cannot be mounted here: {said}")
-    try:
-        yield Volume(path)
-    finally:
-        subprocess.run(["umount", str(path)], check=True)
 
 
 @pytest.fixture
@@ -109,9 +62,15 @@ def test_a_full_disk_stops_one_brokers_logs_and_nothing_else(
         assert small.pids == pids, "nobody ended"
         assert small.http(0, "/healthz")[0] == 200
 
+        killed = small.kill_broker(0)
+        again = small.wait_restarted(0, killed)
+        wait_for("it runs on the full volume too", lambda: takes_part(small, 0), 60, 0.2)
+        more_acks(writer, 2_000)
+        assert small.pids["0"] == again, "it did not end"
+
         volume.make_room()
-        os.kill(pids["0"], signal.SIGTERM)
-        small.wait_restarted(0, pids["0"])
+        os.kill(again, signal.SIGTERM)
+        small.wait_restarted(0, again)
         small.wait_isr("t", 3)
         more_acks(writer)
         acked = writer.finish()
@@ -121,8 +80,9 @@ def test_a_full_disk_stops_one_brokers_logs_and_nothing_else(
     records = small.metadata_records(1)
     causes = {r["cause"].split(":")[0] for r in records if r["type"] == "PartitionsChanged"}
     assert "storage" in causes
-    fenced = [r["cause"] for r in records if r["type"] == "BrokerFenced"]
-    assert all("shutdown" in cause for cause in fenced), fenced
+    fenced = [r for r in records if r["type"] == "BrokerFenced"]
+    assert {r["broker_id"] for r in fenced} == {0}, "the others stayed"
+    assert any("proof" in r["cause"] for r in fenced), "only for its being killed"
     assert_same_metadata(small)
     assert small.stop() == 0
     assert segments(small, 0) == segments(small, 1), "the once full volume holds every record"
@@ -134,6 +94,11 @@ def segments(cluster: LocalCluster, broker_id: int) -> dict[str, bytes]:
     for path in sorted((cluster.directory / f"broker-{broker_id}").glob("t-*/*.log")):
         found[path.parent.name] = found.get(path.parent.name, b"") + path.read_bytes()
     return found
+
+
+def takes_part(cluster: LocalCluster, broker_id: int) -> bool:
+    """It listens and is not fenced: clients hear of it."""
+    return broker_id in cluster.admin().list_topics(timeout=5).brokers
 
 
 def assert_same_metadata(cluster: LocalCluster) -> None:
