@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import zip_longest
+from typing import Literal
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.reasons import Reason, Refusal
@@ -24,6 +25,8 @@ Located = tuple[BrokerId, str | None]
 """A broker and its rack."""
 Placer = Callable[[list[Located]], Assignment | Refusal]
 """Places a fixed number of partitions on whichever brokers it is given."""
+
+RackPolicy = Literal["Required", "Preferred", "Ignored"]
 
 ROUND_ROBIN = "RoundRobin"
 BLOCKED = "Blocked"

@@ -26,6 +26,7 @@ from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.options import Options
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.pods import evidence_of
+from plimsoll_operator.racks import RackFinder
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
 from plimsoll_operator.reconcile.topics import default_replication_factor
@@ -86,7 +87,7 @@ class Leader:
         self._begin()
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
-        parts.server.add(self.controller, evidence)
+        parts.server.add(self.controller, evidence, RackFinder(term).fill_in)
         parts.leaders[term.key] = self
         try:
             async with asyncio.TaskGroup() as group:
@@ -164,6 +165,8 @@ class Leader:
             raise Retry("the controller is not active", after_ms=500)
         match work.task:
             case Task.CLUSTER:
+                if (found := self.term.cluster) is not None:
+                    self.controller.settings = controller_settings(found, self._parts.options)
                 await cluster.reconcile(self.term)
             case Task.TOPIC:
                 await topic.reconcile(self.term, work.key)
@@ -286,6 +289,7 @@ def controller_settings(found: LogCluster, options: Options) -> Settings:
         default_partitions=defaults.partitions or plain.default_partitions,
         default_replication_factor=factor,
         default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
+        rack_policy=found.rack_policy,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 from tests.controller.test_group_commit import CLUSTER, MemoryLog, running
 
@@ -25,6 +26,7 @@ from plimsoll_core.messages import (
 from plimsoll_core.model import Broker, Endpoint
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.controller.sessions import Enrich
 from plimsoll_wire import control
 
 WAIT_S = 10.0
@@ -76,12 +78,13 @@ Evidence = Callable[[Broker], Awaitable[str | None]]
 @asynccontextmanager
 async def serving(
     evidence: Evidence | None = None,
+    enrich: Enrich | None = None,
 ) -> AsyncIterator[tuple[ControllerServer, Controller]]:
     log = MemoryLog()
     async with running(log) as controller:
         server = ControllerServer("127.0.0.1", 0)
         await server.start()
-        server.add(controller, evidence)
+        server.add(controller, evidence, enrich)
         try:
             yield server, controller
         finally:
@@ -286,3 +289,58 @@ async def test_a_terminated_pod_is_proof_too() -> None:
         await peer.close()
         assert await fenced(controller)
         listener.close()
+
+
+async def test_a_registration_is_committed_with_what_the_hook_adds() -> None:
+    async def enrich(request: RegisterBroker) -> RegisterBroker | Refused:
+        return msgspec.structs.replace(request, rack="west-1")
+
+    async with serving(enrich=enrich) as (server, controller):
+        peer = await Peer.to(server)
+        reply = await peer.command(a_registration(9))
+        assert isinstance(reply.answer, Registered)
+        assert controller.image.brokers[BrokerId(0)].rack == "west-1"
+        await peer.close()
+
+
+async def test_a_registration_that_the_hook_refuses_commits_nothing() -> None:
+    async def enrich(request: RegisterBroker) -> RegisterBroker | Refused:
+        return Refused(reason="InvalidRegistration", code=119, message="no rack")
+
+    async with serving(enrich=enrich) as (server, controller):
+        peer = await Peer.to(server)
+        reply = await peer.command(a_registration(9))
+        assert isinstance(reply.answer, Refused)
+        assert reply.answer.message == "no rack"
+        assert not controller.image.brokers
+        await peer.close()
+
+
+async def test_a_registration_dies_with_its_connection() -> None:
+    """An earlier process must not register after its successor."""
+    asked, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def enrich(request: RegisterBroker) -> RegisterBroker | Refused:
+        if asked.is_set():
+            return request
+        asked.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            cancelled.set()
+
+    async with serving(enrich=enrich) as (server, controller):
+        earlier, later = await Peer.to(server), await Peer.to(server)
+        command = control.Command(
+            cluster_id=CLUSTER, controller_epoch=ControllerEpoch(0), request=a_registration(9)
+        )
+        earlier.writer.write(control.encode_request(7, "test", command))
+        async with asyncio.timeout(WAIT_S):
+            await asked.wait()
+            await earlier.close()
+            await cancelled.wait()
+        registration = a_registration(10)
+        assert isinstance((await later.command(registration)).answer, Registered)
+        known = controller.image.brokers[BrokerId(0)].incarnation_id
+        assert known == registration.incarnation_id
+        await later.close()

@@ -114,6 +114,16 @@ def test_job_and_role_rights_come_only_with_verifications():
     assert powers("verification.enabled=true") - powers() == {"jobs", "roles", "rolebindings"}
 
 
+def test_nodes_are_read_for_racks_and_only_when_that_is_wanted():
+    def about_nodes(*settings: str) -> list[dict[str, Any]]:
+        return [rule for _, rule in rules(*settings) if "nodes" in rule["resources"]]
+
+    (rule,) = about_nodes()
+    assert rule["verbs"] == ["get"]
+    assert rule["resources"] == ["nodes"]
+    assert about_nodes("rbac.readNodes=false") == []
+
+
 def test_operator_pods_are_restricted():
     (deployment,) = of_kind("Deployment")
     assert deployment["spec"]["replicas"] == 2

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.controller.liveness import leave, note_flap
+from plimsoll_core.controller.racks import broker_has_a_rack
 from plimsoll_core.controller.turn import Contact, Turn
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import Answer, RegisterBroker, Registered
@@ -200,6 +201,7 @@ CHECKS: tuple[Check, ...] = (
     cluster_id_is_ours,
     cluster_is_declared,
     id_is_a_member,
+    broker_has_a_rack,
     directories_are_its_own,
     no_other_process_lives,
     empty_volume_is_no_last_copy,

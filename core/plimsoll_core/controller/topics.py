@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from uuid import UUID
 
 from plimsoll_core import placement
+from plimsoll_core.controller.racks import brokers_have_racks, check_spread, located
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, CreateTopics, DeleteTopics, NewTopic, TopicAnswer
@@ -176,7 +178,11 @@ def check_partitions(turn: Turn, partitions: int) -> Refusal | None:
 
 
 def check_rows(turn: Turn, rows: Assignment) -> Refusal | None:
-    return placement.check_assignment(rows, set(turn.image.brokers), turn.active())
+    refusal = placement.check_assignment(rows, set(turn.image.brokers), turn.active())
+    refusal = refusal or check_spread(turn, rows)
+    if refusal is None:
+        return None
+    return as_reason(refusal, Reason.InvalidReplicationFactor, Reason.InvalidReplicaAssignment)
 
 
 def place_new(
@@ -218,17 +224,22 @@ def among_pools(
         return placement.not_enough(replication_factor, len(usable))
     if not active:
         return placement.not_enough(replication_factor, 0)
+    if refusal := brokers_have_racks(turn, usable.values()):
+        return refusal
     for ids in (active | starting, active):
         if len(ids) >= replication_factor:
-            rows = place(_located(turn, ids))
-            if isinstance(rows, Refusal) or all(active & set(row) for row in rows):
+            rows = place(located(turn, ids))
+            if isinstance(rows, Refusal) or _good(turn, rows, active):
                 return rows
-    rows = place(_located(turn, set(usable)))
-    return rows if isinstance(rows, Refusal) else placement.led_by_active(rows, active)
+    rows = place(located(turn, set(usable)))
+    if isinstance(rows, Refusal):
+        return rows
+    rows = placement.led_by_active(rows, active)
+    return check_spread(turn, rows) or rows
 
 
-def _located(turn: Turn, ids: set[BrokerId]) -> list[placement.Located]:
-    return [(broker_id, turn.image.brokers[broker_id].rack) for broker_id in sorted(ids)]
+def _good(turn: Turn, rows: Assignment, active: AbstractSet[BrokerId]) -> bool:
+    return all(active & set(row) for row in rows) and check_spread(turn, rows) is None
 
 
 def create(turn: Turn, plan: Plan, cause: str) -> Topic:

@@ -16,6 +16,7 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset
 from plimsoll_core.image import apply
 from plimsoll_core.messages import Answer, Request
 from plimsoll_core.model import Broker, ClusterImage, Partition, PartitionKey
+from plimsoll_core.placement import RackPolicy
 from plimsoll_core.records import Record
 
 
@@ -33,6 +34,7 @@ class Settings:
     partitions_per_topic_max: int = 10_000
     client_created_topics: bool = True
     producer_id_block: int = 1_000
+    rack_policy: RackPolicy = "Preferred"
 
 
 @dataclass(slots=True, kw_only=True)

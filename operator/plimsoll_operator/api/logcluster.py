@@ -31,6 +31,7 @@ REPLICATION_FACTOR_DEFAULT = 3
 MIN_ISR_DEFAULT = 2
 GRACE_SECONDS_DEFAULT = 86_400
 REMOVALS_PER_HOUR_DEFAULT = 20
+TOPOLOGY_KEY_DEFAULT = "topology.kubernetes.io/zone"
 
 PassedList = Annotated[tuple[Passed, ...], Meta(max_length=32)]
 
@@ -159,6 +160,43 @@ class Topics(Api, frozen=True, kw_only=True):
     deletion: TopicDeletion | None = None
 
 
+RackPolicy = Literal["Required", "Preferred", "Ignored"]
+
+
+class Racks(Api, frozen=True, kw_only=True):
+    """What a rack is.  Brokers get theirs when they register; what is placed is never moved."""
+
+    topology_key: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=316,
+                pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+                description=(
+                    "The label of a broker's node whose value is its rack; default "
+                    "topology.kubernetes.io/zone."
+                ),
+            ),
+        ]
+        | None
+    ) = None
+    policy: (
+        Annotated[
+            RackPolicy,
+            Meta(
+                description=(
+                    "Preferred (default): racks place replicas when all brokers have one. "
+                    "Required: a broker without a rack does not register, and no partition "
+                    "with several replicas is placed in one rack while there are two. "
+                    "Ignored: racks place nothing."
+                ),
+            ),
+        ]
+        | None
+    ) = None
+
+
 class LogClusterSpec(Api, frozen=True, kw_only=True):
     """What a cluster should be."""
 
@@ -176,6 +214,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     ) = None
     brokers: Brokers | None = None
     storage: Storage
+    racks: Racks | None = None
     topics: Topics | None = None
     config: Config | None = None
 
@@ -265,6 +304,15 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     def excluded_ids(self) -> tuple[int, ...]:
         brokers = self.spec.brokers
         return (brokers.excluded_ids if brokers else None) or ()
+
+    @property
+    def topology_key(self) -> str:
+        """The node label whose value is a broker's rack."""
+        return (self.spec.racks and self.spec.racks.topology_key) or TOPOLOGY_KEY_DEFAULT
+
+    @property
+    def rack_policy(self) -> RackPolicy:
+        return (self.spec.racks and self.spec.racks.policy) or "Preferred"
 
     @property
     def key(self) -> tuple[Name, Name]:

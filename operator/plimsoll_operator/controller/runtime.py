@@ -104,7 +104,7 @@ class Controller:
         self.options = options or Options()
         self.stats = ControllerStats()
         self.stalled: Refused | None = None
-        self._settings = settings
+        self.settings = settings
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
@@ -200,7 +200,7 @@ class Controller:
         now_ms = self._clock.now_ms()
         try:
             decision = decide(
-                self._committer.queue.speculative, self._soft, request, now_ms, self._settings
+                self._committer.queue.speculative, self._soft, request, now_ms, self.settings
             )
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from typing import cast
 from uuid import UUID
 
@@ -27,7 +28,7 @@ from plimsoll_core.messages import (
 from plimsoll_core.reasons import Reason
 from plimsoll_operator.controller.commit import refused
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.controller.sessions import Evidence, Lifetime, Sessions
+from plimsoll_operator.controller.sessions import Enrich, Evidence, Lifetime, Sessions
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
 
@@ -59,9 +60,14 @@ class ControllerServer:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), self._host, self._port)
 
-    def add(self, controller: Controller, evidence: Evidence | None = None) -> None:
+    def add(
+        self,
+        controller: Controller,
+        evidence: Evidence | None = None,
+        enrich: Enrich | None = None,
+    ) -> None:
         """Serve this controller's cluster from now on."""
-        sessions = Sessions(controller, evidence)
+        sessions = Sessions(controller, evidence, enrich)
         self._controllers[controller.cluster_id] = (controller, sessions)
 
     async def remove(self, cluster_id: UUID) -> None:
@@ -178,10 +184,32 @@ class Connection(asyncio.Protocol):
             text = f"No controller of cluster {command.cluster_id} runs here."
             self._reply(correlation_id, None, refused(Reason.NotController, text))
             return _finished_future()
+        sessions = self._server.sessions(command.cluster_id)
+        if isinstance(command.request, RegisterBroker) and sessions and sessions.enrich:
+            found = sessions.enrich(command.request)
+            return asyncio.ensure_future(self._enriched(correlation_id, controller, command, found))
         # Decided here and now, in arrival order; only the answer waits.
         answer = controller.submit(command.request)
         self._note(command)
         return asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
+
+    async def _enriched(
+        self,
+        correlation_id: int,
+        controller: Controller,
+        command: control.Command,
+        found: Awaitable[RegisterBroker | Refused],
+    ) -> None:
+        """A registration that somebody adds to first.  A broker sends nothing else meanwhile.
+
+        When its connection goes, this is cancelled: an earlier process never registers late.
+        """
+        request = await found
+        if isinstance(request, Refused):
+            self._reply(correlation_id, controller, request)
+        else:
+            answer = controller.submit(request)
+            await self._answer(correlation_id, controller, command, answer)
 
     async def _answer(
         self,

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.messages import BrokerProvenDead
+from plimsoll_core.messages import BrokerProvenDead, Refused, RegisterBroker
 from plimsoll_core.model import Broker
 from plimsoll_operator.controller.runtime import Controller
 
@@ -27,12 +27,20 @@ CONNECT_MS_MAX = 500
 Lifetime = tuple[BrokerId, BrokerEpoch]
 Evidence = Callable[[Broker], Awaitable[str | None]]
 """A fresh look at a broker's pod: a sentence when it is terminated or absent, else None."""
+Enrich = Callable[[RegisterBroker], Awaitable[RegisterBroker | Refused]]
+"""Adds to a registration what the broker cannot know itself, within a bounded time."""
 
 
 class Sessions:
     """The command connections of one cluster."""
 
-    def __init__(self, controller: Controller, evidence: Evidence | None = None) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        evidence: Evidence | None = None,
+        enrich: Enrich | None = None,
+    ) -> None:
+        self.enrich = enrich
         self._controller = controller
         self._evidence = evidence
         self._connections: dict[Lifetime, set[object]] = {}

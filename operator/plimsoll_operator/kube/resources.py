@@ -46,6 +46,7 @@ SERVICES = _core("Service", "services")
 SERVICE_ACCOUNTS = _core("ServiceAccount", "serviceaccounts")
 VOLUME_CLAIMS = _core("PersistentVolumeClaim", "persistentvolumeclaims")
 NAMESPACES = _core("Namespace", "namespaces", namespaced=False)
+NODES = _core("Node", "nodes", namespaced=False)
 EVENTS = Kind(api_version="events.k8s.io/v1", kind="Event", plural="events")
 STATEFUL_SETS = Kind(api_version="apps/v1", kind="StatefulSet", plural="statefulsets")
 DISRUPTION_BUDGETS = Kind(
