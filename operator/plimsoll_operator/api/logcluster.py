@@ -172,7 +172,10 @@ class Racks(Api, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=316,
-                pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+                pattern=(
+                    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?"
+                    r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+                ),
                 description=(
                     "The label of a broker's node whose value is its rack; default "
                     "topology.kubernetes.io/zone."
