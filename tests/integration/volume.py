@@ -34,7 +34,7 @@ class Volume:
                     return
 
     def make_room(self) -> None:
-        self._ballast.unlink()
+        self._ballast.unlink(missing_ok=True)
 
     @property
     def free(self) -> int:
