@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kubectl import ROOT, Cluster, CommandFailed, condition, is_true, wait_for
+from kubectl import Cluster, CommandFailed, condition, is_true, wait_for
 from tests.e2e.clients import consume, produce, write_during
 
 SYSTEM = "plimsoll-system"
@@ -21,22 +20,6 @@ BLOCKED_3 = (
     *("2,0,1", "2,1,0", "2,0,1", "2,1,0", "2,0,1"),
 )
 """15 partitions on 3 brokers by the protocol's Blocked layout."""
-
-
-@pytest.fixture(scope="session")
-def operator(cluster: Cluster) -> Cluster:
-    """The chart, installed as `make demo` installs it (KEEP_RELEASE=1: as it is)."""
-    if os.environ.get("KEEP_RELEASE") != "1":
-        subprocess.run([str(ROOT / "dev" / "images.sh"), "operator", "broker"], check=True)
-        cluster.run(
-            "helm", "upgrade", "--install", "plimsoll", str(ROOT / "helm" / "plimsoll"),
-            "--namespace", SYSTEM, "--create-namespace",
-            "--values", str(ROOT / "dev" / "values-local.yaml"),
-            "--set", "verification.enabled=true", "--set", "images.spark=plimsoll/spark:dev",
-            "--wait", "--timeout", "180s",
-            timeout_s=240,
-        )  # fmt: skip
-    return cluster
 
 
 def a_log_cluster(**spec: Any) -> dict[str, Any]:
