@@ -78,6 +78,7 @@ class Leader:
             add_later=self._queue.add_later,
             mark=self._mark,
         )
+        self._racks = RackFinder(self.term)
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -87,7 +88,7 @@ class Leader:
         self._begin()
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
-        parts.server.add(self.controller, evidence, RackFinder(term).fill_in)
+        parts.server.add(self.controller, evidence, self._racks.fill_in)
         parts.leaders[term.key] = self
         try:
             async with asyncio.TaskGroup() as group:
@@ -114,6 +115,7 @@ class Leader:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self._writer = StatusWriter(self._parts.status_kube, self._render)
         self._parts.metrics.begin(self.term.key)
+        self._racks = RackFinder(self.term)
         self.term.refusals.clear()
         self.term.observed.clear()
         self.term.notes.clear()
@@ -168,6 +170,7 @@ class Leader:
                 if (found := self.term.cluster) is not None:
                     self.controller.settings = controller_settings(found, self._parts.options)
                 await cluster.reconcile(self.term)
+                self._racks.review()
             case Task.TOPIC:
                 await topic.reconcile(self.term, work.key)
             case Task.ABSENT_TOPICS:

@@ -70,6 +70,11 @@ class RackFinder:
         self._found(request.broker_id)
         return msgspec.structs.replace(request, rack=rack)
 
+    def review(self) -> None:
+        """Forget refused brokers that are not wanted any more; nobody speaks for them again."""
+        for broker_id in set(self._missing) - set(self._term.image.members):
+            self._found(broker_id)
+
     async def _look(self, cluster: LogCluster, request: RegisterBroker) -> str:
         namespace, name = cluster.key
         kube, pod_name = self._term.kube, broker_pod(name, request.broker_id)

@@ -11,6 +11,7 @@ from tests.controller.terms import Scene
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Refused, RegisterBroker
 from plimsoll_core.model import Endpoint
+from plimsoll_core.records import MembersChanged
 from plimsoll_operator.kube.errors import Rejected, Unavailable
 from plimsoll_operator.kube.resources import NODES, PODS
 from plimsoll_operator.leader import controller_settings
@@ -109,6 +110,17 @@ async def test_status_forgets_the_rack_that_was_missing():
     await finder.fill_in(a_registration())
     scene.declare(racks={"policy": "Preferred"})
     assert await rack(finder) is None
+    assert "Stalled" not in scene.term.notes
+
+
+async def test_status_forgets_a_refused_broker_that_is_a_member_no_more():
+    scene, finder = a_scene(policy="Required")
+    await finder.fill_in(a_registration())
+    finder.review()
+    assert "Stalled" in scene.term.notes
+    gone = MembersChanged(cause="declared", broker_ids=(BrokerId(1), BrokerId(2)))
+    scene.controller.image = replay(scene.controller.image, gone)
+    finder.review()
     assert "Stalled" not in scene.term.notes
 
 
