@@ -133,6 +133,8 @@ def test_a_write_to_a_full_disk_is_answered_with_the_storage_error(
     os.kill(pid, signal.SIGTERM)
     small.wait_restarted(0, pid)
     wait_for("partition 0 is led again", lambda: small.topic("alone")[0].leader == 0, 60, 0.1)
+    causes = [r["cause"] for r in small.metadata_records(1) if r["type"] == "PartitionsChanged"]
+    assert any("possible data loss" in cause for cause in causes), "nobody else can vouch for it"
     again = produce_to(small.bootstrap, "alone", 0, [b"again-%d" % n for n in range(100)])
     found = consume_all(small.bootstrap, "alone", 2)
     for told in (acked, other, again):
