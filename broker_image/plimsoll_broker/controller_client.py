@@ -26,6 +26,8 @@ from plimsoll_wire import control
 logger = logging.getLogger("plimsoll.controller_client")
 
 CONNECT_MS_MAX = 1_000
+LOOK_MS_MAX = 2_000
+"""One look at all addresses: it and the silence before it fit into a session."""
 ATTEMPT_MS_MAX = 5_000
 BACKOFF_MS = 50
 BACKOFF_MS_MAX = 1_000
@@ -226,26 +228,62 @@ class ControllerClient:
     async def _look_elsewhere(self, heartbeat: Heartbeat, *, silent: bool = False) -> None:
         """The present controller is silent or unconfirmed: is a newer one at another address?
 
-        After a silence its own address comes last: the connection may be what is broken, and a
-        session must not end while it waits for a retransmission.
+        After a silence its own address is asked too: the connection may be what is broken, and a
+        session must not end while it waits for a retransmission.  All are asked at once, in a
+        bounded time: dead addresses must not use up the session.
         """
         present = self._address
-        others = [address for address in await self._candidates() if address != present]
-        for address in [*others, *([present] if silent and present else [])]:
-            connection = await self._try(address)
-            if connection is None:
-                continue
-            try:
-                reply = await connection.command(self._envelope(heartbeat), CONNECT_MS_MAX)
-            except (ConnectionError, TimeoutError, control.MalformedControlMessage):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_MS_MAX / 1000):
+                addresses = [found for found in await self._candidates() if found != present]
+                if silent and present is not None:
+                    addresses.append(present)
+                await self._take_first(heartbeat, addresses, present)
+
+    async def _take_first(
+        self,
+        heartbeat: Heartbeat,
+        addresses: list[tuple[str, int]],
+        present: tuple[str, int] | None,
+    ) -> None:
+        """Go over to the first confirmed answer of a newer controller, or of the present one."""
+        asked = [asyncio.ensure_future(self._ask(heartbeat, address)) for address in addresses]
+        taken: ControlConnection | None = None
+        try:
+            for answered in asyncio.as_completed(asked):
+                found = await answered
+                if found is None:
+                    continue
+                connection, address, reply = found
+                newer = reply.controller_epoch > self.highest_epoch or address == present
+                if newer and not reply.unconfirmed and self._accepts(reply):
+                    self.give_up(f"{address} is the controller now")
+                    taken = connection
+                    self._take(connection, address)
+                    return
+        finally:
+            for task in asked:
+                task.cancel()
+            for left in await asyncio.gather(*asked, return_exceptions=True):
+                if isinstance(left, tuple) and left[0] is not taken:
+                    left[0].close("not a newer controller")
+
+    async def _ask(
+        self, heartbeat: Heartbeat, address: tuple[str, int]
+    ) -> tuple[ControlConnection, tuple[str, int], control.CommandReply] | None:
+        """What the address says, and the connection it said it on."""
+        connection = await self._try(address)
+        if connection is None:
+            return None
+        reply: control.CommandReply | None = None
+        try:
+            reply = await connection.command(self._envelope(heartbeat), CONNECT_MS_MAX)
+        except (ConnectionError, TimeoutError, control.MalformedControlMessage):
+            return None
+        finally:
+            if reply is None:
                 connection.close("no answer")
-                continue
-            newer = reply.controller_epoch > self.highest_epoch or address == present
-            if newer and not reply.unconfirmed and self._accepts(reply):
-                self.give_up(f"{address} is the controller now")
-                self._take(connection, address)
-                return
-            connection.close("not a newer controller")
+        return connection, address, reply
 
 
 def _backoffs() -> Iterator[int]:

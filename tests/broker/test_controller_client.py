@@ -200,6 +200,29 @@ async def test_a_silent_controller_is_compared_with_the_others() -> None:
         assert client.address == ("127.0.0.1", successor.port)
 
 
+async def test_many_dead_addresses_do_not_use_up_the_session() -> None:
+    """They are asked at once: one after another they would take a second each."""
+    silent, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
+    dead = [FakeController(0, None) for _ in range(6)]
+    async with a_client(silent, *dead, successor) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        silent.answer, successor.answer = None, ALIVE
+        async with asyncio.timeout(4):
+            assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert client.address == ("127.0.0.1", successor.port)
+        assert (await client.heartbeat(a_heartbeat(), 5_000)) is not None
+
+
+async def test_a_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time() -> None:
+    silent, dead = FakeController(3, ALIVE), [FakeController(0, None) for _ in range(6)]
+    async with a_client(silent, *dead) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        silent.answer = None
+        async with asyncio.timeout(4):
+            assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert client.address == ("127.0.0.1", silent.port)
+
+
 async def test_a_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connection() -> None:
     """After a cut of 3 s the old one may wait out a retransmission longer than the session."""
     controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
