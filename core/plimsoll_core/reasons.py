@@ -34,6 +34,7 @@ class Reason(Enum):
     InvalidConfig = (40, "invalid-config")
     PolicyViolation = (44, "policy-violation")
     TopicDeletionDisabled = (73, "topic-deletion-disabled")
+    TooManyWaiting = (89, "too-many-waiting")
     # Refusals that only a resource's status shows; clients that meet them get INVALID_REQUEST.
     ClusterNotFound = (42, "cluster-not-found")
     NotAllowed = (42, "namespace-not-allowed")

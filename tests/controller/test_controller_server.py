@@ -15,6 +15,8 @@ from tests.controller.test_group_commit import CLUSTER, MemoryLog, running
 
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
+    Answer,
+    CreateTopics,
     FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
@@ -22,10 +24,12 @@ from plimsoll_core.messages import (
     Refused,
     RegisterBroker,
     Registered,
+    Request,
+    SetMembers,
 )
 from plimsoll_core.model import Broker, Endpoint
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.controller.server import FORWARDED_MAX, ControllerServer
 from plimsoll_operator.controller.sessions import Enrich
 from plimsoll_wire import control
 
@@ -59,6 +63,12 @@ class Peer:
         assert control.reply_correlation_id(frame) == 7
         return control.decode_command_reply(frame)
 
+    def send(self, correlation_id: int, request: control.BrokerRequest) -> None:
+        command = control.Command(
+            cluster_id=CLUSTER, controller_epoch=ControllerEpoch(0), request=request
+        )
+        self.writer.write(control.encode_request(correlation_id, "test", command))
+
     async def closed(self) -> bool:
         async with asyncio.timeout(WAIT_S):
             try:
@@ -79,9 +89,9 @@ Evidence = Callable[[Broker], Awaitable[str | None]]
 async def serving(
     evidence: Evidence | None = None,
     enrich: Enrich | None = None,
+    log: MemoryLog | None = None,
 ) -> AsyncIterator[tuple[ControllerServer, Controller]]:
-    log = MemoryLog()
-    async with running(log) as controller:
+    async with running(log or MemoryLog()) as controller:
         server = ControllerServer("127.0.0.1", 0)
         await server.start()
         server.add(controller, evidence, enrich)
@@ -196,6 +206,49 @@ async def test_a_parked_metadata_fetch_does_not_delay_a_heartbeat() -> None:
         assert isinstance(reply.answer, Refused)
         assert reply.answer.reason == "StaleBrokerEpoch"
         await peer.close()
+
+
+async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_heard() -> None:
+    """The API server hangs: a broker that is alive must not look silent for its clients' sake."""
+    log = MemoryLog()
+    async with serving(log=log) as (server, controller):
+        heard = listening(controller)
+        peer = await Peer.to(server)
+        log.gate.clear()
+        unanswered = controller.submit(SetMembers(broker_ids=(BrokerId(4),)))
+        for number in range(FORWARDED_MAX):
+            peer.send(number, CreateTopics(topics=()))
+        async with asyncio.timeout(WAIT_S):
+            while len(heard) < FORWARDED_MAX + 1:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+        peer.send(100, a_heartbeat(BrokerEpoch(999)))
+        peer.send(101, CreateTopics(topics=()))
+        frame = await peer.frame()
+        assert control.reply_correlation_id(frame) == 101
+        answer = control.decode_command_reply(frame).answer
+        assert isinstance(answer, Refused)
+        assert (answer.reason, answer.code) == ("TooManyWaiting", 89)
+        assert any(isinstance(request, Heartbeat) for request in heard)
+        log.gate.set()
+        await unanswered
+        for _ in range(FORWARDED_MAX + 1):
+            await peer.frame()
+        reply = await peer.command(CreateTopics(topics=()))
+        assert not isinstance(reply.answer, Refused), "whoever was answered makes room"
+        await peer.close()
+
+
+def listening(controller: Controller) -> list[Request]:
+    """What the controller is asked from now on."""
+    heard: list[Request] = []
+    submit = controller.submit
+
+    def note(request: Request) -> asyncio.Future[Answer]:
+        heard.append(request)
+        return submit(request)
+
+    controller.submit = note  # type: ignore[method-assign]
+    return heard
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from plimsoll_core.messages import (
     AllocateProducerIds,
     AlterPartition,
     Answer,
+    CreateTopics,
+    DeleteTopics,
     FetchMetadata,
     Heartbeat,
     Refused,
@@ -35,7 +37,11 @@ from plimsoll_wire.framing import Framer, FrameTooLarge
 logger = logging.getLogger("plimsoll.controller.server")
 
 CONNECTIONS_MAX = 2_000
-IN_FLIGHT_MAX = 64
+IN_FLIGHT_MAX = 256
+"""Beyond it nothing more is read, heartbeats neither: no broker that keeps to its own bounds, and
+to the next one, gets there."""
+FORWARDED_MAX = 64
+"""Clients' requests that one broker may have waiting here; further ones are refused."""
 FIRST_FRAME_MS_MAX = 10_000
 WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
 
@@ -104,6 +110,7 @@ class Connection(asyncio.Protocol):
         self._framer = Framer(control.REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Future[None]] = set()
+        self._forwarded = 0
         self._lifetimes: dict[UUID, set[Lifetime]] = {}
         self._closed_by_us = False
         self._first_frame: asyncio.TimerHandle | None = None
@@ -188,10 +195,22 @@ class Connection(asyncio.Protocol):
         if isinstance(command.request, RegisterBroker) and sessions and sessions.enrich:
             found = sessions.enrich(command.request)
             return asyncio.ensure_future(self._enriched(correlation_id, controller, command, found))
+        forwarded = isinstance(command.request, CreateTopics | DeleteTopics)
+        if forwarded and self._forwarded >= FORWARDED_MAX:
+            text = f"{FORWARDED_MAX} requests of clients wait for the controller. Ask again later."
+            self._reply(correlation_id, controller, refused(Reason.TooManyWaiting, text))
+            return _finished_future()
         # Decided here and now, in arrival order; only the answer waits.
         answer = controller.submit(command.request)
         self._note(command)
-        return asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
+        work = asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
+        if forwarded:
+            self._forwarded += 1
+            work.add_done_callback(self._forwarded_one)
+        return work
+
+    def _forwarded_one(self, _: asyncio.Future[None]) -> None:
+        self._forwarded -= 1
 
     async def _enriched(
         self,
