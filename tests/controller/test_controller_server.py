@@ -15,12 +15,14 @@ from tests.controller.test_group_commit import CLUSTER, MemoryLog, running
 
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
+    AlterPartition,
     Answer,
     CreateTopics,
     FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
     LogPosition,
+    PartitionsAnswer,
     Refused,
     RegisterBroker,
     Registered,
@@ -315,6 +317,30 @@ async def test_the_last_connection_counts_not_any() -> None:
         assert not await fenced(controller)
         await second.close()
         assert await fenced(controller)
+
+
+async def test_a_proposal_on_an_older_connection_is_never_decided_after_its_newer_copy() -> None:
+    """The leader was answered over the newer one; what it left behind must change nothing."""
+    async with serving() as (server, controller):
+        older, newer = await Peer.to(server), await Peer.to(server)
+        listener = await a_listener()
+        epoch = await unfenced(older, controller, listener.sockets[0].getsockname()[1])
+        proposal = AlterPartition(broker_id=BrokerId(0), broker_epoch=epoch, proposals=())
+        assert isinstance((await older.command(proposal)).answer, PartitionsAnswer)
+        await newer.command(a_heartbeat(epoch))
+        assert isinstance((await older.command(proposal)).answer, PartitionsAnswer), (
+            "a heartbeat that only looks for the controller takes nothing over"
+        )
+        assert isinstance((await newer.command(proposal)).answer, PartitionsAnswer)
+        heard = listening(controller)
+        older.send(8, proposal)
+        older.send(9, proposal)
+        assert await older.closed()
+        assert isinstance((await newer.command(proposal)).answer, PartitionsAnswer)
+        assert len([asked for asked in heard if isinstance(asked, AlterPartition)]) == 1
+        listener.close()
+        await older.close()
+        await newer.close()
 
 
 async def test_a_closing_server_proves_nothing_about_its_brokers() -> None:

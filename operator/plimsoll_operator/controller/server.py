@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from itertools import count
 from typing import cast
 from uuid import UUID
 
@@ -55,12 +56,17 @@ class ControllerServer:
         self._controllers: dict[UUID, tuple[Controller, Sessions]] = {}
         self.connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self._accepted = count(1)
 
     @property
     def port(self) -> int:
         assert self._server is not None, "started"
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    def next_number(self) -> int:
+        """Connections are numbered in the order in which they were accepted."""
+        return next(self._accepted)
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -107,6 +113,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: ControllerServer) -> None:
         self._server = server
+        self._number = server.next_number()
         self._framer = Framer(control.REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Future[None]] = set()
@@ -133,7 +140,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._framer.receive(data)
-            while (frame := self._framer.next_frame()) is not None:
+            while not self._closed_by_us and (frame := self._framer.next_frame()) is not None:
                 self._dispatch(control.decode_request(frame))
         except (control.MalformedControlMessage, FrameTooLarge) as error:
             self.close(f"not a control message: {error}")
@@ -195,6 +202,9 @@ class Connection(asyncio.Protocol):
         if isinstance(command.request, RegisterBroker) and sessions and sessions.enrich:
             found = sessions.enrich(command.request)
             return asyncio.ensure_future(self._enriched(correlation_id, controller, command, found))
+        if sessions is not None and not self._may_propose(sessions, command.request):
+            self.close("its broker has a newer connection")
+            return _finished_future()
         forwarded = isinstance(command.request, CreateTopics | DeleteTopics)
         if forwarded and self._forwarded >= FORWARDED_MAX:
             text = f"{FORWARDED_MAX} requests of clients wait for the controller. Ask again later."
@@ -211,6 +221,11 @@ class Connection(asyncio.Protocol):
 
     def _forwarded_one(self, _: asyncio.Future[None]) -> None:
         self._forwarded -= 1
+
+    def _may_propose(self, sessions: Sessions, request: control.BrokerRequest) -> bool:
+        if not isinstance(request, AlterPartition):
+            return True
+        return sessions.may_propose(self._number, (request.broker_id, request.broker_epoch))
 
     async def _enriched(
         self,

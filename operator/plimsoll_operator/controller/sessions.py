@@ -44,11 +44,28 @@ class Sessions:
         self._controller = controller
         self._evidence = evidence
         self._connections: dict[Lifetime, set[object]] = {}
+        self._proposers: dict[BrokerId, tuple[BrokerEpoch, int]] = {}
         self._probes: dict[Lifetime, asyncio.Task[None]] = {}
 
     def heard(self, connection: object, lifetime: Lifetime) -> None:
         """The connection spoke for the lifetime."""
         self._connections.setdefault(lifetime, set()).add(connection)
+
+    def may_propose(self, number: int, lifetime: Lifetime) -> bool:
+        """Whether a proposal counts that came over the connection accepted as this one.
+
+        A broker leaves a connection before it asks again over a newer one.  What the older one
+        still holds must not be decided after the answer to its copy: a leader that heard "never"
+        stops counting on a member that the older copy would add.
+        """
+        broker = self._controller.image.brokers.get(lifetime[0])
+        if broker is None or broker.broker_epoch != lifetime[1]:
+            return True  # refused by whoever decides
+        epoch, newest = self._proposers.get(lifetime[0], (lifetime[1], number))
+        if epoch == lifetime[1] and newest > number:
+            return False
+        self._proposers[lifetime[0]] = (lifetime[1], number)
+        return True
 
     def lost(self, connection: object, lifetimes: set[Lifetime], *, by_peer: bool) -> None:
         """The connection is gone; if the peer closed the last one, ask whether it is dead."""
