@@ -84,7 +84,9 @@ class BrokerProcess:
                 return
             ran_ms = (time.monotonic() - started) * 1000
             backoff_ms = BACKOFF_MS if ran_ms > STEADY_MS else min(backoff_ms * 2, BACKOFF_MS_MAX)
-            logger.warning("broker %d ended (%d); starting it again", self.broker_id, code)
+            # Killed, it could say nothing; else its last line is why.
+            why = self.last_words if code > 0 else _signal_name(-code)
+            logger.warning("broker %d ended (%s); starting it again", self.broker_id, why)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff_ms / 1000):
                     await self._stopping.wait()
@@ -129,6 +131,13 @@ class BrokerProcess:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name if number else "cleanly"
+    except ValueError:
+        return f"signal {number}"
 
 
 def _rotate(path: Path) -> None:

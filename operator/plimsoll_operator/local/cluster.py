@@ -141,8 +141,8 @@ class LocalCluster:
             await server.start()
         except OSError as error:
             raise CannotRun(
-                f"port {planned.controller_port}, this cluster's controller port, is taken: "
-                f"{error.strerror}"
+                f"port {planned.controller_port}, this cluster's controller port, is taken. Most "
+                f"likely another `plimsoll local` runs on {self._wishes.root}."
             ) from error
 
     async def _control(self, controller: Controller) -> None:
@@ -212,17 +212,18 @@ class LocalCluster:
     async def _declare_topics(self, controller: Controller) -> None:
         for topic in self._wishes.documents.topics:
             wish = declaration(self._wishes.documents, topic)
+            label = f"Topic {topic.metadata.name}: "
             if isinstance(wish, Refusal):
-                raise CannotRun(f"Topic {topic.metadata.name}: {wish.message}")
-            await self._ask(controller, wish)
+                raise CannotRun(label + wish.message)
+            await self._ask(controller, wish, label)
 
-    async def _ask(self, controller: Controller, request: Request) -> None:
+    async def _ask(self, controller: Controller, request: Request, label: str = "") -> None:
         """Commit it; a refusal that is not about the moment ends the start."""
         while True:
             answer = await controller.request(request)
             if isinstance(answer, Refused):
                 if answer.reason != Reason.NotController.name:
-                    raise CannotRun(answer.message)
+                    raise CannotRun(label + answer.message)
             elif isinstance(answer, TopicsAnswer) and (bad := _first_error(answer)):
                 raise CannotRun(bad)
             else:

@@ -60,7 +60,7 @@ def declaration(documents: Documents, topic: Topic) -> DeclareTopic | Refusal:
         return Refusal(
             reason=Reason.ClusterNotFound,
             message=(
-                f"Topic {topic.metadata.name} belongs to LogCluster "
+                "It belongs to LogCluster "
                 f"{'/'.join(topic.cluster_key)}, which is not in the files."
             ),
         )
