@@ -5,7 +5,7 @@ node-install: ## Packages and binaries of the local Kubernetes node (minutes whe
 	@dev/node.sh install
 
 .PHONY: node-up
-node-up: ## Start the local node; use it with: eval "$$(dev/node.sh env)"
+node-up: ## Start the local node; use it with: eval "$(dev/node.sh env)"
 	@dev/node.sh up
 
 .PHONY: node-down

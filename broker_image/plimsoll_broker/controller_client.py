@@ -176,7 +176,8 @@ class ControllerClient:
 
     def _leave(self, connection: ControlConnection, why: str) -> None:
         if self._connection is connection:
-            logger.info("leaving controller %s: %s", self._address, why)
+            where = "{}:{}".format(*self._address) if self._address else "?"
+            logger.info("leaving controller %s: %s", where, why)
             self._connection = None
             self._rotate(self._address)
             self._address = None
