@@ -14,6 +14,7 @@ import contextlib
 import logging
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 from uuid import UUID
 
 from plimsoll_core.controller.step import decide
@@ -25,17 +26,15 @@ from plimsoll_core.messages import (
     BrokerProvenDead,
     Done,
     FetchMetadata,
-    Heartbeat,
-    LogPosition,
     MetadataUpdate,
     Refused,
-    RegisterBroker,
     Request,
     Tick,
 )
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
 from plimsoll_core.records import ControllerChanged, Record
+from plimsoll_operator.controller.claims import Claims
 from plimsoll_operator.controller.clock import Clock
 from plimsoll_operator.controller.commit import answered, refused
 from plimsoll_operator.controller.committer import Committer, Subscriber, TermEnded
@@ -76,6 +75,10 @@ class Options:
     tick_ms: int = 500
     backoff_ms: int = 100
     backoff_ms_max: int = 5_000
+    claim_ms: int = 60_000
+    """How long a broker that is away, perhaps to start again, is still believed to hold more than
+    the log; after that it is listened for, for `listen_ms`, before anything is committed."""
+    listen_ms: int = 10_000
 
 
 class _HandOver(Exception):
@@ -109,7 +112,9 @@ class Controller:
         self._clock = Clock()
         self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
         self._soft = Soft()
-        self._claims: dict[int, LogPosition] = {}
+        self._claims = Claims(
+            self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
+        )
         self._ended: asyncio.Future[None] | None = None
         self._active = False
         self._stopping = asyncio.Event()
@@ -167,6 +172,7 @@ class Controller:
     def submit(self, request: Request) -> asyncio.Future[Answer]:
         """Decide now; the future holds the answer once everything before it is committed."""
         if not self._active:
+            self._claims.hear_between_terms(request)
             return answered(self.stalled or _not_controller("This is not the active controller."))
         if not self._consistent(request):
             return answered(_not_controller("A broker's metadata contradicts this log."))
@@ -212,25 +218,11 @@ class Controller:
 
     def _consistent(self, request: Request) -> bool:
         """Whether the broker's metadata can come from this log; if not, the term ends."""
-        if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
+        claim = self._claims.hear(request, self.tail, self.epoch)
+        if claim is None:
             return True
-        broker_id, position = request.broker_id, request.position
-        standing = self.tail.standing(position.applied_offset, position.nonce)
-        newer = position.controller_epoch > self.epoch
-        if standing in (Standing.WITHIN, Standing.TOO_OLD) and not newer:
-            self._claims.pop(broker_id, None)
-            return True
-        logger.warning(
-            "broker %d holds metadata up to %d (nonce %s, controller epoch %d), which is %s; "
-            "this log ends at %d in epoch %d: reading it again",
-            *(broker_id, position.applied_offset, position.nonce, position.controller_epoch),
-            *(standing.value, self.tail.end, self.epoch),
-        )
-        self._claims[broker_id] = position
-        if newer:
-            self._end(
-                AppendConflict(f"a broker follows controller epoch {position.controller_epoch}")
-            )
+        if claim.controller_epoch > self.epoch:
+            self._end(AppendConflict(f"a broker follows controller epoch {claim.controller_epoch}"))
         else:
             self._end(TermEnded("a broker's metadata is newer"))
         return False
@@ -283,7 +275,8 @@ class Controller:
                 logger.error("%s", error)
                 return Outcome.STALLED
             except (MetadataLogError, OSError, TermEnded) as error:
-                logger.warning("term ended, opening the log again: %r", error)
+                if not self._stopping.is_set():
+                    logger.warning("term ended, opening the log again: %r", error)
                 self._drop(f"The controller's term ended: {error}")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(backoff_ms / 1000):
@@ -320,11 +313,10 @@ class Controller:
         self._ended = asyncio.get_running_loop().create_future()
         for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
             restored = await self._committer.open()
-            self._check_claims(restored.tail)
-            reported = max((claim.controller_epoch for claim in self._claims.values()), default=0)
+            await self._settle_claims(restored.tail)
             change = ControllerChanged(
                 cause="TakeOver",
-                controller_epoch=ControllerEpoch(max(self.epoch, reported) + 1),
+                controller_epoch=ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1),
                 identity=self._identity,
             )
             try:
@@ -345,15 +337,20 @@ class Controller:
         self._activated.set()
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
-    def _check_claims(self, tail: MetadataTail) -> None:
-        for broker_id, claim in self._claims.items():
-            standing = tail.standing(claim.applied_offset, claim.nonce)
-            if standing in (Standing.AHEAD, Standing.DIFFERENT):
-                raise _Regressed(
-                    f"The metadata log went back in time: it ends at {tail.end}, but broker "
-                    f"{broker_id} holds committed metadata up to {claim.applied_offset} that is "
-                    "not in it. Nothing more is committed; brokers keep serving. Restore the log."
-                )
+    async def _settle_claims(self, tail: MetadataTail) -> None:
+        """Raises when the log lacks what a broker holds, or when the term ends meanwhile."""
+        assert self._ended is not None
+        settling = asyncio.ensure_future(self._claims.settle(tail))
+        try:
+            watched: set[asyncio.Future[Any]] = {settling, self._ended}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                self._ended.result()
+            if (against := settling.result()) is not None:
+                raise _Regressed(against)
+        finally:
+            settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)
 
     async def _serve(self) -> None:
         """Until the term ends; always raises or stops."""
