@@ -252,6 +252,21 @@ async def test_who_meets_another_writer_steps_down_and_decides_nothing_more() ->
     assert not controller.active
 
 
+async def test_a_stop_before_the_first_step_is_not_lost() -> None:
+    log = MemoryLog()
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+    await controller.stop()
+    async with asyncio.timeout(5):
+        assert await task is Outcome.STOPPED
+    assert not log.batches
+    again = asyncio.create_task(controller.run())
+    async with asyncio.timeout(5):
+        await controller.wait_active()
+        await controller.stop()
+        assert await again is Outcome.STOPPED
+
+
 async def test_a_take_over_that_meets_another_writer_reads_on() -> None:
     log = MemoryLog()
     log.failures = [AppendConflict("a late batch of the one before")] * 2

@@ -39,9 +39,10 @@ from plimsoll_operator.controller.clock import Clock
 from plimsoll_operator.controller.commit import answered, refused
 from plimsoll_operator.controller.committer import Committer, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
-from plimsoll_operator.controller.snapshots import Snapshotter, snapshot_update
+from plimsoll_operator.controller.snapshots import Snapshotter
 from plimsoll_operator.controller.stats import ControllerStats
-from plimsoll_operator.controller.tail import MetadataTail, Standing
+from plimsoll_operator.controller.stream import update_for
+from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,
@@ -237,27 +238,20 @@ class Controller:
         """What follows `fetch.offset`; waits for it, but not longer than asked."""
         if not self._active:
             return self.stalled or _not_controller("This is not the active controller.")
-        tail = self.tail
-        standing = tail.standing(fetch.offset, fetch.nonce)
-        if standing in (Standing.AHEAD, Standing.DIFFERENT):
-            return refused(
-                Reason.MetadataRegressed,
-                f"Broker {fetch.broker_id} holds metadata up to {fetch.offset} that is not in this "
-                f"log, which ends at {tail.end}.",
-            )
-        if standing is Standing.TOO_OLD:
-            return await snapshot_update(self.image, tail)
-        await tail.wait_beyond(fetch.offset, min(fetch.wait_ms_max, 10_000))
-        if fetch.offset < tail.start:
-            return await snapshot_update(self.image, tail)
-        return MetadataUpdate(batches=tail.read(fetch.offset), end_offset=tail.end)
+        return await update_for(fetch, self)
 
     # --- the life of a controller -------------------------------------------------------------
 
     async def run(self) -> Outcome:
         """Take over and serve until stopped or deposed.  May be called again afterwards."""
+        try:
+            return await self._run()
+        finally:
+            # Only now: a stop that came before the first step is meant for this run.
+            self._stopping.clear()
+
+    async def _run(self) -> Outcome:
         backoff_ms = self.options.backoff_ms
-        self._stopping.clear()
         while not self._stopping.is_set():
             try:
                 await self._take_over()

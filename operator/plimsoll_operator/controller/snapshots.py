@@ -1,8 +1,8 @@
 """When the metadata log has grown enough, write the image beside it and free what it covers.
 
 One snapshot at a time, taken at a committed offset; `SnapshotTaken` commits before anything is
-released, so two writers can never destroy each other's history.  Also the snapshot a broker gets
-when it is too far behind.  Source: the architecture's snapshots; safety review R3.
+released, so two writers can never destroy each other's history.
+Source: the architecture's snapshots; safety review R3.
 """
 
 from __future__ import annotations
@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import zlib
 from typing import TYPE_CHECKING
 
 from plimsoll_core.image import encode_image
-from plimsoll_core.messages import Done, MetadataUpdate
-from plimsoll_core.model import ClusterImage
+from plimsoll_core.messages import Done
 from plimsoll_core.records import SnapshotTaken
 from plimsoll_operator.controller.journal import Restored
-from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.interface import MetadataLog
 
 if TYPE_CHECKING:
@@ -77,17 +74,3 @@ class Snapshotter:
         taken = SnapshotTaken(cause="LogFull", end_offset=image.next_offset, name=name)
         await committer.commit_before_term(taken)
         await self._log.release(taken)
-
-
-async def snapshot_update(image: ClusterImage, tail: MetadataTail) -> MetadataUpdate:
-    """The image instead of batches that are gone; the stream goes on from there."""
-    end, nonce = tail.end, tail.end_nonce
-    assert end == image.next_offset
-    compressed = await asyncio.to_thread(_compressed, image)
-    return MetadataUpdate(
-        snapshot=compressed, snapshot_end=end, snapshot_nonce=nonce, end_offset=end
-    )
-
-
-def _compressed(image: ClusterImage) -> bytes:
-    return zlib.compress(encode_image(image), 3)
