@@ -19,6 +19,7 @@ import typer
 import uvloop
 
 from plimsoll_core.reasons import Refusal
+from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.collector import tune
@@ -88,9 +89,14 @@ def _documents(files: list[Path], brokers: int | None) -> Documents:
     resources: list[Resource] = []
     for path in files:
         try:
-            resources += from_yaml(path.read_text())
-        except (OSError, UnicodeDecodeError, Unreadable) as error:
+            found = list(from_yaml(path.read_text()))
+        except OSError as error:
+            _fail(f"{path}: {error.strerror}.", 2)
+        except (UnicodeDecodeError, Unreadable) as error:
             _fail(f"{path}: {error}", 2)
+        if not found:
+            _fail(f"{path}: there is no object of {API_VERSION} in it.", 2)
+        resources += found
     for resource in resources:
         if isinstance(resource, Verification):
             name = resource.metadata.name

@@ -61,8 +61,13 @@ class Layout:
         return self.root / f"broker-{broker_id}.json"
 
     def prepare(self) -> None:
-        self.root.mkdir(parents=True, exist_ok=True)
-        self.logs.mkdir(exist_ok=True)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self.logs.mkdir(exist_ok=True)
+        except OSError as error:
+            raise BadDirectory(
+                f"{self.root} cannot be this cluster's directory: {error.strerror}."
+            ) from error
 
     def remembered(self) -> Remembered | None:
         """What an earlier run left."""
