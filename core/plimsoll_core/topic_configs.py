@@ -91,7 +91,11 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
         if name == MIN_ISR:
             return _refuse(f"{MIN_ISR} is the topic's own field minInSyncReplicas, not a config.")
         if key is None:
-            return _refuse(f"There is no topic config {name}; known are {', '.join(BY_NAME)}.")
+            known = ", ".join(BY_NAME)
+            return _refuse(
+                f"There is no topic config {name}; known are {known}, and {MIN_ISR} (in a Topic "
+                "object: spec.minInSyncReplicas)."
+            )
         if key.parse(text) is None:
             return _refuse(f"{name} must be {key.wants}, not {text[:100]!r}.")
     return None

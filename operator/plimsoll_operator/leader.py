@@ -229,6 +229,9 @@ class Leader:
         shown = {c.type: c for c in (*cluster_conditions(status), *self._notes())}
         if (stalled := shown.get("Stalled")) and stalled.status == "True":
             shown["Ready"] = _unready(shown["Ready"], stalled)
+            if shown["Reconciling"].status != "True":
+                text = "Not all is as the spec says: see the condition Stalled."
+                shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
         return Draft(
             uid=found.metadata.uid,
             status=msgspec.structs.replace(status, conditions=tuple(shown.values())),

@@ -63,8 +63,24 @@ class TopicSpec(Api, frozen=True, kw_only=True):
         Annotated[TopicName, Meta(description="Immutable; default is the object's name.")] | None
     ) = None
     partitions: Annotated[int, Meta(ge=1, le=10_000, description="Never decreases.")] | None = None
-    replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None
-    min_in_sync_replicas: Annotated[int, Meta(ge=1, le=32)] | None = None
+    replication_factor: (
+        Annotated[
+            int,
+            Meta(ge=1, le=32, description="Copies of each partition; at most one on a broker."),
+        ]
+        | None
+    ) = None
+    min_in_sync_replicas: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                le=32,
+                description="How many in-sync replicas acks=all needs; at most the factor.",
+            ),
+        ]
+        | None
+    ) = None
     placement: Placement | None = None
     config: Config | None = None
     deletion_policy: (

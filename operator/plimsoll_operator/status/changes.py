@@ -87,7 +87,7 @@ def occurrences(
                 yield Occurrence(
                     key=f"unfenced-{broker_id}",
                     reason="BrokerUnfenced",
-                    message=f"Broker {broker_id} takes part again.",
+                    message=f"Broker {broker_id} takes part.",
                 )
             case PartitionsChanged() if _is_unclean(record):
                 yield _unclean(new, record)
