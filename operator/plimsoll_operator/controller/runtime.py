@@ -80,6 +80,9 @@ class Options:
     """How long a broker that is away, perhaps to start again, is still believed to hold more than
     the log; after that it is listened for, for `listen_ms`, before anything is committed."""
     listen_ms: int = 10_000
+    opinion_ms: int = 60_000
+    """For how long a hand-over is remembered.  Longer than the pause in which somebody else may
+    lead; what was seen before that says nothing about brokers that fall silent much later."""
 
 
 class _HandOver(Exception):
@@ -120,7 +123,7 @@ class Controller:
         self._active = False
         self._stopping = asyncio.Event()
         self._activated = asyncio.Event()
-        self._second_opinion = False
+        self._opinion_until_ms = 0
         self._background: asyncio.Future[Answer] | None = None
         self._snapshotter = Snapshotter(self, log)
 
@@ -262,7 +265,7 @@ class Controller:
                 return Outcome.DEPOSED
             except _HandOver:
                 # Whoever leads next, here or elsewhere, looks for itself.
-                self._second_opinion = True
+                self._opinion_until_ms = self._clock.now_ms() + self.options.opinion_ms
                 return Outcome.HANDED_OVER
             except _Regressed as error:
                 self.stalled = refused(Reason.MetadataRegressed, str(error))
@@ -325,7 +328,8 @@ class Controller:
         self._soft = Soft()
         self.stalled = None
         self._active = True
-        opinion, self._second_opinion = self._second_opinion, False
+        opinion = self._clock.now_ms() < self._opinion_until_ms
+        self._opinion_until_ms = 0
         activation = Activated(cluster_name=self.name, second_opinion=opinion)
         self._background = self._decide(activation)
         self._activated.set()
