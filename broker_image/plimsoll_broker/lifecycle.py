@@ -70,6 +70,7 @@ class BrokerNode:
         self._serving: Serving | None = None
         self._heartbeats: Heartbeats | None = None
         self._epoch: BrokerEpoch | None = None
+        self._copy: MetadataCopy | None = None
         peers = Peers(
             cluster_id=config.cluster_id,
             broker_id=BrokerId(config.id),
@@ -108,6 +109,7 @@ class BrokerNode:
             await self._stop()
         finally:
             await self._cancel_tasks()
+            self._close_copy()
             self._client.close()
             self._store.release_lock()
             await metrics_server.close()
@@ -120,8 +122,8 @@ class BrokerNode:
         meta_directory_id = self._open_volume()
         previous = self._store.take_clean_marker()
         directory_id = meta_directory_id or uuid4()
-        copy = MetadataCopy(Path(self.config.data_dir))
-        stream = MetadataStream(self._client, copy)
+        self._copy = MetadataCopy(Path(self.config.data_dir))
+        stream = MetadataStream(self._client, self._copy)
         registered = await self._register(
             stream, directory_id, previous, empty=meta_directory_id is None
         )
@@ -208,6 +210,7 @@ class BrokerNode:
         if self._serving is not None:
             await self._serving.stop_network()
         await self._cancel_tasks()
+        self._close_copy()
         clean = False
         if self._serving is not None:
             await self._serving.close()
@@ -215,6 +218,15 @@ class BrokerNode:
             epoch = self._epoch if self._serving.loaded else None
             clean = self._store.close(epoch, self._serving.high_watermarks())
         logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
+
+    def _close_copy(self) -> None:
+        """The stream has ended.  The copy is for others: no disk keeps a broker from stopping."""
+        if self._copy is None:
+            return
+        try:
+            self._copy.close()
+        except OSError as error:
+            logger.warning("the metadata's copy could not be brought to the disk: %s", error)
 
     # --- tasks ----------------------------------------------------------------------------------
 

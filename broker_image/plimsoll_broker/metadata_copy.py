@@ -172,10 +172,11 @@ class MetadataCopy:
                 old.unlink()
 
     def close(self) -> None:
-        if self._tail is not None:
-            os.fsync(self._tail.fileno())
-            self._tail.close()
-            self._tail = None
+        """Bring it to the disk; may be called again.  Raises OSError when the disk refuses."""
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            with tail:
+                os.fsync(tail.fileno())
 
     def _tail_path(self, start: MetadataOffset) -> Path:
         return self._directory / f"tail-{start:020d}.jsonl"
