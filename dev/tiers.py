@@ -27,6 +27,7 @@ class Tier:
     about: str
     marker: str
     limit_s: int
+    quiet_s: int = 120  # a test that takes longer has its stacks printed
     needs_node: bool = False
 
 
@@ -39,7 +40,8 @@ TIERS = (
          marker="conformance", limit_s=900),
     Tier(name="spark", about="Spark jobs on this machine", marker="spark", limit_s=900),
     Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo",
-         marker="e2e", limit_s=3000, needs_node=True),
+         marker="e2e", limit_s=3000,
+         quiet_s=900, needs_node=True),
 )  # fmt: skip
 
 
@@ -89,7 +91,8 @@ def run_tier(tier: Tier, directory: Path) -> Outcome:
     if not tier.needs_node or node_is_up():
         code = run(
             [str(PYTHON), "-m", "pytest", "-q", "--no-header", "-m", tier.marker,
-             f"--junitxml={report}", "--durations=5"],
+             f"--junitxml={report}", "--durations=5",
+             "-o", f"faulthandler_timeout={tier.quiet_s}"],
             tier.limit_s,
         )  # fmt: skip
         if code == 124:
