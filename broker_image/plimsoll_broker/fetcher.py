@@ -314,7 +314,10 @@ class FetcherPool:
         leader = self._following.pop(hosted.key, None)
         if leader is None:
             return
-        fetcher = self._fetchers[leader]
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            # It had stopped this partition by itself, and then lost the rest of them.
+            return
         fetcher.unfollow(hosted)
         if not fetcher:
             # A leader of nothing is not called any more; it may never come back.
