@@ -28,10 +28,19 @@ Verdict = Literal["", "Passed", "Violated", "Inconclusive"]
 class Produce(Api, frozen=True, kw_only=True):
     """What to write."""
 
-    records: Annotated[int, Meta(ge=1, le=1_000_000_000)]
-    record_bytes: Annotated[int, Meta(ge=16, le=1_000_000)] | None = None
-    records_per_second: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
-    keys: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None
+    records: Annotated[int, Meta(ge=1, le=1_000_000_000, description="How many in all.")]
+    record_bytes: (
+        Annotated[int, Meta(ge=16, le=1_000_000, description="The size of each value.")] | None
+    ) = None
+    records_per_second: (
+        Annotated[
+            int, Meta(ge=1, le=10_000_000, description="All tasks together; unset: no limit.")
+        ]
+        | None
+    ) = None
+    keys: (
+        Annotated[int, Meta(ge=1, le=10_000_000, description="How many different keys.")] | None
+    ) = None
     acks: Literal["All", "Leader", "None"] | None = None
     idempotent: bool | None = None
     compression: Literal["None", "Gzip", "Snappy", "Lz4", "Zstd"] | None = None
