@@ -14,7 +14,7 @@ if ! complete; then
   command -v mvn >/dev/null || { echo "jars.sh: mvn is not installed (Debian: maven)" >&2; exit 1; }
   timeout 540 mvn -B -q -C -f "$here/jars.pom.xml" \
     org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies \
-    -DexcludeTransitive=true -DoutputDirectory="$target"
+    -DexcludeTransitive=true -DoutputDirectory="$target" >&2 # stdout holds the folder and nothing else
   complete || { echo "jars.sh: the jars in $target do not match jars.sha256" >&2; exit 1; }
 fi
 echo "$target"
