@@ -16,7 +16,7 @@ from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.messages import IsrProposal
 from plimsoll_core.replica.follower import Reset
 from plimsoll_core.replica.ready import Ready
-from plimsoll_core.replica.values import Append, Code
+from plimsoll_core.replica.values import Append
 from plimsoll_wire.batches import BatchHeader, stamp, stamp_append_time
 
 logger = logging.getLogger("plimsoll.driver")
@@ -137,8 +137,3 @@ class Driver:
             woken[fetch] = None  # type: ignore[index]
         if ready.proposal is not None:
             self._propose(hosted, ready.proposal)
-
-
-def storage_code(hosted: Hosted) -> Code:
-    """What to answer for a partition whose disk failed."""
-    return Code.KAFKA_STORAGE_ERROR if hosted.replica.failed else Code.NONE

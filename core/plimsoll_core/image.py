@@ -220,21 +220,8 @@ def _partitions_created(image: ClusterImage, record: r.PartitionsCreated) -> Clu
     )
 
 
-_CHANGEABLE = (
-    "leader",
-    "isr",
-    "elr",
-    "last_known_elr",
-    "replicas",
-    "adding",
-    "removing",
-    "min_isr",
-    "recovery",
-)
-
-
 def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> ClusterImage:
-    fields = {name: getattr(record, name) for name in _CHANGEABLE}
+    fields = {name: getattr(record, name) for name in r.PARTITION_FIELDS}
     fields = {name: value for name, value in fields.items() if value is not UNSET}
     partitions = image.partitions.mutate()
     gone: dict[BrokerId, list[PartitionKey]] = {}

@@ -126,6 +126,21 @@ class PartitionsChanged(_Record, frozen=True, kw_only=True):
     recovery: Recovery | UnsetType = UNSET
 
 
+# What `PartitionsChanged` may state, in one place: a field that the decision states and `apply`
+# does not read would be lost without a word.
+PARTITION_FIELDS = (
+    "leader",
+    "isr",
+    "elr",
+    "last_known_elr",
+    "replicas",
+    "adding",
+    "removing",
+    "min_isr",
+    "recovery",
+)
+
+
 class TopicConfigured(_Record, frozen=True, kw_only=True):
     """A topic's whole set of configs, from now on; `min_isr` is what new partitions start with."""
 

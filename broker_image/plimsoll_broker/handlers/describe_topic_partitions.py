@@ -73,15 +73,8 @@ def _topic(image: ClusterImage, name: str, first: int, room: int) -> dict[str, A
 
 
 def _partition(image: ClusterImage, partition: Partition) -> dict[str, Any]:
-    code = shared.leader_code(image, partition.leader, True)
     return {
-        "error_code": code,
-        "partition_index": partition.index,
-        "leader_id": -1 if code or partition.leader is None else partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": partition.replicas,
-        "isr_nodes": partition.isr,
+        **shared.partition(image, partition, True),
         "eligible_leader_replicas": partition.elr,
         "last_known_elr": partition.last_known_elr,
-        "offline_replicas": shared.offline(image, partition.replicas),
     }

@@ -13,7 +13,7 @@ from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
 from plimsoll_broker.storage.checkpoints import uuid_text
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.model import ClusterImage, PartitionKey, Topic
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
@@ -99,21 +99,8 @@ def _topic(image: ClusterImage, topic: Topic, version: int) -> dict[str, Any]:
         "topic_id": topic.id,
         "is_internal": False,
         "partitions": [
-            _partition(image, partition, version)
+            shared.partition(image, partition, version >= _LISTENER_CODE_VERSION)
             for partition in partitions
             if partition is not None
         ],
-    }
-
-
-def _partition(image: ClusterImage, partition: Partition, version: int) -> dict[str, Any]:
-    code = shared.leader_code(image, partition.leader, version >= _LISTENER_CODE_VERSION)
-    return {
-        "error_code": code,
-        "partition_index": partition.index,
-        "leader_id": -1 if code or partition.leader is None else partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "replica_nodes": partition.replicas,
-        "isr_nodes": partition.isr,
-        "offline_replicas": shared.offline(image, partition.replicas),
     }

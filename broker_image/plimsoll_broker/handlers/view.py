@@ -12,7 +12,7 @@ from typing import Any
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, CreateTopics, DeleteTopics
-from plimsoll_core.model import Broker, ClusterImage, Endpoint
+from plimsoll_core.model import Broker, ClusterImage, Endpoint, Partition
 
 LISTENER = "PLAINTEXT"
 
@@ -112,3 +112,17 @@ def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
 def node(broker: Broker, endpoint: Endpoint) -> dict[str, Any]:
     """A broker as several responses show it."""
     return {"host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+
+
+def partition(image: ClusterImage, found: Partition, listener_known: bool) -> dict[str, Any]:
+    """What every description of a partition says."""
+    code = leader_code(image, found.leader, listener_known)
+    return {
+        "error_code": code,
+        "partition_index": found.index,
+        "leader_id": -1 if code or found.leader is None else found.leader,
+        "leader_epoch": found.leader_epoch,
+        "replica_nodes": found.replicas,
+        "isr_nodes": found.isr,
+        "offline_replicas": offline(image, found.replicas),
+    }

@@ -217,11 +217,6 @@ class Disk:
             if path.exists():
                 shutil.rmtree(path)
 
-    def free_bytes(self, path: Path) -> int:
-        with _translated(path):
-            status = os.statvfs(path)
-            return status.f_bavail * status.f_frsize
-
     def modified_ms(self, path: Path) -> int:
         with _translated(path):
             return os.stat(path).st_mtime_ns // 1_000_000

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.model import Partition, Recovery
-from plimsoll_core.records import PartitionsChanged
+from plimsoll_core.records import PARTITION_FIELDS, PartitionsChanged
 
 Ids = tuple[BrokerId, ...]
 Acceptable = Callable[[BrokerId], bool]
@@ -135,18 +135,6 @@ def _with_epochs(before: Partition, p: Partition) -> Partition:
 
 # --- as records --------------------------------------------------------------------------------
 
-_STATED = (
-    "leader",
-    "isr",
-    "elr",
-    "last_known_elr",
-    "replicas",
-    "adding",
-    "removing",
-    "min_isr",
-    "recovery",
-)
-
 Difference = tuple[tuple[str, Any], ...]
 
 
@@ -161,7 +149,7 @@ def as_records(
         step: Literal[0, 1] = 1 if new.leader_epoch != old.leader_epoch else 0
         stated = tuple(
             (name, getattr(new, name))
-            for name in _STATED
+            for name in PARTITION_FIELDS
             if getattr(new, name) != getattr(old, name)
         )
         groups.setdefault((new.topic_id, step, stated), []).append(new.index)

@@ -19,7 +19,8 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_operator.local.layout import LOOPBACK, Layout, Ports, write_whole
+from plimsoll_operator.local.layout import LOOPBACK, Layout, Ports
+from plimsoll_operator.metalog.files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
 

@@ -7,12 +7,13 @@ was.  Called by `cluster`; decides nothing else.
 from __future__ import annotations
 
 import json
-import os
 import socket
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import msgspec
+
+from plimsoll_operator.metalog.files import write_whole
 
 LOOPBACK = "127.0.0.1"
 NOT_ALONE = "another `plimsoll local` uses this directory"
@@ -85,16 +86,6 @@ class Layout:
     def show_pids(self, pids: dict[str, int]) -> None:
         """`pids.json`: who runs now; brokers get new ones when they are restarted."""
         write_whole(self.root / "pids.json", json.dumps(pids).encode())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Readers see the old content or the new."""
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 def plan(

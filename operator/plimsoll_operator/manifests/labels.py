@@ -94,10 +94,5 @@ def broker_pod(cluster: str, broker_id: int) -> str:
     return f"{broker(cluster, broker_id)}-0"
 
 
-def broker_volume(cluster: str, broker_id: int) -> str:
-    """A broker's PersistentVolumeClaim."""
-    return f"data-{broker_pod(cluster, broker_id)}"
-
-
 def bootstrap_address(cluster: str, namespace: str) -> str:
     return f"{bootstrap_service(cluster)}.{namespace}.svc:{KAFKA_PORT}"
