@@ -25,6 +25,7 @@ from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_broker.metrics import MetricsServer
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.serving import Serving
+from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages import Refused, RegisterBroker, Registered
@@ -60,13 +61,14 @@ class CannotStart(Exception):
 class BrokerNode:
     """`run` returns after a clean stop and raises what the broker cannot go on with."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
         self.config = config
+        self._disk = disk if disk is not None else Disk()
         self.state = BrokerState.NOT_RUNNING
         self._stop_wanted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._store = LogStore(Path(config.data_dir))
+        self._store = LogStore(Path(config.data_dir), self._disk)
         self._serving: Serving | None = None
         self._heartbeats: Heartbeats | None = None
         self._epoch: BrokerEpoch | None = None
@@ -122,7 +124,7 @@ class BrokerNode:
         meta_directory_id = self._open_volume()
         previous = self._store.take_clean_marker()
         directory_id = meta_directory_id or uuid4()
-        self._copy = MetadataCopy(Path(self.config.data_dir))
+        self._copy = MetadataCopy(Path(self.config.data_dir), self._disk)
         stream = MetadataStream(self._client, self._copy)
         registered = await self._register(
             stream, directory_id, previous, empty=meta_directory_id is None
@@ -225,7 +227,7 @@ class BrokerNode:
             return
         try:
             self._copy.close()
-        except OSError as error:
+        except StorageError as error:
             logger.warning("the metadata's copy could not be brought to the disk: %s", error)
 
     # --- tasks ----------------------------------------------------------------------------------

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 from uuid import UUID
 
 import msgspec
 
+from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.image import apply_all, decode_image, encode_image
 from plimsoll_core.messages import LogPosition, MetadataBatchCopy
@@ -92,29 +91,34 @@ def advance(replica: Replica, batch: MetadataBatchCopy) -> Replica:
 class MetadataCopy:
     """The directory.  One owner; calls are synchronous page-cache writes."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, disk: Disk | None = None) -> None:
+        self._disk = disk if disk is not None else Disk()
         self._directory = data_dir / DIRECTORY
-        self._tail: BinaryIO | None = None
+        self._tail: DiskFile | None = None
         self._tail_bytes = 0
         self._snapshot_bytes = 0
 
     def load(self, cluster_id: UUID) -> Replica:
         """What is held, up to the first thing that does not verify."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        disk = self._disk
+        disk.make_directory(self._directory)
         replica = Replica(
             image=ClusterImage(cluster_id=cluster_id),
             nonce=None,
             controller_epoch=ControllerEpoch(0),
         )
-        for path in sorted(self._directory.glob("snapshot-*.json"), reverse=True):
-            found = _read_snapshot(path, cluster_id)
+        for name in sorted(disk.list(self._directory), reverse=True):
+            if not (name.startswith("snapshot-") and name.endswith(".json")):
+                continue
+            stored = disk.read(self._directory / name) or b""
+            found = _decode_snapshot(name, stored, cluster_id)
             if found is not None:
                 replica = found
-                self._snapshot_bytes = path.stat().st_size
+                self._snapshot_bytes = len(stored)
                 break
         path = self._tail_path(replica.image.next_offset)
         good = 0
-        for batch, end in _read_tail(path):
+        for batch, end in _decode_tail(disk.read(path) or b""):
             if batch.base_offset != replica.image.next_offset:
                 break
             replica = advance(replica, batch)
@@ -135,8 +139,7 @@ class MetadataCopy:
                 records=msgspec.Raw(batch.records_json),
             )
         )
-        self._tail.write(line + b"\n")
-        self._tail.flush()
+        self._tail.append(line + b"\n")
         self._tail_bytes += len(line) + 1
 
     def needs_snapshot(self) -> bool:
@@ -157,84 +160,69 @@ class MetadataCopy:
             )
         )
         path = self._directory / f"snapshot-{end:020d}.json"
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            file.write(header + b"\n" + encoded)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        _fsync_directory(self._directory)
+        self._disk.replace(path, header + b"\n" + encoded, sync=True)
         self._snapshot_bytes = len(encoded)
         tail = self._tail_path(end)
         self._open_tail(tail, 0)
-        for old in self._directory.iterdir():
-            if old not in (path, tail):
-                old.unlink()
+        for name in self._disk.list(self._directory):
+            if name not in (path.name, tail.name):
+                self._disk.remove(self._directory / name)
 
     def close(self) -> None:
-        """Bring it to the disk; may be called again.  Raises OSError when the disk refuses."""
+        """Bring it to the disk; may be called again.  Raises StorageError when that refuses."""
         tail, self._tail = self._tail, None
         if tail is not None:
-            with tail:
-                os.fsync(tail.fileno())
+            try:
+                tail.fsync()
+            finally:
+                tail.close()
 
     def _tail_path(self, start: MetadataOffset) -> Path:
         return self._directory / f"tail-{start:020d}.jsonl"
 
     def _open_tail(self, path: Path, good: int) -> None:
+        # What was torn by a crash is cut off, then writing goes on.
         if self._tail is not None:
             self._tail.close()
-        # Opened for update: what was torn by a crash is cut off, then writing goes on.
-        self._tail = path.open("r+b" if path.exists() else "w+b")
-        self._tail.truncate(good)
-        self._tail.seek(good)
-        self._tail_bytes = good
+            self._tail = None
+        tail = self._disk.open(path)
+        tail.truncate(good)
+        self._tail, self._tail_bytes = tail, good
 
 
-def _read_snapshot(path: Path, cluster_id: UUID) -> Replica | None:
-    header_line, _, encoded = path.read_bytes().partition(b"\n")
+def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> Replica | None:
+    header_line, _, encoded = stored.partition(b"\n")
     try:
         header = _header.decode(header_line)
         if hashlib.sha256(encoded).hexdigest() != header.sha256:
             raise msgspec.ValidationError("the checksum differs")
         image = decode_image(encoded)
     except msgspec.DecodeError as error:
-        logger.warning("ignoring %s: %s", path, error)
+        logger.warning("ignoring %s: %s", name, error)
         return None
     if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
-        logger.warning("ignoring %s: it is not what its name says", path)
+        logger.warning("ignoring %s: it is not what its name says", name)
         return None
     return Replica(image=image, nonce=header.nonce, controller_epoch=header.controller_epoch)
 
 
-def _read_tail(path: Path) -> Iterator[tuple[MetadataBatchCopy, int]]:
-    """Whole, verified batches, each with the file position after it."""
-    if not path.exists():
-        return
+def _decode_tail(stored: bytes) -> Iterator[tuple[MetadataBatchCopy, int]]:
+    """Whole, verified batches, each with the position after it."""
     end = 0
-    with path.open("rb") as file:
-        for raw in file:
-            end += len(raw)
-            try:
-                line = _line.decode(raw)
-            except msgspec.DecodeError:
-                return
-            body = bytes(line.records)
-            if hashlib.sha256(body).hexdigest() != line.sha256 or not raw.endswith(b"\n"):
-                return
-            batch = MetadataBatchCopy(
-                base_offset=line.base_offset,
-                controller_epoch=line.controller_epoch,
-                nonce=line.nonce,
-                records_json=body,
-                record_count=line.record_count,
-            )
-            yield batch, end
-
-
-def _fsync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    for raw in stored.splitlines(keepends=True):
+        end += len(raw)
+        try:
+            line = _line.decode(raw)
+        except msgspec.DecodeError:
+            return
+        body = bytes(line.records)
+        if hashlib.sha256(body).hexdigest() != line.sha256 or not raw.endswith(b"\n"):
+            return
+        batch = MetadataBatchCopy(
+            base_offset=line.base_offset,
+            controller_epoch=line.controller_epoch,
+            nonce=line.nonce,
+            records_json=body,
+            record_count=line.record_count,
+        )
+        yield batch, end

@@ -17,6 +17,7 @@ import msgspec
 from plimsoll_broker.control_connection import ControlConnection, connect
 from plimsoll_broker.controller_client import ControllerClient
 from plimsoll_broker.metadata_copy import MetadataCopy, Replica, advance
+from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.image import decode_image
 from plimsoll_core.messages import FetchMetadata, LogPosition, MetadataUpdate
@@ -134,7 +135,7 @@ class MetadataStream:
             if update.snapshot or self._copy_is_behind or self._copy.needs_snapshot():
                 self._copy.write_snapshot(self.replica)
             self._copy_is_behind = False
-        except OSError as error:
+        except StorageError as error:
             if not self._copy_is_behind:
                 logger.warning("the metadata's copy cannot be written: %s", error)
             self._copy_is_behind = True

@@ -78,6 +78,6 @@ async def test_a_disk_that_refuses_the_copy_does_not_keep_a_broker_from_stopping
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async with stopped(tmp_path, monkeypatch) as copy:
-        monkeypatch.setattr(os, "fsync", fsync)
+        monkeypatch.setattr(os, "fdatasync", fsync)
     assert copy.closed
     assert "the metadata's copy could not be brought to the disk" in caplog.text

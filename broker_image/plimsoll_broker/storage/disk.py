@@ -11,14 +11,18 @@ import fcntl
 import os
 import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
+from typing import TypeVar
 
 Buffer = bytes | bytearray | memoryview
+T = TypeVar("T")
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_THREADS = 8
 
 
 class StorageFault(Enum):
@@ -100,10 +104,14 @@ class DiskFile:
         with _translated(self.path):
             os.ftruncate(self._fd, size)
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """For who certainly is the only reader; everybody else just lets go of it."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
 
 
 class Lock:
@@ -220,6 +228,11 @@ class Disk:
     def modified_ms(self, path: Path) -> int:
         with _translated(path):
             return os.stat(path).st_mtime_ns // 1_000_000
+
+    def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
+        """Do all of it and return the results in order; many syncs at once share one commit."""
+        with ThreadPoolExecutor(_THREADS) as threads:
+            return tuple(threads.map(lambda work: work(), works))
 
     def lock(self, path: Path) -> Lock | None:
         """Take the lock, or None when another process has it."""

@@ -8,7 +8,6 @@ anything else happens, and written only after everything else was.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,6 @@ STRAY_DELAY_MS = 24 * 3600 * 1000
 _DELETE = "-delete"
 _STRAY = "-stray"
 _NAME_MAX = 255
-_CLOSE_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -333,8 +331,8 @@ class LogStore:
 
         `broker_epoch` None: this process never registered, so there is nothing to mark.
         """
-        with ThreadPoolExecutor(_CLOSE_THREADS) as threads:  # many syncs share one commit
-            clean = all(list(threads.map(_closed_cleanly, self.logs.values())))
+        closing = [partial(_closed_cleanly, log) for log in self.logs.values()]
+        clean = all(self.disk.together(closing))
         clean = clean and not self._unopened
         try:
             self.checkpoint_log_starts()
