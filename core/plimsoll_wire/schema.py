@@ -20,7 +20,7 @@ from plimsoll_wire import primitives
 Values = Mapping[str, Any]
 Encode = Callable[[bytearray, Any], None]
 
-_FIXED = {
+FIXED = {
     "int8": ">b",
     "int16": ">h",
     "int32": ">i",
@@ -87,15 +87,15 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _field_encoder(field: dataclasses.Field[Any], flexible: bool) -> Encode:
-    inner, nullable, is_array = _shape(field.type)
+    inner, nullable, is_array = shape(field.type)
     if is_array:
-        item_nullable = _shape(inner)[1]
-        item = _item_encoder(_shape(inner)[0], field.metadata, flexible, item_nullable)
+        item_nullable = shape(inner)[1]
+        item = _item_encoder(shape(inner)[0], field.metadata, flexible, item_nullable)
         return _array(item, flexible)
     return _item_encoder(inner, field.metadata, flexible, nullable)
 
 
-def _shape(annotation: Any) -> tuple[Any, bool, bool]:
+def shape(annotation: Any) -> tuple[Any, bool, bool]:
     """The type without None and tuple, whether None is allowed, and whether it is an array."""
     arguments = get_args(annotation)
     nullable = NoneType in arguments
@@ -111,8 +111,8 @@ def _item_encoder(kind: Any, metadata: Mapping[str, Any], flexible: bool, nullab
         assert isinstance(kind, type)
         return _nullable_entity(encoder(kind)) if nullable else encoder(kind)
     name = metadata["kafka_type"]
-    if name in _FIXED:
-        return _fixed(struct.Struct(_FIXED[name]))
+    if name in FIXED:
+        return _fixed(struct.Struct(FIXED[name]))
     if name == "string":
         return _string(flexible)
     if name == "uuid":

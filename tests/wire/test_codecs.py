@@ -22,7 +22,7 @@ from plimsoll_wire.messages import (
     encode_response,
 )
 from plimsoll_wire.primitives import MalformedMessage
-from plimsoll_wire.schema import _shape
+from plimsoll_wire.schema import shape
 from plimsoll_wire.versions import SUPPORTED, ApiKey, is_flexible
 
 TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
@@ -72,10 +72,10 @@ def values_of(entity):
 
 
 def _field(field):
-    inner, nullable, is_array = _shape(field.type)
+    inner, nullable, is_array = shape(field.type)
     nullable = nullable and "tag" not in field.metadata
     if is_array:
-        item = _item(_shape(inner)[0], field, False)
+        item = _item(shape(inner)[0], field, False)
         strategy = st.lists(item, max_size=2)
         return st.one_of(st.none(), strategy) if nullable else strategy
     return _item(inner, field, nullable)
@@ -95,11 +95,11 @@ def as_kio(entity, values):
 
 
 def _kio_field(field, value):
-    inner, _, is_array = _shape(field.type)
+    inner, _, is_array = shape(field.type)
     if value is None:
         return None
     if is_array:
-        return tuple(_kio_item(_shape(inner)[0], field, each) for each in value)
+        return tuple(_kio_item(shape(inner)[0], field, each) for each in value)
     return _kio_item(inner, field, value)
 
 
@@ -167,6 +167,37 @@ def test_a_garbage_request_is_malformed_and_nothing_else(data, choice):
         if decode is not None:
             with contextlib.suppress(MalformedMessage):
                 decode(memoryview(data), version)
+
+
+@pytest.mark.parametrize(
+    ("key", "version", "body"),
+    [
+        (ApiKey.METADATA, 9, "ffffffff7f"),
+        (ApiKey.METADATA, 1, "7fffffff"),
+        (ApiKey.DELETE_TOPICS, 6, "ffffffff0f"),
+        (ApiKey.CREATE_TOPICS, 7, "02 02 61 00000001 0001 ffffffff0f"),
+        (ApiKey.CREATE_TOPICS, 5, "02 02 61 00000001 0001 02 00000000 ffffffff7f"),
+    ],
+)
+def test_a_few_bytes_cannot_ask_for_more_memory_than_there_is(key, version, body):
+    """Room made for every item before the first is read would end the process."""
+    with pytest.raises(MalformedMessage, match="longer than the message"):
+        decode_request(key, version, bytes.fromhex(body))
+
+
+def test_a_tagged_field_is_as_long_as_it_says():
+    body = encode_request(ApiKey.FETCH, 15, fetch_request_values((3, 77)))
+    at = body.index(bytes([1, 13, 0, 0, 0, 3]))  # the replica's state: tag, length, id
+    longer = body[: at + 1] + bytes([14]) + body[at + 2 :] + b"\0"
+    with pytest.raises(MalformedMessage, match="tagged field"):
+        decode_request(ApiKey.FETCH, 15, longer)
+
+
+def test_an_unknown_tagged_field_is_stepped_over():
+    values = {"client_software_name": "c", "client_software_version": "1"}
+    body = encode_request(ApiKey.API_VERSIONS, 3, values)
+    tagged = body[:-1] + bytes([1, 0xC8, 0x01, 3]) + b"new"
+    assert decode_request(ApiKey.API_VERSIONS, 3, tagged).client_software_name == "c"
 
 
 # --- produce --------------------------------------------------------------------------------------

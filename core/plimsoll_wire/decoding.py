@@ -1,0 +1,173 @@
+"""Bytes to messages by Kafka's schemas, as kio generates them, for every version alike.
+
+Called by `messages`.  A decoder is compiled once per structure and version and makes kio's own
+typed values.  Anybody may have sent the bytes: no length is believed before it is seen to fit into
+the message, unknown tagged fields are stepped over (KIP-482), and whatever else is wrong is
+`MalformedMessage`.  (kio's native reader makes room for as many items as an array says it has, so
+that a few bytes could end the process, and it stops at unknown tags.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from plimsoll_wire.primitives import MalformedMessage, Reader
+from plimsoll_wire.schema import FIXED, shape
+
+_ERROR_CODES = {int(code): code for code in ErrorCode}
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class Decode(NamedTuple):
+    """How to read one value, and how many bytes it has at least."""
+
+    read: Callable[[Reader], Any]
+    bytes_min: int
+
+
+@cache
+def decoder(entity: type) -> Decode:
+    """How to read one structure."""
+    flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+    plain: list[tuple[str, Callable[[Reader], Any]]] = []
+    tagged: dict[int, tuple[str, Callable[[Reader], Any]]] = {}
+    bytes_min = int(flexible)
+    for field in dataclasses.fields(entity):
+        value = _field(field, flexible)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = field.name, value.read
+        else:
+            plain.append((field.name, value.read))
+            bytes_min += value.bytes_min
+
+    def read(reader: Reader) -> Any:
+        values = {name: each(reader) for name, each in plain}
+        for tag, content in reader.tags().items():
+            if tag in tagged:
+                name, each = tagged[tag]
+                values[name] = _whole(each, content)
+        return entity(**values)
+
+    return Decode(read, bytes_min)
+
+
+def _whole(read: Callable[[Reader], Any], content: memoryview) -> Any:
+    reader = Reader(content, flexible=True)
+    value = read(reader)
+    if reader.position != len(content):
+        raise MalformedMessage("a tagged field that is not as long as it says")
+    return value
+
+
+def _field(field: dataclasses.Field[Any], flexible: bool) -> Decode:
+    inner, nullable, is_array = shape(field.type)
+    if is_array:
+        kind, item_nullable, _ = shape(inner)
+        return _array(_item(kind, field.metadata, flexible, item_nullable), nullable)
+    return _item(inner, field.metadata, flexible, nullable)
+
+
+def _item(kind: Any, metadata: Mapping[str, Any], flexible: bool, nullable: bool) -> Decode:
+    if dataclasses.is_dataclass(kind):
+        assert isinstance(kind, type)
+        return _nullable_entity(decoder(kind)) if nullable else decoder(kind)
+    name = metadata["kafka_type"]
+    if name in FIXED:
+        return _fixed(name, nullable)
+    if name == "uuid":
+        return Decode(Reader.uuid, 16)
+    if name == "string":
+        return Decode(Reader.nullable_string if nullable else Reader.string, 1)
+    assert name in ("bytes", "records"), name
+    return Decode(_nullable_bytes if nullable else _bytes, 1)
+
+
+def _fixed(name: str, nullable: bool) -> Decode:
+    layout = struct.Struct(FIXED[name])
+    convert = _CONVERT.get(name)
+    if name == "datetime_i64" and nullable:
+        convert = _nullable_time
+
+    def plain(reader: Reader) -> Any:
+        return reader.unpack(layout)[0]
+
+    def converted(reader: Reader) -> Any:
+        assert convert is not None
+        return convert(reader.unpack(layout)[0])
+
+    return Decode(plain if convert is None else converted, layout.size)
+
+
+def _error_code(value: int) -> ErrorCode:
+    code = _ERROR_CODES.get(value)
+    if code is None:
+        raise MalformedMessage(f"no error has the code {value}")
+    return code
+
+
+def _duration(value: int) -> timedelta:
+    try:
+        return timedelta(milliseconds=value)
+    except OverflowError as error:
+        raise MalformedMessage(f"a duration of {value} ms") from error
+
+
+def _time(value: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(milliseconds=value)
+    except OverflowError as error:
+        raise MalformedMessage(f"a time {value} ms after 1970") from error
+
+
+def _nullable_time(value: int) -> datetime | None:
+    return None if value == -1 else _time(value)
+
+
+_CONVERT: dict[str, Callable[[Any], Any]] = {
+    "error_code": _error_code,
+    "timedelta_i32": _duration,
+    "timedelta_i64": _duration,
+    "datetime_i64": _time,
+}
+
+
+def _nullable_bytes(reader: Reader) -> bytes | None:
+    value = reader.nullable_bytes()
+    return None if value is None else bytes(value)
+
+
+def _bytes(reader: Reader) -> bytes:
+    value = reader.nullable_bytes()
+    if value is None:
+        raise MalformedMessage("null where bytes belong")
+    return bytes(value)
+
+
+def _array(item: Decode, nullable: bool) -> Decode:
+    one, bytes_min = item.read, max(item.bytes_min, 1)
+
+    def read(reader: Reader) -> tuple[Any, ...] | None:
+        count = reader.nullable_count(bytes_min)
+        if count is None:
+            if nullable:
+                return None
+            raise MalformedMessage("null where an array belongs")
+        return tuple([one(reader) for _ in range(count)])
+
+    return Decode(read, 1)
+
+
+def _nullable_entity(entity: Decode) -> Decode:
+    """KIP-893: a byte says whether the structure is there."""
+
+    def read(reader: Reader) -> Any:
+        return entity.read(reader) if reader.i8() >= 0 else None
+
+    return Decode(read, 1)
