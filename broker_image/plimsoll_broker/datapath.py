@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from plimsoll_broker.fetcher import FetcherPool
 from plimsoll_broker.hosted import effective_configs
 from plimsoll_broker.proposals import Controller, ProposalSender
-from plimsoll_broker.replicas import ReplicaManager, ReplicaSettings
+from plimsoll_broker.replicas import ControllerEpochs, ReplicaManager, ReplicaSettings
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import Found, LogStore
@@ -31,6 +31,10 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
+class ControllerLink(Controller, ControllerEpochs, Protocol):
+    """What the data path needs of the controller client."""
+
+
 class DataPath:
     """Must be made inside the event loop that runs it."""
 
@@ -39,7 +43,7 @@ class DataPath:
         broker: tuple[BrokerId, BrokerEpoch],
         configs: Mapping[str, str],
         store: LogStore,
-        controller: Controller,
+        controller: ControllerLink,
     ) -> None:
         broker_id, broker_epoch = broker
         self._store = store
@@ -55,6 +59,7 @@ class DataPath:
         self._found: list[Found] | None = None
         self.fetchers = FetcherPool(self.manager, lambda: broker_epoch)
         self.manager.fetchers = self.fetchers
+        self.manager.controllers = controller
         self._upkeep = Upkeep(self.manager)
 
     def _altered(self, *answer: Any) -> bool:

@@ -31,6 +31,7 @@ from plimsoll_wire.replication import (
     MalformedReply,
     PartitionFetch,
     PartitionReply,
+    Sender,
     decode_fetch,
     decode_list_offsets,
     encode_fetch,
@@ -131,7 +132,9 @@ class Fetcher:
         self._idle_poll = True
         reply = await connection.request(self._request(asked), REPLY_S)
         self._idle_poll = False
-        code, replies = decode_fetch(reply, self._correlation_id)
+        code, replies, controller_epoch = decode_fetch(reply, self._correlation_id)
+        if controller_epoch is not None:
+            self._manager.saw_controller_epoch(controller_epoch)
         if code != Code.NONE:
             raise PeerLost(f"fetch refused with {code}")
         lost = [question for one in replies if (question := self._take(asked, one))]
@@ -174,7 +177,8 @@ class Fetcher:
             log_start = followed.hosted.log.log_start_offset
             topics.setdefault(topic_id, []).append(PartitionFetch(index, *position, log_start))
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
-        me = (self._manager.settings.broker_id, self._epoch())
+        manager = self._manager
+        me = Sender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
         return encode_fetch(self._correlation_id, me, LIMITS, topics.items())
 
     async def _connected(self) -> PeerConnection:

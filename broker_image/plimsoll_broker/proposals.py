@@ -32,7 +32,7 @@ PROPOSALS_MAX = 5_000
 
 
 class Controller(Protocol):
-    """What the data path needs of the controller client."""
+    """Who sends proposals on."""
 
     def command(
         self, request: AlterPartition | AllocateProducerIds, timeout_ms: int = ...

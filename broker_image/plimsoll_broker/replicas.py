@@ -22,7 +22,7 @@ from plimsoll_broker.hosted import Hosted, effective_configs
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import Found, LogStore
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages import IsrProposal, PartitionAnswer
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.replica.ready import NOTHING
@@ -38,6 +38,14 @@ class Fetchers(Protocol):
 
     def follow(self, hosted: Hosted, leader: BrokerId) -> None: ...
     def unfollow(self, hosted: Hosted) -> None: ...
+
+
+class ControllerEpochs(Protocol):
+    """Who follows a controller, and leaves it when a newer one is heard of."""
+
+    @property
+    def highest_epoch(self) -> ControllerEpoch: ...
+    def saw_epoch(self, epoch: ControllerEpoch) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +92,7 @@ class ReplicaManager:
         self.traffic = Traffic()
         self.driver = Driver(self._count_and(propose))
         self.fetchers: Fetchers | None = None
+        self.controllers: ControllerEpochs | None = None
         self.image: ClusterImage | None = None
         self.broken: dict[PartitionKey, str] = {}
         self.on_failure: Callable[[], None] | None = None
@@ -100,6 +109,16 @@ class ReplicaManager:
             propose(hosted, proposal)
 
         return counted
+
+    # --- the controller's epoch, as peers tell each other ---------------------------------------
+
+    @property
+    def controller_epoch(self) -> int:
+        return 0 if self.controllers is None else self.controllers.highest_epoch
+
+    def saw_controller_epoch(self, epoch: int) -> None:
+        if self.controllers is not None and epoch > self.controllers.highest_epoch:
+            self.controllers.saw_epoch(ControllerEpoch(epoch))
 
     # --- looking up -----------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 Called by the fetch handler.  A reply is a list of buffers so that records are never copied; the
 follower's side is in `replication`.  Sessions are read and declined by whoever handles them.
+Between brokers a request and its reply also carry the newest controller epoch that the sender has
+heard of, in a tagged field of our own: who has not heard of it steps over it (KIP-482).
 """
 
 from __future__ import annotations
@@ -40,8 +42,9 @@ _END_OFFSET = struct.Struct(">iqB")
 _DIVERGING_TAG = 0
 _LEADER_TAG = 1
 _ENDPOINTS_TAG = 0
-_CLUSTER_ID_TAG = 0
 _REPLICA_STATE_TAG = 1
+CONTROLLER_EPOCH_TAG = 10_001
+CONTROLLER_EPOCH = struct.Struct(">q")
 _NO_READ_REPLICA = struct.pack(">i", -1)
 
 
@@ -65,7 +68,8 @@ class FetchTopic(NamedTuple):
 
 
 class FetchRequest(NamedTuple):
-    """`replica_id` is None for consumers; `replica_epoch` the follower's broker epoch."""
+    """`replica_id` is None for consumers; `replica_epoch` the follower's broker epoch;
+    `controller_epoch` the newest that a follower has heard of."""
 
     replica_id: int | None
     replica_epoch: int | None
@@ -76,6 +80,7 @@ class FetchRequest(NamedTuple):
     session_id: int
     session_epoch: int
     topics: list[FetchTopic]
+    controller_epoch: int | None = None
 
 
 class FetchedPartition(NamedTuple):
@@ -110,6 +115,9 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
     replica_epoch = -1
     if _REPLICA_STATE_TAG in tags and version >= REPLICA_STATE_VERSION:
         replica_id, replica_epoch = Reader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
+    controller_epoch = None
+    if CONTROLLER_EPOCH_TAG in tags:
+        (controller_epoch,) = Reader(tags[CONTROLLER_EPOCH_TAG], True).unpack(CONTROLLER_EPOCH)
     return FetchRequest(
         _known(replica_id),
         _known(replica_epoch),
@@ -120,6 +128,7 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
         session_id,
         session_epoch,
         topics,
+        controller_epoch,
     )
 
 
@@ -168,8 +177,10 @@ def encode_response(
     topics: Iterable[Topic],
     code: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
+    controller_epoch: int | None = None,
 ) -> list[Buffer]:
-    """The reply's body in pieces.  The session id is always 0: sessions are declined."""
+    """The reply's body in pieces.  The session id is always 0: sessions are declined.
+    `controller_epoch`: for followers."""
     flexible = is_flexible(ApiKey.FETCH, version)
     head = _HEAD_V7.pack(0, code, 0) if version >= 7 else _HEAD_V1.pack(0)
     topics = list(topics)
@@ -191,13 +202,19 @@ def encode_response(
         if flexible:
             fixed.append(primitives.EMPTY_TAGS)
     if flexible:
-        tags = {}
-        if version >= 16 and endpoints:
-            tags[_ENDPOINTS_TAG] = encode_endpoints(endpoints)
-        fixed.append(primitives.tagged(tags))
+        fixed.append(_reply_tags(endpoints if version >= 16 else (), controller_epoch))
     if fixed:
         pieces.append(b"".join(fixed))
     return pieces
+
+
+def _reply_tags(endpoints: Sequence[NodeEndpoint], controller_epoch: int | None) -> bytes:
+    tags = {}
+    if endpoints:
+        tags[_ENDPOINTS_TAG] = encode_endpoints(endpoints)
+    if controller_epoch is not None:
+        tags[CONTROLLER_EPOCH_TAG] = CONTROLLER_EPOCH.pack(controller_epoch)
+    return primitives.tagged(tags)
 
 
 def _partition_head(partition: FetchedPartition, version: int, flexible: bool) -> bytes:

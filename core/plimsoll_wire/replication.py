@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from plimsoll_wire.fetch import CONTROLLER_EPOCH, CONTROLLER_EPOCH_TAG
+
 FETCH_KEY, FETCH_VERSION = 1, 15
 LIST_OFFSETS_KEY, LIST_OFFSETS_VERSION = 2, 5
 LATEST, EARLIEST = -1, -2
@@ -17,7 +19,7 @@ LATEST, EARLIEST = -1, -2
 _HEADER = struct.Struct(">ihhih")
 _FETCH = struct.Struct(">iiibii")
 _PARTITION = struct.Struct(">iiqiqiB")
-_REPLICA_STATE = struct.Struct(">BBBiqB")
+_TAGS = struct.Struct(">BBBiqBHBq")
 _REPLY = struct.Struct(">iBihi")
 _PARTITION_REPLY = struct.Struct(">ihqqq")
 _INT = struct.Struct(">i")
@@ -25,6 +27,7 @@ _END_OFFSET = struct.Struct(">iq")
 _OFFSET_REPLY = struct.Struct(">ihqqi")
 
 _NO_TOPICS_FORGOTTEN_NO_RACK = b"\x01\x01"
+_EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7  # two bytes
 _UVARINT_BYTES_MAX = 5
 
 
@@ -40,6 +43,14 @@ class PartitionFetch(NamedTuple):
     offset: int
     last_fetched_epoch: int | None
     log_start: int
+
+
+class Sender(NamedTuple):
+    """Who asks, in which lifetime, and the newest controller epoch it has heard of."""
+
+    broker_id: int
+    broker_epoch: int
+    controller_epoch: int
 
 
 class FetchLimits(NamedTuple):
@@ -62,6 +73,14 @@ class PartitionReply(NamedTuple):
     records: memoryview
 
 
+class FetchReply(NamedTuple):
+    """`controller_epoch`: the newest that the leader has heard of; None: it does not say."""
+
+    code: int
+    partitions: list[PartitionReply]
+    controller_epoch: int | None
+
+
 def _uvarint(value: int) -> bytes:
     encoded = bytearray()
     while value > 0x7F:
@@ -78,11 +97,11 @@ def _frame(key: int, version: int, correlation_id: int, client_id: bytes, body: 
 
 def encode_fetch(
     correlation_id: int,
-    broker: tuple[int, int],
+    sender: Sender,
     limits: FetchLimits,
     topics: Iterable[tuple[bytes, Sequence[PartitionFetch]]],
 ) -> bytes:
-    """A whole frame; `broker` is (id, epoch), topics go by the bytes of their id.
+    """A whole frame; topics go by the bytes of their id.
 
     Sessions are declined: every request names every partition.
     """
@@ -100,6 +119,7 @@ def encode_fetch(
                 )
             )
         parts.append(b"\0")
+    broker_id, broker_epoch, controller_epoch = sender
     body = b"".join(
         (
             b"\0",  # the request header's tags
@@ -107,7 +127,8 @@ def encode_fetch(
             _uvarint(count + 1),
             *parts,
             _NO_TOPICS_FORGOTTEN_NO_RACK,
-            _REPLICA_STATE.pack(1, 1, 13, *broker, 0),  # one tag, number 1
+            # Two tagged fields: number 1 is the replica's state, ours is the controller epoch.
+            _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, _EPOCH_TAG, 8, controller_epoch),
         )
     )
     return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)
@@ -154,15 +175,14 @@ class _Reader:
         return {self.uvarint(): self.take(self.uvarint()) for _ in range(self.uvarint())}
 
 
-def decode_fetch(frame: memoryview, correlation_id: int) -> tuple[int, list[PartitionReply]]:
-    """The request's error code and the partitions' replies."""
+def decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     try:
         return _decode_fetch(frame, correlation_id)
     except (struct.error, IndexError) as error:
         raise MalformedReply(str(error)) from error
 
 
-def _decode_fetch(frame: memoryview, correlation_id: int) -> tuple[int, list[PartitionReply]]:
+def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     got, _, _, code, _ = _REPLY.unpack_from(frame)
     if got != correlation_id:
         raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
@@ -173,7 +193,11 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> tuple[int, list[Par
         count = reader.uvarint() - 1
         replies.extend(_decode_partition(reader, topic_id) for _ in range(count))
         reader.tags()
-    return code, replies
+    tags = reader.tags()
+    controller_epoch = None
+    if CONTROLLER_EPOCH_TAG in tags:
+        (controller_epoch,) = CONTROLLER_EPOCH.unpack(tags[CONTROLLER_EPOCH_TAG])
+    return FetchReply(code, replies, controller_epoch)
 
 
 def _decode_partition(reader: _Reader, topic_id: bytes) -> PartitionReply:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from tests.broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.controller_client import NoController
+from plimsoll_broker.peer import PeerConnection
+from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages import AlterPartition, Answer, BrokerProvenDead, Request
 from plimsoll_core.replica.values import Code
+from plimsoll_wire.replication import FetchLimits, Sender, decode_fetch, encode_fetch
 
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
@@ -237,3 +240,44 @@ async def test_a_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
     fetcher = three[1].path.fetchers._fetchers[0]
     await until(lambda: not fetcher._idle_poll)
     assert await client.produce("t", a_batch(1), index=1, acks=1) == (Code.NONE, 1)
+
+
+# --- the controller's epoch, both ways ------------------------------------------------------------
+
+
+async def test_a_leader_hears_of_a_newer_controller_from_its_followers(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    await until(lambda: len(three[0].manager) == 1)
+    three[1].link.highest_epoch = ControllerEpoch(7)
+    await until(lambda: three[0].link.highest_epoch == 7)
+    assert three[0].link.left == 1
+
+
+async def test_followers_hear_of_a_newer_controller_from_their_leader(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2))
+    await until(lambda: len(three[0].manager) == 1)
+    three[0].link.highest_epoch = ControllerEpoch(7)
+    await until(lambda: all(b.link.highest_epoch == 7 and b.link.left <= 1 for b in three))
+
+
+async def test_only_a_broker_in_its_present_lifetime_may_tell_of_a_controller(
+    controller: Controller, three: Three
+) -> None:
+    """Anybody may send a fetch: a made-up epoch would leave the broker without a controller."""
+    controller.create("t", (0, 1, 2))
+    await until(lambda: len(three[0].manager) == 1)
+    connection = await PeerConnection.open("127.0.0.1", three[0].server.port, WAIT_S)
+    limits = FetchLimits(0, 1, 1)
+    for number, broker in enumerate(((1, three[1].epoch - 1), (9, 10**6), (-1, 10**6)), 1):
+        sender = Sender(*broker, controller_epoch=2**40)
+        reply = await connection.request(encode_fetch(number, sender, limits, []), WAIT_S)
+        assert decode_fetch(reply, number).controller_epoch in (None, 1)
+    assert three[0].link.left == 0
+    sender = Sender(1, three[1].epoch, controller_epoch=2)
+    reply = await connection.request(encode_fetch(4, sender, limits, []), WAIT_S)
+    assert decode_fetch(reply, 4).controller_epoch == 2
+    connection.close()

@@ -121,6 +121,22 @@ class Controller:
         )
 
 
+class Link:
+    """A broker's way to the controller, and the newest controller it has heard of."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
+        self.highest_epoch = controller.image.controller_epoch
+        self.left = 0
+
+    async def command(self, request: Request, timeout_ms: int = 0) -> Answer:
+        return await self.controller.command(request, timeout_ms)
+
+    def saw_epoch(self, epoch: ControllerEpoch) -> None:
+        self.highest_epoch = epoch
+        self.left += 1
+
+
 class Broker:
     """One data path with its late."""
 
@@ -150,7 +166,8 @@ class Broker:
             )
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
-        self.path = DataPath((self.id, self.epoch), configs, self.store, self.controller)
+        self.link = Link(self.controller)
+        self.path = DataPath((self.id, self.epoch), configs, self.store, self.link)
         self.manager = self.path.manager
         ids = ProducerIds(self.controller, (self.id, self.epoch))
         late.routes = {

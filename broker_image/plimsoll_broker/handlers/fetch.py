@@ -16,6 +16,7 @@ from plimsoll_broker.dispatch import Reply, RequestContext
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.values import Code, EndOffset, FollowerFetch
 from plimsoll_wire.fetch import (
     FetchedPartition,
@@ -118,8 +119,9 @@ class _Poll:
         traffic = self.manager.traffic
         if self.for_follower:
             traffic.replicated_out += read.size
-        else:
-            traffic.bytes_out += read.size
+            epoch = self.manager.controller_epoch
+            return encode_response(self.version, read.topics, controller_epoch=epoch)
+        traffic.bytes_out += read.size
         return encode_response(self.version, read.topics)
 
     # --- waiting --------------------------------------------------------------------------------
@@ -171,6 +173,8 @@ class FetchHandler:
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
         version = context.api_version
         request = decode_request(context.body, version)
+        if request.controller_epoch is not None:
+            self._heard(request, request.controller_epoch)
         if request.session_id != 0:
             return encode_response(version, [], _FETCH_SESSION_ID_NOT_FOUND)
         asked = [
@@ -212,6 +216,15 @@ class FetchHandler:
             if checked is not Code.NONE:
                 return _Asked(partition, hosted, _refusal(partition.partition, checked))
         return _Asked(partition, hosted, None)
+
+    def _heard(self, request: FetchRequest, controller_epoch: int) -> None:
+        """Only a broker in its present lifetime may say that there is a newer controller."""
+        image = self._manager.image
+        if image is None or request.replica_id is None or request.replica_epoch is None:
+            return
+        broker = image.brokers.get(BrokerId(request.replica_id))
+        if broker is not None and request.replica_epoch >= broker.broker_epoch:
+            self._manager.saw_controller_epoch(controller_epoch)
 
     def _missing(self, topic: FetchTopic, topic_id: UUID | None, index: int) -> Code:
         if topic_id is None and topic.name is None:

@@ -1,0 +1,77 @@
+"""A follower's messages, read by kio, by the leader's codec, and by who knows no newer fields."""
+
+from uuid import UUID
+
+import pytest
+
+from plimsoll_wire import fetch
+from plimsoll_wire.messages import decode_request, decode_response, encode_response
+from plimsoll_wire.replication import (
+    FETCH_VERSION,
+    FetchLimits,
+    MalformedReply,
+    PartitionFetch,
+    Sender,
+    decode_fetch,
+    encode_fetch,
+)
+from plimsoll_wire.versions import ApiKey
+
+TOPIC = UUID(int=0xABC)
+LIMITS = FetchLimits(wait_ms_max=500, bytes_max=1000, partition_bytes_max=100)
+SENDER = Sender(broker_id=2, broker_epoch=77, controller_epoch=2**33 + 5)
+HEADER = 4 + 2 + 2 + 4 + 2 + len("plimsoll-replica") + 1
+
+
+def a_fetch() -> memoryview:
+    asked = [PartitionFetch(3, 5, 100, 4, 7), PartitionFetch(4, 5, 0, None, 0)]
+    return memoryview(encode_fetch(9, SENDER, LIMITS, [(TOPIC.bytes, asked)]))
+
+
+def a_reply(*partitions: fetch.FetchedPartition, controller_epoch: int | None) -> memoryview:
+    pieces = fetch.encode_response(
+        FETCH_VERSION, [("", TOPIC, partitions)], controller_epoch=controller_epoch
+    )
+    return memoryview(b"\0\0\0\x09\0" + b"".join(pieces))
+
+
+def test_a_followers_fetch_is_kafkas_with_the_controllers_epoch() -> None:
+    frame = a_fetch()
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    mine = fetch.decode_request(frame[HEADER:], FETCH_VERSION)
+    assert (mine.replica_id, mine.replica_epoch) == (2, 77)
+    assert mine.controller_epoch == 2**33 + 5
+    assert mine.topics[0].partitions[0] == fetch.FetchPartition(3, 5, 100, 4, 7, 100)
+    kafkas = decode_request(ApiKey.FETCH, FETCH_VERSION, frame[HEADER:])
+    assert (kafkas.replica_state.replica_id, kafkas.replica_state.replica_epoch) == (2, 77)
+    assert kafkas.topics[0].partitions[1].last_fetched_epoch == -1
+
+
+@pytest.mark.parametrize("controller_epoch", [0, 3, 2**40, None])
+def test_a_leaders_reply_carries_the_controllers_epoch(controller_epoch: int | None) -> None:
+    good = fetch.FetchedPartition(0, 0, 100, 7, b"records")
+    diverging = fetch.FetchedPartition(1, diverging=(3, 40))
+    reply = decode_fetch(a_reply(good, diverging, controller_epoch=controller_epoch), 9)
+    assert reply.controller_epoch == controller_epoch
+    assert [bytes(one.records) for one in reply.partitions] == [b"records", b""]
+    assert reply.partitions[1].diverging == (3, 40)
+
+
+def test_a_reply_of_an_older_broker_says_nothing_of_controllers() -> None:
+    body = encode_response(
+        ApiKey.FETCH, FETCH_VERSION, {"error_code": 0, "session_id": 0, "responses": []}
+    )
+    assert decode_fetch(memoryview(b"\0\0\0\x09\0" + body), 9) == (0, [], None)
+
+
+def test_a_clients_reply_is_read_by_kio_as_ever() -> None:
+    frame = a_reply(fetch.FetchedPartition(0, 6), controller_epoch=12)
+    kafkas = decode_response(ApiKey.FETCH, FETCH_VERSION, frame[5:])
+    assert kafkas.responses[0].partitions[0].error_code == 6
+
+
+def test_a_torn_reply_is_malformed_wherever_it_ends() -> None:
+    whole = a_reply(fetch.FetchedPartition(0, 0, 100, 7, b"records"), controller_epoch=2**40)
+    for size in range(4, len(whole)):
+        with pytest.raises(MalformedReply):
+            decode_fetch(whole[:size], 9)
