@@ -21,6 +21,7 @@ from plimsoll_core.reasons import Reason
 logger = logging.getLogger("plimsoll.lifecycle")
 
 INTERVAL_MS = 1_000
+HURRIED_INTERVAL_MS = 200
 ANSWER_MS_MAX = 2_000
 LOST_MS_MAX = 9_000
 """A controller that is silent for so long is looked for anew, even at the same address."""
@@ -88,12 +89,18 @@ class Heartbeats:
             started_ms = _now_ms()
             self._kick.clear()
             await self._beat()
-            hurry = self._want_shutdown and not self.may_stop
-            interval_ms = INTERVAL_MS // 5 if hurry else INTERVAL_MS
+            interval_ms = HURRIED_INTERVAL_MS if self._hurried else INTERVAL_MS
             left_ms = max(10, interval_ms - (_now_ms() - started_ms))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1000):
                     await self._kick.wait()
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether somebody waits for the controller's word: to leave, or to take part."""
+        if self._want_shutdown:
+            return not self.may_stop
+        return self.fenced and not self._want_fence
 
     async def _beat(self) -> None:
         heartbeat = Heartbeat(

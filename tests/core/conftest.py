@@ -96,6 +96,9 @@ class World:
 
     def register(self, broker: int, *, clean: bool = False, **fields: object) -> Answer:
         """A new process of a broker, on its own volume unless `fields` say otherwise."""
+        return self.ask(self.registration(broker, clean=clean, **fields))
+
+    def registration(self, broker: int, *, clean: bool = False, **fields: object) -> RegisterBroker:
         known = self.image.brokers.get(broker)
         self.incarnations += 1
         values = {
@@ -106,7 +109,7 @@ class World:
             "directory_ids": (UUID(int=0xD0 + broker),),
             "endpoints": (),
         }
-        return self.ask(RegisterBroker(**{**values, **fields}))
+        return RegisterBroker(**{**values, **fields})
 
     def beat(self, broker: int, *, applied: int | None = None, **wants: bool) -> Answer:
         return self.ask(self.heartbeat(broker, applied=applied, **wants))

@@ -215,6 +215,50 @@ class TestFlapping:
         world.register(2)
         assert world.beat(2).is_fenced
 
+    @pytest.mark.parametrize("slice_partitions_max", [3, 1_000])
+    @pytest.mark.parametrize(
+        "noticed",
+        ["proof", "silence", "registration", "proof, registration", "registration, proof"],
+    )
+    def test_a_kill_counts_once_however_it_is_noticed(
+        self, new_world: Callable[..., Any], noticed: str, slice_partitions_max: int
+    ) -> None:
+        """Killed and started again: no more than 2 s after the kill the broker takes part."""
+        world = new_world(3, slice_partitions_max=slice_partitions_max)
+        world.declare(partitions=8)
+        epoch = world.image.brokers[2].broker_epoch
+        killed_ms = world.now_ms
+        for how in noticed.split(", "):
+            if how == "proof":
+                proof(world, 2, epoch)
+            elif how == "registration":
+                world.register(2)
+            else:
+                world.now_ms = killed_ms = killed_ms + world.settings.session_timeout_ms
+                world.soft.contacts[0].last_ms = world.soft.contacts[1].last_ms = world.now_ms
+                world.ask(Tick())
+                assert world.image.brokers[2].fenced
+        if world.image.brokers[2].broker_epoch == epoch:
+            world.register(2)
+        assert len(world.soft.flaps[2]) == 1
+        world.now_ms = killed_ms + 2_000
+        assert not world.beat(2).is_fenced
+
+    def test_a_proof_between_the_slices_of_a_registration_counts_once(
+        self, new_world: Callable[..., Any]
+    ) -> None:
+        world = new_world(3, slice_partitions_max=3)
+        world.declare(partitions=8)
+        epoch = world.image.brokers[2].broker_epoch
+        registration = world.registration(2)
+        decision = world.decide(registration)
+        assert decision.again is registration
+        for record in decision.records:
+            world.commit(record)
+        proof(world, 2, epoch)
+        world.ask(registration)
+        assert len(world.soft.flaps[2]) == 1
+
     def test_is_forgotten_after_a_while(self, world: Any) -> None:
         proof(world, 2)
         world.now_ms += world.settings.flap_window_ms
