@@ -15,28 +15,22 @@ from typing import Any
 from uuid import UUID
 
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.controller.runtime import Outcome
+from plimsoll_operator.candidate import Candidate
 from plimsoll_operator.handlers.term import Work
 from plimsoll_operator.identity import objection
 from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.leader import Leader
-from plimsoll_operator.lease import Acquired, Lease, Loss
+from plimsoll_operator.lease import Lease
 from plimsoll_operator.manifests.labels import short_id
 from plimsoll_operator.metalog.kubernetes import KubernetesLog
 from plimsoll_operator.objects import Key
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.reconcile.cluster import cluster_id
-from plimsoll_operator.reconcile.conditions import condition
 
 logger = logging.getLogger("plimsoll.clusters")
 
 CRASH_BACKOFF_S = 5.0
-OBJECTION_BACKOFF_S = 10.0
-HAND_OVER_S = 12.0
-STALLED_BACKOFF_S = 30.0
-DEPOSED_S = 5.0
-DEPOSED_S_MAX = 300.0
 STOP_S_MAX = 5.0
 
 
@@ -121,53 +115,21 @@ class _Run:
         self._id = cluster_id(found)
         namespace, name = found.key
         lease_name = f"{name}-{short_id(self._id)}"
-        self._lease = Lease(
+        lease = Lease(
             parts.lease_kube,
             namespace=namespace,
             name=lease_name,
             identity=parts.options.identity,
         )
         self._log = KubernetesLog(_api_client(parts.kube), namespace, name, self._id)
-        self._leader = Leader(parts, found, self._id, self._log, lease_name)
-        self._deposed = 0
+        leader = Leader(parts, found, self._id, self._log, lease_name)
+        self._candidate = Candidate(lease, leader, self._objection)
 
     async def forever(self) -> None:
         try:
-            while True:
-                acquired = await self._lease.acquire()
-                try:
-                    pause_s = await self._lead(acquired)
-                finally:
-                    await self._lease.release()
-                await asyncio.sleep(pause_s)
+            await self._candidate.forever()
         finally:
             await self._log.close()
-
-    async def _lead(self, acquired: Acquired) -> float:
-        """One time with the Lease; returns how long to leave it to others."""
-        logger.info("%s: the Lease is ours", self._leader.term.key)
-        holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
-        try:
-            against = await self._objection()
-            if against is not None:
-                await self._leader.say(
-                    condition("Ready", False, *against), condition("Stalled", True, *against)
-                )
-                return OBJECTION_BACKOFF_S
-            leading = asyncio.ensure_future(self._leader.run(acquired.vacant_ms or 0))
-            try:
-                await asyncio.wait([holding, leading], return_when=asyncio.FIRST_COMPLETED)
-                if leading.done():
-                    return await self._after(leading.result(), holding)
-                logger.warning("%s: %s", self._leader.term.key, holding.result().value)
-                return 0.0
-            finally:
-                if not leading.done():
-                    await self._leader.stop()
-                    await asyncio.wait([leading], timeout=STOP_S_MAX)
-                await _cancelled(leading)
-        finally:
-            await _cancelled(holding)
 
     async def _objection(self) -> tuple[str, str] | None:
         try:
@@ -177,42 +139,10 @@ class _Run:
         except ApiError as error:
             return "ApiRefuses", f"The API server refuses: {error}"
 
-    async def _after(self, outcome: Outcome, holding: asyncio.Future[Loss]) -> float:
-        logger.warning("%s: the controller ended: %s", self._leader.term.key, outcome.value)
-        if outcome is Outcome.DEPOSED:
-            return await self._after_deposition(holding)
-        self._deposed = 0
-        return {
-            Outcome.HANDED_OVER: HAND_OVER_S,
-            Outcome.STALLED: STALLED_BACKOFF_S,
-        }.get(outcome, 1.0)
-
-    async def _after_deposition(self, holding: asyncio.Future[Loss]) -> float:
-        """Deposed although the Lease is ours: somebody leads this log without asking for it."""
-        await asyncio.wait([holding], timeout=2.0)
-        if holding.done():
-            self._deposed = 0
-            return 0.0
-        self._deposed += 1
-        text = (
-            "Another controller writes to this cluster's metadata log without holding its Lease: "
-            "two operators of different releases watch it. Let only one of them watch this "
-            "namespace; this one waits longer each time."
-        )
-        await self._leader.say(condition("Stalled", True, "TwoControllers", text))
-        return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))
-
 
 def _identity(found: LogCluster) -> tuple[str, UUID]:
     """Which object it is, and whose log it says it has; another one of either is led anew."""
     return found.metadata.uid, cluster_id(found)
-
-
-async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel and wait; a failure of its own is raised by whoever reads the result."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def _api_client(kube: Kube) -> Any:

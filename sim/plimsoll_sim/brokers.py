@@ -1,0 +1,112 @@
+"""A simulated machine with a broker on it: its volume stays, its processes come and go."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+from plimsoll_broker.config import Address, BrokerConfig
+from plimsoll_broker.lifecycle import BrokerNode, BrokerState
+from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_sim.disk import SimDisk, Volume
+from plimsoll_sim.loop import SimLoop
+from plimsoll_sim.network import Network
+from plimsoll_sim.process import Process
+
+KAFKA_PORT = 9092
+CONTROLLER_PORT = 9093
+CONTROLLERS = "controllers"
+DATA = "/data"
+
+
+class BrokerHost:
+    """`node` is the present process's broker, None while there is none."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        cluster_id: UUID,
+        configs: dict[str, str | int | bool],
+        around: tuple[SimLoop, Network, random.Random],
+    ) -> None:
+        self.id = broker_id
+        self.name = f"broker-{broker_id}"
+        self.cluster_id = cluster_id
+        self.configs = configs
+        self.rack: str | None = None
+        self._loop, self._network, rng = around
+        self.volume = Volume(random.Random(rng.getrandbits(64)), lambda: self._loop.now_us)
+        self.process: Process | None = None
+        self.node: BrokerNode | None = None
+        self.lives = 0
+        self.needs_restart = False
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def manager(self) -> ReplicaManager | None:
+        """Who hosts the partitions, from when the logs are loaded until the process ends."""
+        if not self.running or self.node is None:
+            return None
+        serving = self.node._serving
+        return serving.data.manager if serving is not None and serving.loaded else None
+
+    @property
+    def serving(self) -> bool:
+        """Unfenced, as far as it knows, and taking part."""
+        return self.running and self.node is not None and self.node.state is BrokerState.RUNNING
+
+    @property
+    def epoch(self) -> int | None:
+        """This lifetime's broker epoch."""
+        if not self.running or self.node is None or self.node._epoch is None:
+            return None
+        return int(self.node._epoch)
+
+    def pod_uid(self) -> str:
+        return f"pod-{self.id}-{self.lives}"
+
+    def start(self) -> Process:
+        assert not self.running
+        self.lives += 1
+        self.needs_restart = self.volume.full or self.volume.broken
+        self._network.dark.discard(self.name)
+        process = Process(self._loop, f"{self.name}#{self.lives}", self.name)
+        process.at_death.append(lambda: self._network.process_died(process))
+        config = BrokerConfig(
+            cluster_id=self.cluster_id,
+            broker_id=self.id,
+            data_dir=DATA,
+            listen=Address(host=self.name, port=KAFKA_PORT),
+            advertised=Address(host=self.name, port=KAFKA_PORT),
+            controllers=(f"{CONTROLLERS}:{CONTROLLER_PORT}",),
+            rack=self.rack,
+            pod_uid=self.pod_uid(),
+            configs=self.configs,
+        )
+
+        async def main() -> None:
+            self.node = BrokerNode(config, SimDisk(self.volume, process))
+            await self.node.run()
+
+        self.process, self.node = process, None
+        process.start(main())
+        return process
+
+    def kill(self) -> None:
+        """SIGKILL: the page cache survives."""
+        if self.process is not None:
+            self.process.die()
+
+    def lose_power(self) -> None:
+        """The process ends and so does what was not on the disk; peers are not told."""
+        self._network.dark.add(self.name)
+        self.kill()
+        self.volume.lose_power()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.running and self.node is not None and self.process is not None:
+            self.process.call(self.node.stop)

@@ -1,0 +1,56 @@
+"""What must come about once faults stop: the protocol's liveness rules, as a list of what has not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from plimsoll_core.ids import BrokerId
+
+if TYPE_CHECKING:
+    from plimsoll_sim.world import World
+
+
+def unfinished(world: World) -> list[str]:
+    """Sentences; empty when everything is as it should be."""
+    image = world.ghost.image
+    left: list[str] = []
+    if not any(operator.active for operator in world.operators):
+        left.append("no operator leads")
+    for host in world.brokers.values():
+        broker = image.brokers.get(BrokerId(host.id))
+        if not host.serving or broker is None or broker.fenced:
+            left.append(f"broker {host.id} does not serve")
+        elif host.manager is not None and host.manager.image != image:
+            left.append(f"broker {host.id} lags behind the metadata")
+    for topic in world.wishes.topics.values():
+        if topic.topic_name not in image.topic_ids:
+            left.append(f"topic {topic.topic_name} does not exist")
+    left += _partitions(world)
+    left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
+    return left
+
+
+def _partitions(world: World) -> list[str]:
+    left: list[str] = []
+    for key, p in world.ghost.image.partitions.items():
+        ghost = world.ghost.partitions[key]
+        name = f"{ghost.name[0]}-{ghost.name[1]}"
+        if p.leader is None:
+            left.append(f"{name} has no leader: {p}")
+            continue
+        if set(p.isr) != set(p.replicas):
+            left.append(f"{name}: ISR {p.isr} of {p.replicas}")
+            continue
+        ends: set[int] = set()
+        for replica in p.replicas:
+            manager = world.brokers[int(replica)].manager
+            hosted = None if manager is None else manager.by_key(*key)
+            if hosted is None:
+                left.append(f"{name}: {replica} does not host it")
+            else:
+                ends.add(hosted.log.log_end_offset)
+                if replica == p.leader and hosted.replica.high_watermark != max(ends):
+                    left.append(f"{name}: the high watermark is behind the end")
+        if len(ends) > 1:
+            left.append(f"{name}: ends differ: {sorted(ends)}")
+    return left

@@ -1,0 +1,333 @@
+"""Replicas held against the committed logs: completeness, matching, bounds, quorums, terms.
+
+`ReplicaChecker.look` is called with each broker that did something in a step, and looks only at
+what changed.  Predicates I1-I9 and I19-I24 of the protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plimsoll_broker.hosted import Hosted
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.replica.isr import CommittedIsr
+from plimsoll_core.replica.leader import Leader
+from plimsoll_core.replica.replica import Replica
+from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.checkers import contents
+from plimsoll_sim.ghost import Batch, Copy, MetadataGhost, PartitionGhost, Violation
+from plimsoll_wire.batches import iter_headers
+
+HEADER_BYTES = 61
+READ_BYTES = 2**30
+
+
+class ReplicaChecker:
+    """One for all brokers of a world."""
+
+    def __init__(self, ghost: MetadataGhost) -> None:
+        self._ghost = ghost
+        self._seen: dict[int, dict[Hosted, tuple[Any, ...]]] = {}
+        self._images: dict[int, ClusterImage | None] = {}
+        self._lives: dict[int, int] = {}
+
+    def look(self, host: BrokerHost) -> None:
+        """After a step in which this broker did something."""
+        manager = host.manager
+        if manager is None:
+            return
+        if self._lives.get(host.id) != host.lives:
+            self._lives[host.id] = host.lives
+            self._seen[host.id] = {}
+            self._images[host.id] = None
+        if manager.image is not self._images[host.id]:
+            self._new_image(host, manager.image)
+        seen = self._seen[host.id]
+        for hosted in manager:
+            replica, log, leader = hosted.replica, hosted.log, hosted.replica.leader
+            state = (
+                log.log_end_offset,
+                log._cuts,
+                replica.high_watermark,
+                replica.partition,
+                leader,
+                log.log_start_offset,
+                None if leader is None else leader.isr,
+                log.epochs.version,
+                replica.failed,
+            )
+            before = seen.get(hosted)
+            if before == state:
+                continue
+            seen[hosted] = state
+            self._changed(host, hosted, before)
+
+    def _changed(self, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...] | None) -> None:
+        ghost = self._ghost.partitions.get(hosted.key)
+        if ghost is None or hosted.replica.failed:
+            return
+        replica, log = hosted.replica, hosted.log
+        copy = ghost.copy_of(host.id)
+        fresh = before is None
+        copy.start = log.log_start_offset
+        if before is None or before[1] != log._cuts or before[5] != log.log_start_offset:
+            _reread(ghost, copy, hosted)
+            contents.check_producers(ghost, copy, hosted)
+        elif before[0] != log.log_end_offset:
+            _extend(ghost, copy, _read(hosted, copy.end))
+        copy.end = log.log_end_offset
+        contents.check_epochs(ghost, host.id, copy, hosted)
+        self._check_bounds(ghost, host.id, copy, replica)
+        copy.high_watermark = replica.high_watermark
+        leader = replica.leader
+        if leader is not None:
+            self._check_leader(ghost, host, replica, leader, before)
+        elif (
+            not fresh
+            and before is not None
+            and before[3].partition_epoch > (replica.partition.partition_epoch)
+        ):
+            raise Violation("EpochsMonotone", f"{ghost.name}: broker {host.id} went back")
+        self._check_copy(ghost, host, copy)
+
+    # --- what a leader does -----------------------------------------------------------------------
+
+    def _check_leader(
+        self,
+        ghost: PartitionGhost,
+        host: BrokerHost,
+        replica: Replica,
+        leader: Leader,
+        before: tuple[Any, ...] | None,
+    ) -> None:
+        led = ghost.led.setdefault(leader.epoch, {})
+        led[host.id] = None
+        if len(led) > 1:
+            raise Violation(
+                "OneLeaderPerEpoch", f"{ghost.name}: {sorted(led)} led at LE {leader.epoch}"
+            )
+        hw = replica.high_watermark
+        same_term = before is not None and before[4] is leader
+        if same_term and before is not None and hw < before[2]:
+            raise Violation("HWMonotone", f"{ghost.name}: {host.id} went from {before[2]} to {hw}")
+        if hw > ghost.true_high_watermark and leader.epoch >= ghost.unclean_epoch:
+            self._check_quorum(ghost, host.id, replica, leader)
+            self._commit(ghost, host.id, hw)
+        self._check_isr(ghost, host, replica, leader)
+
+    def _check_quorum(
+        self, ghost: PartitionGhost, broker_id: int, replica: Replica, leader: Leader
+    ) -> None:
+        """I7: who counts has it."""
+        hw, partition = replica.high_watermark, replica.partition
+        if len(leader.isr.committed) < partition.effective_min_isr:
+            raise Violation(
+                "CommitQuorum",
+                f"{ghost.name}: {broker_id} commits {hw} with ISR {leader.isr.committed} below "
+                f"min ISR {partition.effective_min_isr}",
+            )
+        for member in leader.isr.maximal:
+            copy = ghost.copies.get(int(member))
+            if int(member) in ghost.lossy_open:
+                continue
+            if copy is None or copy.end < hw:
+                raise Violation(
+                    "CommitQuorum",
+                    f"{ghost.name}: {broker_id} commits up to {hw}, but {member} of "
+                    f"{leader.isr.maximal} ends at {0 if copy is None else copy.end}",
+                )
+
+    def _commit(self, ghost: PartitionGhost, broker_id: int, hw: int) -> None:
+        copy = ghost.copy_of(broker_id)
+        for batch in copy.batches[len(ghost.committed) :]:
+            if batch.last >= hw:
+                break
+            if batch.base != ghost.true_high_watermark and ghost.committed:
+                raise Violation(
+                    "LeaderCompleteness",
+                    f"{ghost.name}: {broker_id} commits {batch} after {ghost.true_high_watermark}",
+                )
+            contents.check_order(ghost, batch)
+            ghost.commit(batch)
+            ghost.note_producer(batch)
+
+    def _check_isr(
+        self, ghost: PartitionGhost, host: BrokerHost, replica: Replica, leader: Leader
+    ) -> None:
+        """I8, for a leader that knows what is committed; I1 for the legitimate one."""
+        committed = self._ghost.image.partitions.get(ghost.key)
+        if committed is None or int(committed.leader or -1) != host.id:
+            return
+        if committed.leader_epoch != leader.epoch:
+            return
+        if not set(committed.isr) <= set(leader.isr.maximal):
+            raise Violation(
+                "QuorumSuperset",
+                f"{ghost.name}: ISR {committed.isr} is not within {host.id}'s maximal "
+                f"{leader.isr.maximal}",
+            )
+        current = committed.partition_epoch == replica.partition.partition_epoch
+        settled = isinstance(leader.isr, CommittedIsr)
+        if current and settled and set(leader.isr.maximal) != set(committed.isr):
+            raise Violation(
+                "QuorumSuperset",
+                f"{ghost.name}: {host.id} counts {leader.isr.maximal}, committed {committed.isr}",
+            )
+
+    # --- what every copy does ---------------------------------------------------------------------
+
+    def _check_bounds(
+        self, ghost: PartitionGhost, broker_id: int, copy: Copy, replica: Replica
+    ) -> None:
+        """I5."""
+        hw = replica.high_watermark
+        if not copy.start <= hw <= copy.end:
+            raise Violation(
+                "HWBound", f"{ghost.name}: {broker_id} has {copy.start},{hw},{copy.end}"
+            )
+
+    def _check_copy(self, ghost: PartitionGhost, host: BrokerHost, copy: Copy) -> None:
+        """I1, I2, I3: equal to the committed log as far as it must be."""
+        known = ghost.true_high_watermark
+        _compare(ghost, copy)
+        p = self._ghost.image.partitions.get(ghost.key)
+        replica_epoch = self._replica_epoch(host, ghost)
+        if copy.suspect and replica_epoch >= ghost.unclean_epoch and copy.end <= known:
+            copy.suspect = copy.same < len(copy.batches)
+        must = min(copy.high_watermark, known)
+        if not copy.suspect and host.id not in ghost.lossy_open and _matches(ghost, copy) < must:
+            raise Violation(
+                "LogMatchingUnderHW",
+                f"{ghost.name}: {host.id}'s log differs from the committed one below {must}: "
+                f"{copy.batches[copy.same : copy.same + 1]}",
+            )
+        if p is None or host.epoch is None:
+            return
+        broker = self._ghost.image.brokers.get(p.replicas[0].__class__(host.id))
+        present = broker is not None and int(broker.broker_epoch) == host.epoch and host.serving
+        leads = p.leader == host.id and replica_epoch == p.leader_epoch
+        if leads and _matches(ghost, copy) < known:
+            raise Violation(
+                "LeaderCompleteness",
+                f"{ghost.name}: leader {host.id} has {_matches(ghost, copy)} of {known} committed",
+            )
+        if present and host.id in (*p.isr, *p.elr) and _matches(ghost, copy) < known:
+            raise Violation(
+                "LeaderCandidate",
+                f"{ghost.name}: {host.id} of isr {p.isr}, elr {p.elr} has "
+                f"{_matches(ghost, copy)} of {known} committed",
+            )
+
+    def _replica_epoch(self, host: BrokerHost, ghost: PartitionGhost) -> int:
+        manager = host.manager
+        hosted = None if manager is None else manager.by_key(*ghost.key)
+        return -1 if hosted is None else int(hosted.replica.partition.leader_epoch)
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    def _new_image(self, host: BrokerHost, image: ClusterImage | None) -> None:
+        """I23: a prefix of the committed log, and never a shorter one."""
+        before = self._images[host.id]
+        self._images[host.id] = image
+        if image is None:
+            return
+        if before is not None and image.next_offset < before.next_offset:
+            raise Violation("MetadataPrefix", f"broker {host.id} went back in the metadata")
+        known = self._ghost.images.get(int(image.next_offset))
+        if known is None or known != image:
+            raise Violation(
+                "MetadataPrefix",
+                f"broker {host.id} has an image at {image.next_offset} that was never committed",
+            )
+
+    def committed_moved(self, hosts: dict[int, BrokerHost]) -> None:
+        """The committed metadata changed: look at everybody's copies again."""
+        for ghost in self._ghost.partitions.values():
+            for host in hosts.values():
+                copy = ghost.copies.get(host.id)
+                manager = host.manager
+                if copy is None or manager is None:
+                    continue
+                hosted = manager.by_key(*ghost.key)
+                if hosted is not None and not hosted.replica.failed:
+                    self._check_copy(ghost, host, copy)
+                    if hosted.replica.leader is not None:
+                        self._check_isr(ghost, host, hosted.replica, hosted.replica.leader)
+
+
+def _read(hosted: Hosted, start: int) -> list[Batch]:
+    """The batches from `start` on; I20: the log ends on the boundary of one."""
+    log = hosted.log
+    found: list[Batch] = []
+    offset = start
+    while offset < log.log_end_offset:
+        data = log.read(offset, READ_BYTES, log.log_end_offset)
+        at = 0
+        for header in iter_headers(data):
+            ident = bytes(data[at + HEADER_BYTES : at + header.length])
+            at += header.length
+            producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+            if header.base_offset >= start:
+                found.append(
+                    Batch(
+                        header.base_offset, header.last_offset, header.leader_epoch, ident, producer
+                    )
+                )
+            offset = header.next_offset
+        if not data:
+            break
+    if offset != log.log_end_offset:
+        raise Violation("BatchAtomic", f"{hosted!r} ends at {log.log_end_offset}, read {offset}")
+    return found
+
+
+def _reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
+    copy.cut(0)
+    _extend(ghost, copy, _read(hosted, hosted.log.log_start_offset))
+
+
+def _extend(ghost: PartitionGhost, copy: Copy, batches: list[Batch]) -> None:
+    """I4: an offset and a term name one batch and one history; I19: no producer's batch twice."""
+    for batch in batches:
+        before = copy.batches[-1] if copy.batches else None
+        place = (batch.base, batch.epoch)
+        history = None if before is None else (before.base, before.epoch)
+        known = ghost.seen.get(place)
+        if known is None:
+            ghost.seen[place] = (batch.ident, history)
+        elif known[0] != batch.ident or (
+            history is not None and known[1] is not None and history != known[1]
+        ):
+            raise Violation(
+                "EpochOffsetUnique",
+                f"{ghost.name}: {place} is {batch.ident!r} after {history}, and was "
+                f"{known[0]!r} after {known[1]}",
+            )
+        if batch.producer[0] >= 0:
+            if batch.producer in copy.sequences:
+                raise Violation(
+                    "NoDuplicate",
+                    f"{ghost.name}: {batch.producer} is at {copy.sequences[batch.producer]} and "
+                    f"at {batch.base}",
+                )
+            copy.sequences[batch.producer] = batch.base
+        copy.batches.append(batch)
+
+
+def _compare(ghost: PartitionGhost, copy: Copy) -> None:
+    """Take up how many of its batches equal the committed ones."""
+    committed, batches = ghost.committed, copy.batches
+    same = copy.same
+    shift = ghost.index.get(batches[0].base, 0) if batches else 0
+    while same < len(batches) and same + shift < len(committed):
+        if batches[same] != committed[same + shift]:
+            break
+        same += 1
+    copy.same = same
+
+
+def _matches(ghost: PartitionGhost, copy: Copy) -> int:
+    """Up to which offset the copy certainly equals the committed log."""
+    if copy.same:
+        return copy.batches[copy.same - 1].last + 1
+    return copy.start if copy.start <= ghost.true_high_watermark else 0

@@ -1,0 +1,375 @@
+"""Simulated Kafka clients: producers that retry as real ones do, consumers that remember.
+
+Each is a process of its own.  What they sent, what was acknowledged and what they saw goes to the
+`Witness`, which the checkers hold against the committed logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from plimsoll_core.replica.values import Code
+from plimsoll_sim.brokers import KAFKA_PORT
+from plimsoll_sim.reality import EPOCH_NS
+from plimsoll_wire.batches import BatchHeader, iter_headers, seal
+from plimsoll_wire.framing import Framer
+from plimsoll_wire.headers import request_frame
+from plimsoll_wire.messages import decode_response, encode_request
+from plimsoll_wire.versions import ApiKey, is_flexible
+
+WINDOW = 5
+ANSWER_S = 45.0
+TIMEOUT_MS = 30_000
+FATAL_FOR_PRODUCER = frozenset(
+    {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
+)
+HEADER_BYTES = 61
+NOW_MS = EPOCH_NS // 1_000_000
+
+
+class Lost(Exception):
+    """The connection, the leader or the patience."""
+
+
+class Witness(Protocol):
+    """Who remembers what clients did and saw."""
+
+    def sent(self, at: tuple[str, int], ident: bytes) -> None: ...
+    def acked(self, at: tuple[str, int], ident: bytes, offset: int, acks: int) -> None: ...
+    def consumed(self, at: tuple[str, int], offset: int, ident: bytes) -> None: ...
+    def latest(self, at: tuple[str, int], offset: int) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """Pipelined requests, replies in their order."""
+
+    def __init__(self) -> None:
+        self._framer = Framer(64 * 2**20)
+        self._waiting: deque[asyncio.Future[bytes]] = deque()
+        self._transport: Any = None
+        self.closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._framer.receive(data)
+        while (frame := self._framer.next_frame()) is not None:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(bytes(frame))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.closed = True
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(Lost("connection lost"))
+                future.exception()
+
+    def send(self, frame: bytes, *, answered: bool = True) -> asyncio.Future[bytes] | None:
+        if self.closed:
+            raise Lost("closed")
+        self._transport.write(frame)
+        if not answered:
+            return None
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How a client behaves.  `stopped` says when it shall come to an end."""
+
+    name: str
+    topic: str
+    partition: int
+    hosts: tuple[str, ...]
+    stopped: Callable[[], bool]
+    acks: int = -1
+    idempotent: bool = True
+    think_ms: tuple[int, int] = (1, 300)
+    records_max: int = 3
+
+
+class Client:
+    """What producers and consumers share: finding the leader and asking it."""
+
+    def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
+        self.habits = habits
+        self._rng = rng
+        self._witness = witness
+        self._correlation_id = 0
+        self.leader_epoch = -1
+        self.idle = True
+
+    @property
+    def at(self) -> tuple[str, int]:
+        return self.habits.topic, self.habits.partition
+
+    def frame(self, key: ApiKey, version: int, values: dict[str, Any]) -> bytes:
+        self._correlation_id += 1
+        body = encode_request(key, version, values)
+        return request_frame(key, version, self._correlation_id, self.habits.name, body)
+
+    async def ask(
+        self, connection: Connection, key: ApiKey, version: int, values: dict[str, Any]
+    ) -> Any:
+        future = connection.send(self.frame(key, version, values))
+        assert future is not None
+        return await self.answer(future, key, version)
+
+    async def answer(self, future: asyncio.Future[bytes], key: ApiKey, version: int) -> Any:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                reply = await future
+        except TimeoutError:
+            raise Lost("no answer") from None
+        return decode_response(key, version, reply[5:] if is_flexible(key, version) else reply[4:])
+
+    async def connect(self, host: str) -> Connection:
+        try:
+            async with asyncio.timeout(2.0):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    Connection, host, KAFKA_PORT
+                )
+        except (OSError, TimeoutError) as error:
+            raise Lost(str(error)) from None
+        return connection
+
+    async def leader(self) -> str:
+        """The leader's host, from any broker's metadata."""
+        connection = await self.connect(self._rng.choice(self.habits.hosts))
+        try:
+            values = {
+                "topics": [{"name": self.habits.topic}],
+                "allow_auto_topic_creation": False,
+                "include_cluster_authorized_operations": False,
+                "include_topic_authorized_operations": False,
+            }
+            reply = await self.ask(connection, ApiKey.METADATA, 9, values)
+        finally:
+            connection.close()
+        for topic in reply.topics:
+            for partition in topic.partitions:
+                found = partition.partition_index == self.habits.partition
+                if found and int(partition.leader_id) >= 0:
+                    self.leader_epoch = int(partition.leader_epoch)
+                    return f"broker-{int(partition.leader_id)}"
+        raise Lost("no leader")
+
+    async def think(self, factor: float = 1.0) -> None:
+        await asyncio.sleep(self._rng.randint(*self.habits.think_ms) * factor / 1000)
+
+    async def forever(self) -> None:
+        """Sessions, one after another; ends when it is stopped and has nothing left to do."""
+        while not (self.habits.stopped() and self.idle):
+            try:
+                await self.session()
+            except Lost:
+                await asyncio.sleep(self._rng.uniform(0.02, 0.4))
+
+    async def session(self) -> None:
+        raise NotImplementedError
+
+
+@dataclass(slots=True)
+class Sent:
+    """A batch on its way; `sequence` is the first record's."""
+
+    ident: bytes
+    sequence: int
+    records: int
+
+
+class Producer(Client):
+    """Idempotent ones send again, in order, until it is certain; others never do."""
+
+    def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
+        super().__init__(habits, rng, witness)
+        self._producer: tuple[int, int] | None = None
+        self._sequence = 0
+        self._unacked: deque[Sent] = deque()
+        self._made = 0
+        self.wants = True
+
+    async def session(self) -> None:
+        connection = await self.connect(await self.leader())
+        try:
+            if self.habits.idempotent and self._producer is None:
+                await self._begin(connection)
+            await self._send_all(connection)
+        finally:
+            connection.close()
+            if not self.habits.idempotent:
+                self._unacked.clear()
+            self.idle = not self._unacked
+
+    async def _begin(self, connection: Connection) -> None:
+        values = {"transactional_id": None, "transaction_timeout": 60_000}
+        reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, values)
+        if int(reply.error_code):
+            raise Lost(f"no producer id: {reply.error_code}")
+        self._producer = (int(reply.producer_id), int(reply.producer_epoch))
+        self._sequence = 0
+        self._unacked.clear()
+
+    async def _send_all(self, connection: Connection) -> None:
+        in_flight: deque[tuple[Sent, asyncio.Future[bytes]]] = deque()
+        for one in self._unacked:
+            self._send(connection, one, in_flight)
+        while True:
+            while len(self._unacked) < WINDOW and not self.habits.stopped():
+                self._send(connection, self._next(), in_flight)
+                if self._rng.random() < 0.5:
+                    break
+            if in_flight:
+                await self._settle(in_flight)
+            elif self.habits.stopped():
+                return
+            await self.think()
+
+    def _next(self) -> Sent:
+        records = self._rng.randint(1, self.habits.records_max)
+        self._made += 1
+        sent = Sent(f"{self.habits.name}/{self._made}".encode(), self._sequence, records)
+        self._sequence += records
+        self._unacked.append(sent)
+        self.idle = False
+        self._witness.sent(self.at, sent.ident)
+        return sent
+
+    def _send(
+        self,
+        connection: Connection,
+        sent: Sent,
+        in_flight: deque[tuple[Sent, asyncio.Future[bytes]]],
+    ) -> None:
+        acks = self.habits.acks
+        values = {
+            "transactional_id": None,
+            "acks": acks,
+            "timeout": TIMEOUT_MS,
+            "topic_data": [
+                {
+                    "name": self.habits.topic,
+                    "partition_data": [
+                        {"index": self.habits.partition, "records": self._batch(sent)}
+                    ],
+                }
+            ],
+        }
+        future = connection.send(self.frame(ApiKey.PRODUCE, 9, values), answered=acks != 0)
+        if future is not None:
+            in_flight.append((sent, future))
+        else:
+            self._unacked.remove(sent)
+
+    def _batch(self, sent: Sent) -> bytes:
+        producer = (*self._producer, sent.sequence) if self._producer else (-1, -1, -1)
+        header = BatchHeader(
+            0, 0, -1, 2, 0, 0, sent.records - 1, NOW_MS, NOW_MS, *producer, sent.records
+        )
+        return seal(header, sent.ident)
+
+    async def _settle(self, in_flight: deque[tuple[Sent, asyncio.Future[bytes]]]) -> None:
+        """Take the oldest answer."""
+        sent, future = in_flight.popleft()
+        reply = await self.answer(future, ApiKey.PRODUCE, 9)
+        partition = reply.responses[0].partition_responses[0]
+        code, offset = int(partition.error_code), int(partition.base_offset)
+        if code == Code.NONE:
+            self._unacked.popleft()
+            self.idle = not self._unacked
+            self._witness.acked(self.at, sent.ident, offset, self.habits.acks)
+            return
+        if self._producer is not None and code in FATAL_FOR_PRODUCER:
+            # What is in flight may or may not have happened: begin again under another id.
+            self._producer = None
+            self._unacked.clear()
+            self.idle = True
+        raise Lost(f"produce: {code}")
+
+
+class Consumer(Client):
+    """Reads one partition from its start, again and again asks for its end, remembers both."""
+
+    def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
+        super().__init__(habits, rng, witness)
+        self.offset = 0
+
+    async def session(self) -> None:
+        connection = await self.connect(await self.leader())
+        try:
+            while not self.habits.stopped():
+                if self._rng.random() < 0.2:
+                    await self._ask_end(connection)
+                await self._fetch(connection)
+                await self.think()
+        finally:
+            connection.close()
+
+    async def _ask_end(self, connection: Connection) -> None:
+        partition = {
+            "partition_index": self.habits.partition,
+            "current_leader_epoch": -1,
+            "timestamp": -1,
+        }
+        values = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": self.habits.topic, "partitions": [partition]}],
+        }
+        reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
+        one = reply.topics[0].partitions[0]
+        if int(one.error_code):
+            raise Lost(f"list offsets: {one.error_code}")
+        self._witness.latest(self.at, int(one.offset))
+
+    async def _fetch(self, connection: Connection) -> None:
+        partition = {
+            "partition": self.habits.partition,
+            "current_leader_epoch": self.leader_epoch if self._rng.random() < 0.5 else -1,
+            "fetch_offset": self.offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": 2**20,
+        }
+        values = {
+            "replica_id": -1,
+            "max_wait": self._rng.choice((0, 100, 500)),
+            "min_bytes": 1,
+            "max_bytes": 2**20,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": self.habits.topic, "partitions": [partition]}],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        }
+        reply = await self.ask(connection, ApiKey.FETCH, 12, values)
+        one = reply.responses[0].partitions[0]
+        code = int(one.error_code)
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            # Only a log that lost committed records ends before what was read: begin anew.
+            self._witness.latest(self.at, -1)
+            self.offset = 0
+        if code:
+            raise Lost(f"fetch: {code}")
+        records = bytes(one.records or b"")
+        at = 0
+        for header in iter_headers(records):
+            ident = records[at + HEADER_BYTES : at + header.length]
+            at += header.length
+            if header.last_offset >= self.offset:
+                self._witness.consumed(self.at, header.base_offset, ident)
+                self.offset = header.next_offset

@@ -1,0 +1,277 @@
+"""What is really true: the committed metadata, the committed logs, and what clients were told.
+
+Never read by the code under test.  `MetadataGhost` replays what etcd stored, by a reading of the
+chain of its own; `PartitionGhost` holds one partition's committed log and everybody's copy of it.
+Source: the protocol's ghost variables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from plimsoll_core import invariants
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.image import apply
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Recovery
+from plimsoll_core.records import ControllerChanged, Record
+
+
+class Violation(Exception):
+    """A predicate that must always hold does not."""
+
+    def __init__(self, predicate: str, sentence: str) -> None:
+        super().__init__(f"{predicate}: {sentence}")
+        self.predicate = predicate
+
+
+class Batch(NamedTuple):
+    """A record batch as somebody has it on disk; `ident` is its content."""
+
+    base: int
+    last: int
+    epoch: int
+    ident: bytes
+    producer: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Copy:
+    """A broker's log of one partition, as last seen.  `same` of its batches are known to equal the
+    committed log's; `suspect` after an unclean election elsewhere, until it has followed."""
+
+    batches: list[Batch] = field(default_factory=list)
+    start: int = 0
+    end: int = 0
+    high_watermark: int = 0
+    same: int = 0
+    suspect: bool = False
+    sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` batches."""
+        for batch in self.batches[count:]:
+            self.sequences.pop(batch.producer, None)
+        del self.batches[count:]
+        self.same = min(self.same, count)
+
+
+@dataclass(slots=True)
+class PartitionGhost:
+    """`committed` is the log that was ever under a leader's high watermark, less what unclean
+    elections cut off; that is in `lost`."""
+
+    key: PartitionKey
+    name: tuple[str, int]
+    committed: list[Batch] = field(default_factory=list)
+    index: dict[int, int] = field(default_factory=dict)
+    idents: dict[bytes, int] = field(default_factory=dict)
+    lost: dict[bytes, int] = field(default_factory=dict)
+    acked: dict[bytes, int] = field(default_factory=dict)
+    copies: dict[int, Copy] = field(default_factory=dict)
+    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    seen: dict[tuple[int, int], tuple[bytes, tuple[int, int] | None]] = field(default_factory=dict)
+    led: dict[int, dict[int, None]] = field(default_factory=dict)
+    lossy_open: dict[int, None] = field(default_factory=dict)
+    lossy_max: int = 0
+    unclean_epoch: int = -1
+    excused: bool = False
+    made_again: bool = False
+    reckless: bool = False
+    """An election that may lose anything (proactive, or a leader that a person named)."""
+
+    @property
+    def true_high_watermark(self) -> int:
+        return self.committed[-1].last + 1 if self.committed else 0
+
+    def copy_of(self, broker_id: int) -> Copy:
+        found = self.copies.get(broker_id)
+        if found is None:
+            found = self.copies[broker_id] = Copy()
+        return found
+
+    def commit(self, batch: Batch) -> None:
+        self.index[batch.base] = len(self.committed)
+        self.idents[batch.ident] = batch.base
+        self.committed.append(batch)
+
+    def cut(self, count: int) -> list[Batch]:
+        """An unclean election kept only so many committed batches; the rest is lost."""
+        gone = self.committed[count:]
+        del self.committed[count:]
+        for batch in gone:
+            self.index.pop(batch.base, None)
+            self.idents.pop(batch.ident, None)
+            self.lost[batch.ident] = batch.base
+        for copy in self.copies.values():
+            copy.same = min(copy.same, count)
+        self.producers.clear()
+        for batch in self.committed:
+            self.note_producer(batch)
+        return gone
+
+    def check_lost_acks(self, idents: list[bytes]) -> None:
+        """I16: an unclean election loses nothing that was acknowledged, unless more logs lost data
+        than the quorum allows, or somebody chose to lose it."""
+        if idents and not self.excused:
+            raise Violation(
+                "AckedNotLost",
+                f"{self.name}: {idents} were acknowledged and are lost, with {self.lossy_max} "
+                "lossy stops",
+            )
+
+    def note_producer(self, batch: Batch) -> None:
+        producer_id, epoch, first = batch.producer
+        if producer_id >= 0:
+            self.producers[producer_id] = (epoch, first + batch.last - batch.base)
+
+
+_records = msgspec.json.Decoder(tuple[Record, ...])
+
+
+class MetadataGhost:
+    """The committed image, replayed from what etcd stored; `images` by offset."""
+
+    def __init__(self, cluster_id: Any) -> None:
+        self.image = ClusterImage(cluster_id=cluster_id)
+        self.images: dict[int, ClusterImage] = {0: self.image}
+        self.partitions: dict[PartitionKey, PartitionGhost] = {}
+        self.by_name: dict[tuple[str, int], PartitionGhost] = {}
+        self.full: invariants.Full = frozenset()
+        self.unclean: list[tuple[PartitionKey, int, str]] = []
+        self.sequence = 0
+        self.restored = False
+        self.topics_recreated = False
+        self.strict_slices = True
+        self.history: list[Record] = []
+        self._nonce: str | None = None
+        self._parts: list[Record] = []
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    def stored(self, plural: str, item: dict[str, Any]) -> None:
+        """etcd holds this object from now on."""
+        spec = item.get("spec", {})
+        if plural != "metadatabatches" or "records" not in spec:
+            return
+        if self.restored:
+            raise Violation("MetadataLog", "a batch was committed after the log went back in time")
+        if spec["sequence"] != self.sequence or spec.get("previousNonce") != self._nonce:
+            raise Violation(
+                "MetadataLog",
+                f"batch {spec['sequence']} (after {spec.get('previousNonce')}) does not follow "
+                f"batch {self.sequence - 1} ({self._nonce})",
+            )
+        self.sequence += 1
+        self._nonce = spec["nonce"]
+        records = _records.decode(msgspec.json.encode(spec["records"]))
+        if any(isinstance(record, ControllerChanged) for record in records):
+            self._parts.clear()  # a new term voids an unfinished group
+        self._parts += records
+        if spec.get("lastOfGroup", True):
+            whole, self._parts = self._parts, []
+            self._commit(whole)
+
+    def _commit(self, records: list[Record]) -> None:
+        self.history += records
+        for record in records:
+            before = self.image
+            self.image = apply(before, record)
+            self._check_record(before, record)
+        self.images[self.image.next_offset] = self.image
+        predicates = [invariants.isr_active] if self.strict_slices else []
+        for sentence in invariants.violations(self.image, tuple(predicates)):
+            raise Violation(*sentence.split(": ", 1))
+
+    def _check_record(self, before: ClusterImage, record: Record) -> None:
+        after = self.image
+        if after.partitions is not before.partitions:
+            for sentence in invariants.violations(after, invariants.EVERY_RECORD):
+                raise Violation(*sentence.split(": ", 1))
+        for sentence in invariants.epochs_monotone(before, after):
+            raise Violation(*sentence.split(": ", 1))
+        if after.partitions is before.partitions:
+            return
+        self._follow(before, after, record)
+        self.full = invariants.full_after(self.full, before, after)
+        for sentence in invariants.recovery_quorum(after, self.full):
+            raise Violation(*sentence.split(": ", 1))
+
+    # --- partitions -------------------------------------------------------------------------------
+
+    def _follow(self, before: ClusterImage, after: ClusterImage, record: Record) -> None:
+        for key, new in after.partitions.items():
+            old = before.partitions.get(key)
+            if old is new:
+                continue
+            ghost = self.partitions.get(key)
+            if ghost is None:
+                ghost = self._begin(after, key)
+            for member in new.isr:
+                if old is None or member not in old.isr:
+                    ghost.lossy_open.pop(int(member), None)
+            if len(new.isr) >= new.effective_min_isr:
+                ghost.lossy_max = 0
+            if _is_unclean(old, new):
+                self._elected_uncleanly(ghost, old, new, record.cause)
+        for key in [key for key in self.partitions if key not in after.partitions]:
+            ghost = self.partitions.pop(key)
+            if self.by_name.get(ghost.name) is ghost:
+                del self.by_name[ghost.name]
+
+    def _begin(self, image: ClusterImage, key: PartitionKey) -> PartitionGhost:
+        ghost = PartitionGhost(key, (image.topics[key.topic_id].name, key.index))
+        ghost.made_again = self.topics_recreated
+        self.partitions[key] = self.by_name[ghost.name] = ghost
+        return ghost
+
+    def _elected_uncleanly(
+        self, ghost: PartitionGhost, old: Partition | None, new: Partition, cause: str
+    ) -> None:
+        """The elected log is the committed one now; whatever it lacks is lost, and reported."""
+        assert new.leader is not None
+        leader = int(new.leader)
+        if "possible data loss" not in cause:
+            raise Violation("Reported", f"{ghost.name}: an unclean election says only: {cause}")
+        self.unclean.append((ghost.key, leader, cause))
+        copy = ghost.copy_of(leader)
+        kept = 0
+        for mine, theirs in zip(ghost.committed, copy.batches, strict=False):
+            if mine != theirs:
+                break
+            kept += 1
+        gone = ghost.cut(kept)
+        ghost.unclean_epoch = int(new.leader_epoch)
+        for broker_id, other in ghost.copies.items():
+            other.suspect = broker_id != leader
+        trusted = "most complete" in cause and not ghost.reckless
+        ghost.reckless = ghost.reckless or not trusted
+        m = new.effective_min_isr if old is None else old.effective_min_isr
+        allowed = m - 1 if ghost.key in self.full else 0
+        ghost.excused = ghost.reckless or ghost.lossy_max > allowed
+        ghost.check_lost_acks([batch.ident for batch in gone if batch.ident in ghost.acked])
+
+    def went_back(self) -> None:
+        """etcd holds an older state than was committed: nothing may be committed any more."""
+        self.restored = True
+
+    def lossy(self, broker_id: int, names: list[tuple[str, int]]) -> None:
+        """A broker lost data of these partitions."""
+        for name in names:
+            ghost = self.by_name.get(name)
+            if ghost is None:
+                continue
+            p = self.image.partitions[ghost.key]
+            if BrokerId(broker_id) in (*p.isr, *p.elr, *p.last_known_elr):
+                ghost.lossy_open[broker_id] = None
+                ghost.lossy_max = max(ghost.lossy_max, len(ghost.lossy_open))
+
+
+def _is_unclean(old: Partition | None, new: Partition) -> bool:
+    """Somebody leads who was in neither set."""
+    if new.leader is None or old is None or new.leader_epoch == old.leader_epoch:
+        return False
+    recovering = new.recovery is Recovery.RECOVERING and old.recovery is not Recovery.RECOVERING
+    return recovering or (old.leader is None and new.leader not in (*old.isr, *old.elr))

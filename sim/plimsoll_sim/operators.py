@@ -1,0 +1,197 @@
+"""A simulated operator process: the Lease, the metadata log, the controller and its server.
+
+What an administrator wishes is in `Wishes`; in place of kopf's handlers a task tells the controller
+again and again, until it is so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from plimsoll_core.controller.turn import Settings
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages import DeclareTopic, Request, SetMembers, TopicObjectGone
+from plimsoll_core.model import Broker, TopicObject
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.candidate import Candidate
+from plimsoll_operator.controller import runtime
+from plimsoll_operator.controller.runtime import Controller, Outcome
+from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.lease import Lease
+from plimsoll_operator.metalog import kubernetes
+from plimsoll_operator.metalog.objects import Place
+from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
+from plimsoll_sim.kube import Etcd, KubeApi, LeaseApi, Weather
+from plimsoll_sim.loop import SimLoop
+from plimsoll_sim.network import Network
+from plimsoll_sim.process import Process
+
+RECONCILE_S = 0.7
+CLUSTER_NAME = "sim"
+
+
+@dataclass
+class Wishes:
+    """What was applied: members, and topics by their objects' names.  `gone` are objects that were
+    deleted; `orders` are requests to be made once."""
+
+    members: tuple[BrokerId, ...] = ()
+    topics: dict[str, DeclareTopic] = field(default_factory=dict)
+    gone: dict[str, TopicObject] = field(default_factory=dict)
+    orders: list[Request] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every operator process finds."""
+
+    loop: SimLoop
+    network: Network
+    etcd: Etcd
+    weather: Weather
+    rng: random.Random
+    brokers: dict[int, BrokerHost]
+    wishes: Wishes
+    cluster_id: UUID
+    settings: Settings
+    slots: int
+
+
+class SimLeader:
+    """`plimsoll_operator.candidate.Led` without custom resources."""
+
+    def __init__(self, around: Surroundings, controller: Controller, server: ControllerServer):
+        self._around = around
+        self.controller = controller
+        self._server = server
+        self.outcomes: list[Outcome] = []
+
+    async def run(self, vacant_ms: int = 0) -> Outcome:
+        self._server.add(self.controller, self._evidence)
+        telling = asyncio.ensure_future(self._tell())
+        try:
+            outcome = await self.controller.run()
+            self.outcomes.append(outcome)
+            return outcome
+        finally:
+            telling.cancel()
+            await asyncio.wait([telling])
+            await self._server.remove(self.controller.cluster_id)
+
+    async def stop(self) -> None:
+        await self.controller.stop()
+
+    async def say(self, *notes: Condition) -> None:
+        pass
+
+    async def _evidence(self, broker: Broker) -> str | None:
+        """A fresh look at the pod."""
+        around = self._around
+        weather = around.weather
+        await asyncio.sleep(around.rng.randint(*weather.latency_us) / 1_000_000)
+        if weather.down or weather.hung:
+            return None
+        host = around.brokers[int(broker.id)]
+        if host.running and host.pod_uid() == broker.pod_uid:
+            return None
+        return f"pod {broker.pod_uid} is gone"
+
+    async def _tell(self) -> None:
+        while True:
+            await self.controller.wait_active()
+            for request in self._requests():
+                await self.controller.request(request)
+            await asyncio.sleep(RECONCILE_S)
+
+    def _requests(self) -> list[Request]:
+        wishes = self._around.wishes
+        requests: list[Request] = []
+        if self.controller.image.members != wishes.members:
+            requests.append(SetMembers(broker_ids=wishes.members))
+        requests += list(wishes.topics.values())
+        for name, gone in sorted(wishes.gone.items()):
+            if name not in wishes.topics:
+                requests.append(
+                    TopicObjectGone(
+                        object=gone,
+                        server_now_ms=self._around.loop.now_us // 1_000,
+                        grace_ms=0,
+                        removals_per_hour_max=1_000,
+                    )
+                )
+        requests += wishes.orders
+        wishes.orders.clear()
+        return requests
+
+
+class OperatorHost:
+    """A machine with an operator on it."""
+
+    def __init__(self, number: int, around: Surroundings) -> None:
+        self.name = f"operator-{number}"
+        self._around = around
+        self.process: Process | None = None
+        self.controller: Controller | None = None
+        self.leader: SimLeader | None = None
+        self.lives = 0
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    @property
+    def active(self) -> bool:
+        return self.running and self.controller is not None and self.controller.active
+
+    def start(self) -> Process:
+        around = self._around
+        self.lives += 1
+        around.network.dark.discard(self.name)
+        process = Process(around.loop, f"{self.name}#{self.lives}", self.name)
+        process.at_death.append(lambda: around.network.process_died(process))
+        self.process, self.controller, self.leader = process, None, None
+        process.start(self._main(process))
+        return process
+
+    async def _main(self, process: Process) -> None:
+        around = self._around
+        api = KubeApi(around.etcd, around.weather, around.loop, around.rng)
+        lease = Lease(
+            LeaseApi(KubeApi(around.etcd, around.weather, around.loop, around.rng), around.etcd),
+            namespace="sim",
+            name=CLUSTER_NAME,
+            identity=process.name,
+        )
+        place = Place(namespace="sim", cluster_name=CLUSTER_NAME, cluster_id=around.cluster_id)
+        log = kubernetes.RingLog(api, place, kubernetes.Options(slots=around.slots))
+        self.controller = Controller(
+            cluster_id=around.cluster_id,
+            name=CLUSTER_NAME,
+            log=log,
+            settings=around.settings,
+            identity=process.name,
+            options=runtime.Options(),
+        )
+        server = ControllerServer(self.name, CONTROLLER_PORT)
+        await server.start()
+        self.leader = SimLeader(around, self.controller, server)
+        candidate = Candidate(lease, self.leader, _no_objection)
+        await candidate.forever()
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.die()
+
+    def stop(self) -> None:
+        """SIGTERM: step down, release the Lease, end."""
+        if self.process is not None and self.process.alive and self.process.main is not None:
+            with contextlib.suppress(Exception):
+                self.process.call(self.process.main.cancel)
+
+
+async def _no_objection() -> None:
+    return None

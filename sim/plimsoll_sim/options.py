@@ -1,0 +1,106 @@
+"""What one run is like, drawn from its seed: sizes, settings, and which faults happen how often.
+
+Each run leaves some faults out altogether (swarm testing): a rare combination is not drowned by
+the common ones.  Everything that was drawn is printed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, fields
+
+FAULTS: dict[str, int] = {
+    # name: weight when it takes part at all
+    "kill broker": 6,
+    "stop broker": 4,
+    "cut power of broker": 4,
+    "cut power of all": 1,
+    "crash at io": 4,
+    "pause broker": 4,
+    "disk full": 2,
+    "disk broken": 1,
+    "empty disk": 1,
+    "old disk": 1,
+    "cut brokers": 5,
+    "cut broker from controllers": 5,
+    "cut client": 3,
+    "slow link": 4,
+    "kill operator": 4,
+    "stop operator": 2,
+    "pause operator": 4,
+    "operator loses api": 3,
+    "api down": 2,
+    "api hung": 2,
+    "api flaky": 4,
+    "step wall clock": 1,
+    "recreate topic": 1,
+    "change min isr": 3,
+    "add partitions": 1,
+    "restore etcd": 1,
+}
+LOSSY = frozenset({"cut power of broker", "cut power of all", "empty disk", "old disk"})
+RARE = frozenset({"restore etcd", "empty disk", "old disk", "disk broken"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Times are virtual milliseconds."""
+
+    brokers: int
+    operators: int
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    slots: int
+    latency_us: tuple[int, int]
+    lag_time_max_ms: int
+    slice_partitions_max: int
+    segment_bytes: int
+    flush_messages: int | None
+    producers: tuple[tuple[int, bool], ...]
+    consumers: int
+    think_ms: tuple[int, int]
+    fault_gap_ms: int
+    heal_ms: int
+    faults: tuple[tuple[str, int], ...]
+
+    def lines(self) -> list[str]:
+        return [f"  {field.name} = {getattr(self, field.name)!r}" for field in fields(self)]
+
+    @property
+    def lossless(self) -> bool:
+        return not any(name in LOSSY for name, _ in self.faults)
+
+
+def draw(rng: random.Random) -> Options:
+    """Options for one run."""
+    brokers = rng.choice((3, 3, 3, 4, 5))
+    factor = rng.randint(2, min(brokers, 4)) if rng.random() < 0.9 else 1
+    chosen = [
+        (name, weight)
+        for name, weight in FAULTS.items()
+        if rng.random() < (0.06 if name in RARE else 0.5)
+    ]
+    producers = tuple(
+        rng.choice(((-1, True), (-1, True), (-1, False), (1, False), (0, False)))
+        for _ in range(rng.randint(1, 3))
+    )
+    return Options(
+        brokers=brokers,
+        operators=rng.choice((1, 2, 2)),
+        partitions=rng.randint(1, 3),
+        replication_factor=factor,
+        min_isr=rng.randint(1, factor),
+        slots=rng.choice((16, 32, 64)),
+        latency_us=rng.choice(((50, 500), (100, 5_000), (1_000, 40_000))),
+        lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
+        slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),
+        segment_bytes=rng.choice((200, 1_000, 1_000_000)),
+        flush_messages=rng.choice((None, None, None, 1)),
+        producers=producers,
+        consumers=rng.randint(0, 2),
+        think_ms=rng.choice(((1, 50), (10, 500), (200, 2_000))),
+        fault_gap_ms=rng.choice((400, 1_500, 4_000)),
+        heal_ms=rng.choice((500, 2_000, 8_000)),
+        faults=tuple(chosen) or (("kill broker", 1),),
+    )
