@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from plimsoll_sim.run import EXIT_CODES, Result, run
 from plimsoll_sim.many import run_many
+from plimsoll_sim.run import EXIT_CODES, Result, run
 
 
 def main() -> int:

@@ -8,7 +8,7 @@ from uuid import UUID
 from plimsoll_broker.config import Address, BrokerConfig
 from plimsoll_broker.lifecycle import BrokerNode, BrokerState
 from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_sim.disk import SimDisk, Volume
+from plimsoll_sim.disk import MOUNT, SimDisk, Volume
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.network import Network
 from plimsoll_sim.process import Process
@@ -16,7 +16,7 @@ from plimsoll_sim.process import Process
 KAFKA_PORT = 9092
 CONTROLLER_PORT = 9093
 CONTROLLERS = "controllers"
-DATA = "/data"
+DATA = f"/{MOUNT}"
 
 
 class BrokerHost:

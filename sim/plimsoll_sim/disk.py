@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,6 +25,7 @@ from plimsoll_broker.storage.disk import (
 from plimsoll_sim.process import Process, ProcessDied
 
 T = TypeVar("T")
+MOUNT = "data"
 
 
 class Node:
@@ -101,7 +103,7 @@ class Volume:
     syncs down to the one in whose midst the process is killed (None: never)."""
 
     def __init__(self, rng: random.Random, now_us: Callable[[], int]) -> None:
-        self.root = Folder()
+        self.root = _mounted()
         self.full = False
         self.broken = False
         self.crash_in: int | None = None
@@ -115,7 +117,7 @@ class Volume:
 
     def empty(self) -> None:
         """Another disk, or one that was not mounted."""
-        self.root = Folder()
+        self.root = _mounted()
 
     def find(self, path: Path) -> Node | Folder | None:
         entry: Node | Folder | None = self.root
@@ -130,6 +132,9 @@ class Volume:
         if not isinstance(found, Folder):
             raise StorageError(StorageFault.IO, path, "no such directory")
         return found
+
+    def make(self, path: Path) -> None:
+        self.folder(path.parent).put(path.name, Folder())
 
     def nodes(self, path: Path, suffix: str) -> Iterable[tuple[str, Node]]:
         """Every file below `path` whose name ends so."""
@@ -302,10 +307,7 @@ class SimDisk(Disk):
     def make_directory(self, path: Path) -> None:
         for parent in (*reversed(path.parents), path):
             if self._look(parent) is None:
-                self._change(
-                    parent,
-                    lambda at=parent: self._volume.folder(at.parent).put(at.name, Folder()),  # type: ignore[misc]
-                )
+                self._change(parent, partial(self._volume.make, parent))
 
     def rename(self, old: Path, new: Path) -> None:
         if self._look(old) is None:
@@ -338,6 +340,12 @@ class SimDisk(Disk):
             return None
         self._volume.holders[str(path)] = self._process
         return SimLock(self._volume, str(path))
+
+
+def _mounted() -> Folder:
+    root = Folder()
+    root.entries[MOUNT] = Folder()
+    return root
 
 
 def _forget(folder: Folder, name: str) -> None:

@@ -213,7 +213,8 @@ class Chaos:
 
     def _slow_link(self) -> str | None:
         network = self.world.network
-        names = [host.name for host in (*self.world.brokers.values(), *self.world.operators)]
+        names = [host.name for host in self.world.brokers.values()]
+        names += [host.name for host in self.world.operators]
         pair = tuple(self._rng.sample(names, 2))
         network.slow[pair[0], pair[1]] = self._rng.choice((20_000, 300_000, 2_000_000))
 

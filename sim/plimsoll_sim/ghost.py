@@ -209,13 +209,14 @@ class MetadataGhost:
             ghost = self.partitions.get(key)
             if ghost is None:
                 ghost = self._begin(after, key)
+            if _is_unclean(old, new):
+                self._elected_uncleanly(ghost, old, new, record.cause)
             for member in new.isr:
                 if old is None or member not in old.isr:
                     ghost.lossy_open.pop(int(member), None)
             if len(new.isr) >= new.effective_min_isr:
-                ghost.lossy_max = 0
-            if _is_unclean(old, new):
-                self._elected_uncleanly(ghost, old, new, record.cause)
+                # Who lost data and has not been found out yet still counts.
+                ghost.lossy_max = sum(1 for b in new.isr if int(b) in ghost.lossy_open)
         for key in [key for key in self.partitions if key not in after.partitions]:
             ghost = self.partitions.pop(key)
             if self.by_name.get(ghost.name) is ghost:

@@ -230,7 +230,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def get_debug(self) -> bool:
         return False
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: object
     ) -> asyncio.Future[T]:
         """Threads end at a time of the seed's choice, one at a time."""

@@ -64,7 +64,9 @@ class Surroundings:
 class SimLeader:
     """`plimsoll_operator.candidate.Led` without custom resources."""
 
-    def __init__(self, around: Surroundings, controller: Controller, server: ControllerServer):
+    def __init__(
+        self, around: Surroundings, controller: Controller, server: ControllerServer
+    ) -> None:
         self._around = around
         self.controller = controller
         self._server = server

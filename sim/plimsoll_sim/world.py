@@ -63,7 +63,7 @@ class World:
         self.options = options
         self.rng = stream()
         self.entropy = stream()
-        self.loop = SimLoop(stream())
+        self.loop = SimLoop(stream())  # type: ignore[abstract]  # what nobody calls is missing
         self.network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network
         self.etcd = Etcd(stream())
@@ -87,6 +87,7 @@ class World:
         self._restarting: set[str] = set()
         self._checked_image = self.ghost.image
         self._topics = 0
+        self._violation: Violation | None = None
 
     # --- building ---------------------------------------------------------------------------------
 
@@ -208,9 +209,11 @@ class World:
                 self.replicas.look(host)
             if process.exited:
                 self._ended(process)
+        if self._violation is not None:
+            raise self._violation
         if loop.crashes:
-            process, error, message = loop.crashes[0]
-            raise Crash(f"{process}: {message}: {error!r}") from error
+            culprit, error, message = loop.crashes[0]
+            raise Crash(f"{culprit}: {message}: {error!r}") from error
         if self.ghost.image is not self._checked_image:
             self._checked_image = self.ghost.image
             self.replicas.committed_moved(self.brokers)
@@ -234,7 +237,11 @@ class World:
 
     def _stored(self, plural: str, item: dict[str, object]) -> None:
         before = len(self.ghost.history)
-        self.ghost.stored(plural, item)  # type: ignore[arg-type]
+        try:
+            self.ghost.stored(plural, item)
+        except Violation as violation:
+            # Whose call this is must not catch it.
+            self._violation = self._violation or violation
         for record in self.ghost.history[before:]:
             self.note(f"committed {_short(record)}")
 

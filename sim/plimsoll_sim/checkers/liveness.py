@@ -1,4 +1,4 @@
-"""What must come about once faults stop: the protocol's liveness rules, as a list of what has not."""
+"""What must come about once faults stop, as a list of what has not: the protocol's liveness."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ def unfinished(world: World) -> list[str]:
             left.append(f"broker {host.id} does not serve")
         elif host.manager is not None and host.manager.image != image:
             left.append(f"broker {host.id} lags behind the metadata")
-    for topic in world.wishes.topics.values():
-        if topic.topic_name not in image.topic_ids:
-            left.append(f"topic {topic.topic_name} does not exist")
+    left += [
+        f"topic {topic.topic_name} does not exist"
+        for topic in world.wishes.topics.values()
+        if topic.topic_name not in image.topic_ids
+    ]
     left += _partitions(world)
     left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
     return left
