@@ -1,9 +1,10 @@
 """Tells the controller what it must know of this broker's logs.
 
-How complete they are, for partitions that nobody may lead, until somebody does; and which of them
+How complete they are, for partitions that nobody leads, until somebody does; and which of them
 the disk took out of service, until they are out of their ISRs.  A task of the data path: it looks
 once a second, and whenever the image changes or a log fails.  What follows from it is the
-controller's to say (balanced recovery; the rule for offline log directories).
+controller's to say (the rules for leaderless partitions and for offline log directories): a broker
+does not know whose answer counts, or whether it only feeds the estimate of what would be lost.
 """
 
 from __future__ import annotations
@@ -84,9 +85,7 @@ class RecoveryReports:
         found: list[ReplicaLog] = []
         for hosted in self._manager:
             replica = hosted.replica
-            partition = replica.partition
-            wanted = partition.needs_recovery and self._broker_id in partition.last_known_elr
-            if not wanted or replica.failed:
+            if replica.partition.leader is not None or replica.failed:
                 continue
             position = replica.position()
             found.append(

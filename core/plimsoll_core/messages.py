@@ -104,8 +104,8 @@ class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportReplicaLogs(_Message, frozen=True, kw_only=True):
-    """Sent by members of the LastKnownELR of partitions that nobody may lead, until somebody
-    does: the answers that a balanced recovery compares."""
+    """Sent by replicas of partitions that nobody leads, again and again until somebody does: the
+    answers that a recovery compares."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

@@ -8,7 +8,7 @@ replayed from the same records.
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,14 @@ class Recovery(Enum):
 
     RECOVERED = "Recovered"
     RECOVERING = "Recovering"
+
+
+UncleanRecovery = Literal["Balanced", "Proactive", "Manual"]
+"""What becomes of a partition when nobody may lead it cleanly.
+
+Balanced: everybody who may be complete is waited for.  Proactive: whoever answers soon.  Manual:
+a human names a leader.
+"""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 Called when a topic is created or declared, by brokers that act on the values, and by
 DescribeConfigs.  A key stands here only when the broker really acts on it.  `min.insync.replicas`
 is not among them: it lives in the partition, where a leader's proposals are checked against it;
-clients may give it as a config, which `split_min_isr` turns into the field.
+clients may give it as a config, which `split_min_isr` turns into the field.  `canonical` knows
+older names of what stands here.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from plimsoll_core.model import UncleanRecovery
 from plimsoll_core.reasons import Reason, Refusal
 
 MIN_ISR = "min.insync.replicas"
+UNCLEAN_RECOVERY = "unclean.recovery.strategy"
+UNCLEAN_ENABLE = "unclean.leader.election.enable"
+"""Kafka's older name: true is Proactive, false is Balanced."""
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -44,9 +49,12 @@ def _integer(name: str, default: int, least: int, most: int, doc: str) -> Config
     return ConfigKey(name=name, default=str(default), parse=parse, wants=wants, doc=doc)
 
 
-def _choice(name: str, choices: tuple[str, ...], doc: str) -> ConfigKey:
+def _choice(name: str, choices: tuple[str, ...], doc: str, *, any_case: bool = False) -> ConfigKey:
+    """`any_case`: capitals do not matter; the value is spelled as in `choices`."""
+    spelled = {choice.lower() if any_case else choice: choice for choice in choices}
+
     def parse(text: str) -> str | None:
-        return text if text in choices else None
+        return spelled.get(text.lower() if any_case else text)
 
     wants = " or ".join(choices)
     return ConfigKey(name=name, default=choices[0], parse=parse, wants=wants, doc=doc)
@@ -77,6 +85,13 @@ KEYS: tuple[ConfigKey, ...] = (
     ),
     _integer("segment.bytes", 1_073_741_824, 14, INT32_MAX, "A new segment starts at this size."),
     _integer("segment.ms", 604_800_000, 1, INT64_MAX, "A new segment starts at this age."),
+    _choice(
+        UNCLEAN_RECOVERY,
+        ("Balanced", "Proactive", "Manual"),
+        "Who leads when every complete replica is lost: the most complete of all that may be "
+        "(Balanced), of those that answer soon (Proactive), or whom a human names (Manual).",
+        any_case=True,
+    ),
 )
 
 BY_NAME: dict[str, ConfigKey] = {key.name: key for key in KEYS}
@@ -113,6 +128,37 @@ def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | Non
     return rest, value
 
 
+def canonical(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
+    """A client's configs by the names and in the spelling that are kept."""
+    found = dict(configs)
+    text = found.pop(UNCLEAN_ENABLE, None)
+    strategy = BY_NAME[UNCLEAN_RECOVERY].parse(found.get(UNCLEAN_RECOVERY, ""))
+    if strategy is not None:
+        found[UNCLEAN_RECOVERY] = str(strategy)
+    if text is None:
+        return found
+    meant = {"true": "Proactive", "false": "Balanced"}.get(text.lower())
+    if meant is None:
+        return _refuse(f"{UNCLEAN_ENABLE} must be true or false, not {text[:100]!r}.")
+    if found.setdefault(UNCLEAN_RECOVERY, meant) != meant:
+        return _refuse(
+            f"{UNCLEAN_ENABLE}={text} means {UNCLEAN_RECOVERY}={meant}, which contradicts "
+            f"{found[UNCLEAN_RECOVERY][:100]!r}; give one of the two."
+        )
+    return found
+
+
+def unclean_recovery(configs: Mapping[str, str], default: UncleanRecovery) -> UncleanRecovery:
+    """A topic's own strategy, or else the cluster's."""
+    match configs.get(UNCLEAN_RECOVERY, default):
+        case "Manual":
+            return "Manual"
+        case "Proactive":
+            return "Proactive"
+        case _:
+            return "Balanced"
+
+
 def value_of(configs: Mapping[str, str], name: str) -> int | str:
     """A config's value, or its default; `configs` has been checked."""
     key = BY_NAME[name]
@@ -145,6 +191,7 @@ BROKER_DEFAULTS = {
     "log.flush.interval.ms": "flush.ms",
     "log.message.timestamp.type": "message.timestamp.type",
     "message.max.bytes": "max.message.bytes",
+    UNCLEAN_RECOVERY: UNCLEAN_RECOVERY,
 }
 """The broker's config that stands in where a topic does not say: Kafka's pairs."""
 

@@ -202,6 +202,19 @@ def test_a_topic_s_configs_say_where_they_come_from(version):
         assert by_name["retention.ms"].documentation
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_unclean_recovery_is_shown_by_both_of_kafkas_names(version):
+    """Map true→proactive, false→balanced; the default is balanced."""
+    result = describe_configs(version, 2, "orders")
+    by_name = {config.name: config for config in result.configs}
+    strategy, switch = (
+        by_name["unclean.recovery.strategy"],
+        by_name["unclean.leader.election.enable"],
+    )
+    assert (strategy.value, strategy.config_source) == ("Balanced", 5)
+    assert (switch.value, switch.config_source) == ("false", 5)
+
+
 def test_only_the_keys_that_were_asked_for_and_no_synonyms():
     result = describe_configs(4, 2, "orders", ["retention.ms", "unheard.of"], synonyms=False)
     assert [(each.name, each.synonyms) for each in result.configs] == [("retention.ms", ())]

@@ -27,6 +27,8 @@ from plimsoll_core.messages import (
     LogPosition,
     PartitionAnswer,
     RegisterBroker,
+    ReplicaLog,
+    ReportReplicaLogs,
     Request,
 )
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Recovery, TopicObject
@@ -172,6 +174,32 @@ class World:
         return AlterPartition(
             broker_id=sender, broker_epoch=epochs.get(sender, 0), proposals=(proposal,)
         )
+
+    def tell(
+        self, broker: int, log: tuple[int | None, int], index: int = 0, **fields: object
+    ) -> Answer:
+        """A broker's log ends with a record of epoch log[0] at offset log[1]."""
+        return self.ask(self.report(broker, log, index, **fields))
+
+    def report(
+        self,
+        broker: int,
+        log: tuple[int | None, int],
+        index: int = 0,
+        *,
+        name: str = "orders",
+        stale: int = 0,
+    ) -> ReportReplicaLogs:
+        p = self.p(index, name)
+        told = ReplicaLog(
+            topic_id=p.topic_id,
+            index=index,
+            leader_epoch=p.leader_epoch - stale,
+            last_written_epoch=log[0],
+            log_end_offset=log[1],
+        )
+        epoch = self.image.brokers[broker].broker_epoch
+        return ReportReplicaLogs(broker_id=broker, broker_epoch=epoch, logs=(told,))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Random walks with data: whoever may lead holds everything that was committed.
 
 Logs are lists of (leader epoch, number); replication and the leader's commit rule are the shortest
-possible model of the replica's rules, the controller is the real one.  Checks I1 and I2.
+possible model of the replica's rules, the controller is the real one.  Checks I1, I2 and I16.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plimsoll_core.controller.recovery import CAUSES
 from plimsoll_core.messages import BrokerProvenDead, Tick
+from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
 
 BROKERS = 4
 Entry = tuple[int, int]
@@ -28,6 +30,45 @@ class Data:
         self.term_start = 0
         self.fetched: set[int] = set()
         self.written = 0
+        self.lossy_open: set[int] = set()
+        self.lossy_max = 0
+        self.risked = False
+        self.unclean = {True: 0, False: 0}
+        self._commit_record = world.commit
+        world.commit = self.record
+
+    def record(self, record: Any) -> None:
+        """Every record comes through here: ghosts of who lost data, and who was elected how."""
+        before, full = self.world.p(), bool(self.world.full)
+        self._commit_record(record)
+        after = self.world.p()
+        if after.leader is not None and record.cause.startswith("recovery"):
+            bearable = before.effective_min_isr - 1 if full else 0
+            balanced = record.cause == CAUSES["Balanced"]
+            self.recovered(after.leader, balanced and self.lossy_max <= bearable)
+            self.risked |= not balanced and after.leader not in self.running
+        # A dead member of the ELR may be elected until somebody notices; that brings nothing back.
+        self.lossy_open -= (set(after.isr) - set(before.isr)) & self.running
+        self.note_losses()
+
+    def note_losses(self) -> None:
+        """Max abs(lossy_open) since abs(isr) was last ≥ m."""
+        p = self.world.p()
+        kept = 0 if len(p.isr) >= p.effective_min_isr else self.lossy_max
+        self.lossy_max = max(kept, len(self.lossy_open))
+
+    def recovered(self, leader: int, lossless: bool) -> None:
+        """I16: balanced, lossy_max ≤ (m−1 if full else 0) => lost = {}; G is cut to the leader.
+
+        One that died after it had told of its log never acts, and is elected over.
+        """
+        if leader not in self.running:
+            return
+        held = common(self.committed, self.logs[leader])
+        self.unclean[lossless and not self.risked] += 1
+        if lossless and not self.risked:
+            assert held == len(self.committed), f"{leader} lacks what was committed"
+        self.committed = self.committed[:held]
 
     def leader(self) -> int | None:
         """The leader, if its process runs; it notices the beginning of its term."""
@@ -47,10 +88,8 @@ class Data:
 
     def fetch(self, leader: int, follower: int, at_most: int) -> None:
         """Cut what differs, then copy a few."""
-        ours, theirs = self.logs[follower], self.logs[leader]
-        same = 0
-        while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
-            same += 1
+        theirs = self.logs[leader]
+        same = common(self.logs[follower], theirs)
         self.logs[follower] = theirs[: same + at_most]
         self.fetched.add(follower)
 
@@ -85,6 +124,12 @@ class Data:
             assert held == self.committed, f"{member} may lead without what was committed: {p}"
 
 
+def common(ours: list[Entry], theirs: list[Entry]) -> int:
+    """How many entries two logs share."""
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(ours), len(theirs)))
+
+
 def lead(data: Data, kind: int, broker: int, bits: int) -> None:
     leader = data.leader()
     if leader is None:
@@ -104,8 +149,10 @@ def kill(data: Data, broker: int, bits: int) -> None:
     """With or without its page cache, with or without anybody noticing."""
     data.running.discard(broker)
     data.fetched.discard(broker)
-    if bits % 2:
+    if bits % 2 and len(data.logs[broker]) > bits % 5:
         data.logs[broker] = data.logs[broker][: bits % 5]
+        data.lossy_open.add(broker)
+        data.note_losses()
     if bits % 3 == 0:
         epoch = data.world.image.brokers[broker].broker_epoch
         data.world.ask(BrokerProvenDead(broker_id=broker, broker_epoch=epoch, evidence="e"))
@@ -128,6 +175,15 @@ def restart(data: Data, broker: int, bits: int) -> None:
     data.running.add(broker)
 
 
+def tell(data: Data, broker: int, bits: int) -> None:
+    """What brokers that run tell of a partition that nobody leads: all of them, or one."""
+    for other in sorted(data.running if bits % 2 else data.running & {broker}):
+        if data.world.p().leader is None:
+            log = data.logs[other]
+            end = (log[-1][0] if log else None, len(log))
+            data.world.tell(other, end, stale=int(bits % 8 == 7))
+
+
 def step(data: Data, move: tuple[int, int, int]) -> None:
     kind, broker, bits = move
     if kind <= 2:
@@ -143,12 +199,17 @@ def step(data: Data, move: tuple[int, int, int]) -> None:
         data.world.ask(Tick())
     elif kind == 6:
         data.world.take_over()
-    else:
+    elif kind == 7:
         data.world.declare(min_isr=1 + bits % 3)
+    elif kind == 8:
+        tell(data, broker, bits)
+    else:
+        strategy = ("Balanced", "Balanced", "Proactive", "Manual")[bits % 4]
+        data.world.declare(min_isr=data.world.p().min_isr, configs={UNCLEAN_RECOVERY: strategy})
 
 
 MOVES = st.tuples(
-    st.sampled_from([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7]),
+    st.sampled_from([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9]),
     st.integers(0, BROKERS - 1),
     st.integers(0, 99),
 )

@@ -6,28 +6,8 @@ from typing import Any
 
 import pytest
 
-from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch
-from plimsoll_core.messages import Done, ReplicaLog, ReportReplicaLogs
+from plimsoll_core.messages import Done
 from plimsoll_core.model import Partition, Recovery
-
-
-def report(
-    world: Any, broker: int, log: tuple[int | None, int], *, leader_epoch: int | None = None
-) -> Any:
-    """Broker's log of partition 0 ends with a record of epoch log[0] at offset log[1]."""
-    p = world.p()
-    told = ReplicaLog(
-        topic_id=p.topic_id,
-        index=0,
-        leader_epoch=LeaderEpoch(p.leader_epoch if leader_epoch is None else leader_epoch),
-        last_written_epoch=log[0],
-        log_end_offset=log[1],
-    )
-    epoch = world.image.brokers[BrokerId(broker)].broker_epoch
-    request = ReportReplicaLogs(
-        broker_id=BrokerId(broker), broker_epoch=BrokerEpoch(epoch), logs=(told,)
-    )
-    return world.ask(request)
 
 
 @pytest.fixture
@@ -47,13 +27,13 @@ def lost(world: Any) -> Partition:
 
 
 def test_one_answer_is_not_enough(world: Any, lost: Partition) -> None:
-    assert report(world, 1, (0, 100)) == Done()
+    assert world.tell(1, (0, 100)) == Done()
     assert world.p() == lost
 
 
 def test_the_most_complete_log_leads_once_all_have_told(world: Any, lost: Partition) -> None:
-    report(world, 1, (0, 100))
-    report(world, 2, (0, 101))
+    world.tell(1, (0, 100))
+    world.tell(2, (0, 101))
     p = world.p()
     assert (p.leader, p.isr) == (2, (2,))
     assert p.last_known_elr == (1,), "kept until enough have followed"
@@ -62,36 +42,36 @@ def test_the_most_complete_log_leads_once_all_have_told(world: Any, lost: Partit
 
 
 def test_a_later_epoch_beats_a_longer_log(world: Any, lost: Partition) -> None:
-    report(world, 1, (1, 50))
-    report(world, 2, (0, 101))
+    world.tell(1, (1, 50))
+    world.tell(2, (0, 101))
     assert world.p().leader == 1
 
 
 def test_a_tie_goes_to_the_first_replica(world: Any, lost: Partition) -> None:
-    report(world, 2, (0, 100))
-    report(world, 1, (0, 100))
+    world.tell(2, (0, 100))
+    world.tell(1, (0, 100))
     assert world.p().leader == 1
 
 
 def test_an_empty_log_loses_against_any_record(world: Any, lost: Partition) -> None:
-    report(world, 1, (None, 0))
-    report(world, 2, (0, 1))
+    world.tell(1, (None, 0))
+    world.tell(2, (0, 1))
     assert world.p().leader == 2
 
 
 def test_an_answer_about_another_term_does_not_count(world: Any, lost: Partition) -> None:
-    report(world, 1, (0, 100), leader_epoch=lost.leader_epoch - 1)
-    report(world, 2, (0, 101))
+    world.tell(1, (0, 100), stale=1)
+    world.tell(2, (0, 101))
     assert world.p().leader is None
-    report(world, 1, (0, 100))
+    world.tell(1, (0, 100))
     assert world.p().leader == 2
 
 
 def test_an_answer_of_an_earlier_lifetime_does_not_count(world: Any, lost: Partition) -> None:
-    report(world, 1, (0, 100))
+    world.tell(1, (0, 100))
     world.register(1)
     world.beat(1)
-    report(world, 2, (0, 50))
+    world.tell(2, (0, 50))
     assert world.p().leader is None
 
 
@@ -101,14 +81,14 @@ def test_who_has_a_trusted_member_left_waits_for_it(world: Any) -> None:
     world.register(1)
     before = world.p()
     assert before.isr == (2,)
-    report(world, 1, (9, 1_000))
-    report(world, 0, (9, 1_000))
+    world.tell(1, (9, 1_000))
+    world.tell(0, (9, 1_000))
     assert world.p() == before
 
 
 def test_the_recovered_leader_takes_the_others_back(world: Any, lost: Partition) -> None:
-    report(world, 1, (0, 100))
-    report(world, 2, (0, 101))
+    world.tell(1, (0, 100))
+    world.tell(2, (0, 101))
     answer = world.propose([2, 1])
     assert answer.code == 0
     p = world.p()

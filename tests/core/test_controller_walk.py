@@ -23,9 +23,11 @@ from plimsoll_core.messages import (
 )
 from plimsoll_core.model import TopicObject
 from plimsoll_core.reasons import Reason
+from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
 
 BROKERS = st.integers(0, 4)
 BITS = st.integers(0, 255)
+STRATEGIES = ("Balanced", "Proactive", "Manual")
 
 
 def on_registered(world: Any, broker: int, make: Callable[[int], Request]) -> Request | None:
@@ -89,7 +91,9 @@ def declare(world: Any, broker: int, bits: int) -> Request | None:
         partitions=1 + bits % 9,
         min_isr=1 + bits % 3,
         strategy="Blocked" if bits % 2 else "RoundRobin",
-        configs={"retention.ms": str(bits)} if bits > 200 else {},
+        configs={"retention.ms": str(bits)}
+        if bits > 200
+        else {UNCLEAN_RECOVERY: STRATEGIES[bits % 3]},
         deletion_policy="Retain" if bits % 7 == 6 else "Delete",
     )
 
@@ -121,6 +125,17 @@ def delete(world: Any, broker: int, bits: int) -> Request | None:
     return DeleteTopics(names=(f"client-{broker}",))
 
 
+def tell(world: Any, broker: int, bits: int) -> Request | None:
+    """What a replica holds, or held; sometimes about an old term or from an old lifetime."""
+    keys = sorted(k for k, p in world.image.partitions.items() if bits % 4 == 3 or not p.leader)
+    if not keys or broker not in world.image.brokers:
+        return None
+    key = keys[bits % len(keys)]
+    name = world.image.topics[key.topic_id].name
+    log = (bits % 3, bits % 50)
+    return world.report(broker, log, key.index, name=name, stale=int(bits % 16 == 15))
+
+
 def tick(world: Any, broker: int, bits: int) -> Request | None:
     world.now_ms += bits * 40
     return Tick(late_ms=bits if broker == 4 else 0)
@@ -136,6 +151,9 @@ MAKERS = (
     alter,
     alter,
     alter,
+    tell,
+    tell,
+    tell,
     create,
     declare,
     delete,

@@ -16,7 +16,7 @@ from plimsoll_broker.handlers.view import ClusterView
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import CreateTopics, NewTopic, TopicAnswer
 from plimsoll_core.model import ClusterImage, PartitionKey
-from plimsoll_core.topic_configs import split_min_isr
+from plimsoll_core.topic_configs import canonical, split_min_isr
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
@@ -127,7 +127,9 @@ def _result(view: ClusterView, answer: TopicAnswer, asked: Any) -> dict[str, Any
     if not answer.code:
         given = {config.name: config.value for config in asked.configs}
         split = split_min_isr(given)
-        configs, min_isr = split if isinstance(split, tuple) else (given, None)
+        rest, min_isr = split if isinstance(split, tuple) else (given, None)
+        kept = canonical(rest)
+        configs = kept if isinstance(kept, dict) else rest
         topic = None if answer.topic_id is None else view.image.topics.get(answer.topic_id)
         if topic is not None:
             configs, min_isr = dict(topic.configs), topic.min_isr

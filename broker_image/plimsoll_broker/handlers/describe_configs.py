@@ -11,7 +11,14 @@ from typing import Any
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
-from plimsoll_core.topic_configs import BROKER_DEFAULTS, KEYS, MIN_ISR, ConfigKey
+from plimsoll_core.topic_configs import (
+    BROKER_DEFAULTS,
+    KEYS,
+    MIN_ISR,
+    UNCLEAN_ENABLE,
+    UNCLEAN_RECOVERY,
+    ConfigKey,
+)
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
@@ -22,6 +29,7 @@ _SOURCE_TOPIC = 1
 _SOURCE_STATIC_BROKER = 4
 _SOURCE_DEFAULT = 5
 
+_TYPE_BOOLEAN = 1
 _TYPE_STRING = 2
 _TYPE_INT = 3
 _TYPE_LONG = 5
@@ -88,7 +96,21 @@ def topic_configs(
     entries = [_topic_entry(key, configs, broker_configs) for key in KEYS]
     synonym = {"name": MIN_ISR, "value": str(min_isr), "source": _SOURCE_TOPIC}
     entries.append(_entry(MIN_ISR, [synonym], "How many in-sync replicas a commit needs."))
+    entries += [_older_name(entry) for entry in entries if entry["name"] == UNCLEAN_RECOVERY]
     return sorted(entries, key=lambda entry: str(entry["name"]))
+
+
+def _older_name(strategy: dict[str, Any]) -> dict[str, Any]:
+    """Kafka's switch, for whoever compares what was asked for with what is there."""
+    synonyms = [
+        {
+            "name": UNCLEAN_ENABLE,
+            "value": str(each["value"] == "Proactive").lower(),
+            "source": each["source"],
+        }
+        for each in strategy["synonyms"]
+    ]
+    return _entry(UNCLEAN_ENABLE, synonyms, f"true: {UNCLEAN_RECOVERY} is Proactive.")
 
 
 def _topic_entry(
@@ -142,4 +164,6 @@ def _type(name: str, value: str) -> int:
         return _TYPE_INT
     if name in _LISTS:
         return _TYPE_LIST
+    if name == UNCLEAN_ENABLE:
+        return _TYPE_BOOLEAN
     return _TYPE_LONG if value.lstrip("-").isdecimal() else _TYPE_STRING

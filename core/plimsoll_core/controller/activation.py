@@ -41,6 +41,8 @@ def _cause(fenced: bool) -> str:
 
 def _begin(turn: Turn, request: Activated) -> None:
     soft = turn.soft
+    for partition in turn.image.partitions.values():
+        soft.saw(partition, turn.now_ms)
     for broker_id, broker in turn.image.brokers.items():
         known = soft.contacts.get(broker_id)
         if known is None or known.broker_epoch != broker.broker_epoch:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plimsoll_core.controller.change import Wish
-from plimsoll_core.controller.heartbeat import stale_epoch
+from plimsoll_core.controller.epochs import stale_epoch
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import (

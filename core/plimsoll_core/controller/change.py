@@ -31,8 +31,8 @@ class Wish:
     """What a partition should become; None leaves a field as it is.
 
     `lost` holds replicas whose log can no longer be trusted.  `preferred` hands leadership to the
-    first replica where that is possible.  `unclean` names the leader of a recovery: only where
-    neither ISR nor ELR has anybody.
+    first replica where that is possible.  `unclean` names the leader of a recovery: only where the
+    ISR has nobody, and nobody in the ELR may lead.
     """
 
     isr: Iterable[BrokerId] | None = None
@@ -112,13 +112,17 @@ def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> 
 
 
 def _recover(p: Partition, leader: BrokerId) -> Partition:
-    """Step 4 for a recovery: the others stay last known until enough have followed."""
+    """Step 4 for a recovery: the others stay last known until enough have followed.
+
+    So do those of the ELR that were not waited for: they may be more complete than the new leader,
+    and should it be lost before anybody has followed, their logs must be asked for again.
+    """
     assert not p.isr, "a member of the ISR is elected cleanly"
-    assert not p.elr, "a member of the ELR is elected cleanly"
-    p = replace(p, leader=leader, isr=(leader,), recovery=Recovery.RECOVERING)
+    maybe = {*p.elr, *p.last_known_elr} - {leader}
+    p = replace(p, leader=leader, isr=(leader,), elr=(), recovery=Recovery.RECOVERING)
     if len(p.isr) >= p.effective_min_isr:
         return replace(p, last_known_elr=())
-    return replace(p, last_known_elr=tuple(r for r in p.last_known_elr if r != leader))
+    return replace(p, last_known_elr=tuple(r for r in p.replicas if r in maybe))
 
 
 def _with_epochs(before: Partition, p: Partition) -> Partition:

@@ -6,25 +6,15 @@ contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (contro
 
 from __future__ import annotations
 
+from plimsoll_core.controller.epochs import stale_epoch
 from plimsoll_core.controller.liveness import fence, held_back_until_ms, leave, unfence
+from plimsoll_core.controller.recovery import wake
 from plimsoll_core.controller.turn import Contact, Turn
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Heartbeat, HeartbeatAnswer
 from plimsoll_core.model import Broker
-from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.reasons import Refusal
 from plimsoll_core.records import BrokerShutdownStarted
-
-
-def stale_epoch(turn: Turn, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal | None:
-    """Every request of a broker names its lifetime."""
-    broker = turn.image.brokers.get(broker_id)
-    if broker is not None and broker.broker_epoch == broker_epoch:
-        return None
-    now = "is not registered" if broker is None else f"has epoch {broker.broker_epoch}"
-    return Refusal(
-        reason=Reason.StaleBrokerEpoch,
-        message=f"Broker {broker_id} {now}, not epoch {broker_epoch}; register again.",
-    )
 
 
 def heartbeat(turn: Turn, request: Heartbeat) -> Answer | Refusal:
@@ -57,6 +47,7 @@ def _fenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
         window = (turn.settings.flap_window_ms, turn.settings.flap_wait_ms_max)
         if turn.now_ms >= held_back_until_ms(turn.soft, broker.id, turn.now_ms, window):
             unfence(turn, broker)
+            wake(turn, broker.id)
             return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
     return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)
 

@@ -86,9 +86,9 @@ def held_back_until_ms(
 # --- silence -----------------------------------------------------------------------------------
 
 
-def tick(turn: Turn, request: Tick) -> Answer:
+def end_sessions(turn: Turn, late_ms: int) -> None:
     """Fence one broker whose session is over; more of them, or more partitions, come again."""
-    _shift_deadlines(turn, request.late_ms)
+    _shift_deadlines(turn, late_ms)
     timeout_ms = turn.settings.session_timeout_ms
     silent = _silence_ms(turn)
     lost = _lost(turn, silent)
@@ -100,10 +100,10 @@ def tick(turn: Turn, request: Tick) -> Answer:
     if not lost:
         turn.soft.mass_loss_since_ms = None
     if not expired:
-        return Done()
+        return
     if lost and not _may_judge_mass_loss(turn):
         turn.hand_over = True
-        return Done()
+        return
     ms, broker_id = expired[-1]
     done = fence(turn, turn.image.brokers[broker_id], f"fenced after {ms} ms of silence")
     if done:
@@ -111,7 +111,6 @@ def tick(turn: Turn, request: Tick) -> Answer:
         note_flap(turn, broker_id)
     if not done or len(expired) > 1:
         turn.again = Tick()
-    return Done()
 
 
 def _is_being_fenced(turn: Turn, broker_id: BrokerId) -> bool:

@@ -5,7 +5,7 @@ A block is committed before anybody sees it, so no id is ever given twice.  Sour
 
 from __future__ import annotations
 
-from plimsoll_core.controller.heartbeat import stale_epoch
+from plimsoll_core.controller.epochs import stale_epoch
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.messages import AllocateProducerIds, Answer, ProducerIdBlock
 from plimsoll_core.reasons import Refusal

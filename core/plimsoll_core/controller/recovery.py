@@ -1,41 +1,100 @@
-"""Who leads a partition that has lost everybody it could trust: the most complete last known log.
+"""Who leads a partition that nobody may lead cleanly, and when.
 
-Called for ReportReplicaLogs.  Balanced recovery: every member of the LastKnownELR must have told,
-in its present lifetime and about the present term, how far its log goes; then the greatest log
-leads.  As long as one of them is silent nothing is decided.  Clean election always comes first:
-where the ISR or the ELR has a member, that member is waited for.
-Source: the protocol's rule for leaderless partitions, strategy balanced; KIP-966.
+Called for ReportReplicaLogs, when a broker is unfenced, and by ticks for what waited long enough.
+Clean election always comes first: a member of the ISR or the ELR that can lead does, before anybody
+is asked here.  Then the topic's strategy decides.  Balanced: every member of the LastKnownELR must
+have told, in its present lifetime and about the present term, how far its log goes; the greatest
+log leads, and as long as one of them is silent nothing is decided.  Proactive: of those that have
+told when the wait is over.  Manual: nobody, until a human names one.  Whoever is chosen here may
+lack records that were acknowledged, and the record's cause says so.
+Source: the protocol's rule for leaderless partitions; KIP-966.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
 from plimsoll_core.controller.change import Wish
-from plimsoll_core.controller.heartbeat import stale_epoch
-from plimsoll_core.controller.turn import Report, Turn
+from plimsoll_core.controller.epochs import stale_epoch
+from plimsoll_core.controller.turn import Report, Settings, Soft, Turn
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Done, ReplicaLog, ReportReplicaLogs
-from plimsoll_core.model import Partition, PartitionKey
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey, UncleanRecovery
 from plimsoll_core.reasons import Refusal
+from plimsoll_core.topic_configs import unclean_recovery
 
-CAUSE = "recovery: the most complete of the last known logs leads, possible data loss"
+CAUSES: Mapping[UncleanRecovery, str] = {
+    "Balanced": "recovery: the most complete of the last known logs leads, possible data loss",
+    "Proactive": "recovery: the most complete log that was told of in time leads, possible data"
+    " loss",
+}
 
 
 def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:
+    """Repeated by the brokers while nobody leads: soft state comes back by itself."""
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
-    wishes: list[tuple[Partition, Wish]] = []
-    for log in request.logs[: turn.settings.slice_partitions_max]:
+    now = request.logs[: turn.settings.slice_partitions_max]
+    noted: dict[PartitionKey, Partition] = {}
+    for log in now:
         partition = turn.image.partitions.get(PartitionKey(log.topic_id, log.index))
-        if partition is None or not partition.needs_recovery:
-            turn.soft.reports.pop(PartitionKey(log.topic_id, log.index), None)
+        if partition is None or partition.leader is not None:
             continue
-        _note(turn, request, log)
-        leader = _most_complete(turn, partition)
-        if leader is not None and turn.may_lead(leader, partition):
-            wishes.append((partition, Wish(unclean=leader)))
-    turn.change(wishes, CAUSE)
+        if request.broker_id in partition.replicas:
+            _note(turn, request, log)
+            noted[partition.key] = partition
+    _recover(turn, noted.values())
+    if len(now) < len(request.logs):
+        turn.again = replace(request, logs=request.logs[len(now) :])
     return Done()
+
+
+def recover_overdue(turn: Turn) -> None:
+    """Proactive recoveries that have waited long enough for further answers."""
+    due = sorted((at, key) for key, at in turn.soft.overdue_ms.items() if at <= turn.now_ms)
+    found = [turn.image.partitions[key] for _, key in due[: turn.settings.slice_partitions_max]]
+    _recover(turn, found)
+
+
+def wake(turn: Turn, broker_id: BrokerId) -> None:
+    """The broker may lead now: perhaps only that was missing."""
+    waiting = [p for p in turn.hosted(broker_id) if p.key in turn.soft.reports]
+    _recover(turn, waiting[: turn.settings.slice_partitions_max])
+
+
+def strategy_of(image: ClusterImage, partition: Partition, settings: Settings) -> UncleanRecovery:
+    """The topic's own, or the cluster's."""
+    return unclean_recovery(image.topics[partition.topic_id].configs, settings.unclean_recovery)
+
+
+def told(
+    image: ClusterImage, soft: Soft, partition: Partition, members: Iterable[BrokerId]
+) -> dict[BrokerId, Report]:
+    """What `members` told in their present lifetimes about the present term, in their order."""
+    reports = soft.reports.get(partition.key, {})
+    found: dict[BrokerId, Report] = {}
+    for member in members:
+        broker, one = image.brokers.get(member), reports.get(member)
+        if broker is None or one is None:
+            continue
+        current = one.broker_epoch == broker.broker_epoch
+        if current and one.leader_epoch == partition.leader_epoch:
+            found[member] = one
+    return found
+
+
+def suspects(partition: Partition) -> tuple[BrokerId, ...]:
+    """Who may hold everything, and must tell before a balanced recovery; in the replicas' order."""
+    known = partition.last_known_elr
+    return tuple(r for r in partition.replicas if r in known) or partition.replicas
+
+
+def most_complete(logs: Mapping[BrokerId, Report]) -> BrokerId | None:
+    """Ties go to the first."""
+    return max(logs, key=lambda broker_id: logs[broker_id].extent, default=None)
 
 
 def _note(turn: Turn, request: ReportReplicaLogs, log: ReplicaLog) -> None:
@@ -49,24 +108,41 @@ def _note(turn: Turn, request: ReportReplicaLogs, log: ReplicaLog) -> None:
     )
 
 
-def _most_complete(turn: Turn, partition: Partition) -> BrokerId | None:
-    """None while somebody has not told; ties go to the first in the order of the replicas."""
-    reports = turn.soft.reports.get(partition.key, {})
-    best: tuple[int, int] | None = None
-    chosen: BrokerId | None = None
-    for member in partition.replicas:
-        if member not in partition.last_known_elr:
-            continue
-        broker, told = turn.image.brokers.get(member), reports.get(member)
-        current = (
-            broker is not None
-            and told is not None
-            and told.broker_epoch == broker.broker_epoch
-            and told.leader_epoch == partition.leader_epoch
-        )
-        if not current or told is None:
-            return None
-        extent = (told.last_written_epoch, told.log_end_offset)
-        if best is None or extent > best:
-            best, chosen = extent, member
-    return chosen
+def _recover(turn: Turn, partitions: Iterable[Partition]) -> None:
+    wishes: dict[UncleanRecovery, list[tuple[Partition, Wish]]] = {"Balanced": [], "Proactive": []}
+    for partition in partitions:
+        strategy = strategy_of(turn.image, partition, turn.settings)
+        turn.soft.overdue_ms.pop(partition.key, None)
+        leader: BrokerId | None = None
+        if strategy == "Balanced":
+            leader = _balanced(turn, partition)
+        elif strategy == "Proactive":
+            leader = _proactive(turn, partition)
+        if leader is not None and turn.may_lead(leader, partition):
+            wishes[strategy].append((partition, Wish(unclean=leader)))
+    for strategy, chosen in wishes.items():
+        turn.change(chosen, CAUSES[strategy])
+
+
+def _balanced(turn: Turn, partition: Partition) -> BrokerId | None:
+    if not partition.needs_recovery:
+        return None
+    members = suspects(partition)
+    logs = told(turn.image, turn.soft, partition, members)
+    return most_complete(logs) if len(logs) == len(members) else None
+
+
+def _proactive(turn: Turn, partition: Partition) -> BrokerId | None:
+    """A fenced member of the ELR is waited for like everybody else, and no longer."""
+    if partition.isr:
+        return None  # its last member is just being taken out, slice by slice
+    logs = told(turn.image, turn.soft, partition, partition.replicas)
+    since_ms = turn.soft.leaderless.setdefault(partition.key, turn.now_ms)
+    over_ms = since_ms + turn.settings.unclean_wait_ms
+    if len(logs) < len(partition.replicas) and turn.now_ms < over_ms:
+        turn.soft.overdue_ms[partition.key] = over_ms
+        return None
+    able = {
+        broker_id: one for broker_id, one in logs.items() if turn.may_lead(broker_id, partition)
+    }
+    return most_complete(able)

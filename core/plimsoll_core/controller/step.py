@@ -15,12 +15,13 @@ from plimsoll_core.controller.alter_partition import alter_partition
 from plimsoll_core.controller.declarations import declare, detach
 from plimsoll_core.controller.deletion import object_gone
 from plimsoll_core.controller.heartbeat import heartbeat
-from plimsoll_core.controller.liveness import proven_dead, tick
+from plimsoll_core.controller.liveness import proven_dead
 from plimsoll_core.controller.membership import set_members
 from plimsoll_core.controller.producer_ids import allocate
 from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
 from plimsoll_core.controller.storage import report_failed
+from plimsoll_core.controller.tick import tick
 from plimsoll_core.controller.topics import create_topics, delete_topics
 from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
 from plimsoll_core.model import ClusterImage

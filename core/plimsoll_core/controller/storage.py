@@ -8,7 +8,7 @@ caught up.  Source: the protocol's heartbeat rule for offline log directories.
 from __future__ import annotations
 
 from plimsoll_core.controller.change import Wish
-from plimsoll_core.controller.heartbeat import stale_epoch
+from plimsoll_core.controller.epochs import stale_epoch
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.messages import Answer, Done, ReportFailedReplicas
 from plimsoll_core.model import PartitionKey

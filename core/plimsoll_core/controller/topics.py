@@ -24,7 +24,7 @@ from plimsoll_core.model import Topic, TopicObject
 from plimsoll_core.placement import Assignment
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import PartitionsCreated, TopicCreated, TopicRemoved
-from plimsoll_core.topic_configs import check_configs, split_min_isr
+from plimsoll_core.topic_configs import canonical, check_configs, split_min_isr
 
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -61,7 +61,10 @@ def _plan(turn: Turn, wish: NewTopic) -> Plan | Refusal:
     split = split_min_isr(wish.configs)
     if isinstance(split, Refusal):
         return split
-    configs, min_isr = split
+    rest, min_isr = split
+    configs = canonical(rest)
+    if isinstance(configs, Refusal):
+        return configs
     refusal = _may_create(turn, wish) or check_configs(configs)
     if refusal:
         return refusal

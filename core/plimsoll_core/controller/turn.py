@@ -12,12 +12,18 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from plimsoll_core.controller.change import Wish, as_records, change
-from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset
+from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, TopicId
 from plimsoll_core.image import apply
 from plimsoll_core.messages import Answer, Request
-from plimsoll_core.model import Broker, ClusterImage, Partition, PartitionKey
+from plimsoll_core.model import (
+    Broker,
+    ClusterImage,
+    Partition,
+    PartitionKey,
+    UncleanRecovery,
+)
 from plimsoll_core.placement import RackPolicy
-from plimsoll_core.records import Record
+from plimsoll_core.records import Record, TopicRemoved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +41,8 @@ class Settings:
     client_created_topics: bool = True
     producer_id_block: int = 1_000
     rack_policy: RackPolicy = "Preferred"
+    unclean_recovery: UncleanRecovery = "Balanced"
+    unclean_wait_ms: int = 5_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,6 +63,11 @@ class Report:
     last_written_epoch: int
     log_end_offset: int
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """How complete: what was written in a later term outweighs any length."""
+        return self.last_written_epoch, self.log_end_offset
+
 
 @dataclass(slots=True, kw_only=True)
 class Soft:
@@ -65,9 +78,10 @@ class Soft:
     registration is under way in slices; they are not electable meanwhile.  `expired`: who was
     fenced for silence, and when.  `mass_loss_since_ms`: since when most brokers are silent.
     `second_opinion_until_ms`: the controller before this one saw them silent too and stepped
-    aside, so this one may judge, until then.  `reports`: what replicas of partitions in recovery
-    told of their logs.  `failed`: in which lifetime a broker said that its disk took its log out of
-    service.
+    aside, so this one may judge, until then.  `leaderless`: since when this term has known that
+    nobody leads a partition.  `reports`: what replicas of such partitions told of their logs.
+    `overdue_ms`: when a proactive recovery stops waiting for more of them.  `failed`: in which
+    lifetime a broker said that its disk took its log out of service.
     """
 
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
@@ -77,8 +91,24 @@ class Soft:
     expired: dict[BrokerId, int] = field(default_factory=dict)
     mass_loss_since_ms: int | None = None
     second_opinion_until_ms: int | None = None
+    leaderless: dict[PartitionKey, int] = field(default_factory=dict)
     reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
+    overdue_ms: dict[PartitionKey, int] = field(default_factory=dict)
     failed: dict[PartitionKey, dict[BrokerId, BrokerEpoch]] = field(default_factory=dict)
+
+    def saw(self, partition: Partition, now_ms: int) -> None:
+        """A partition as it is now: led, or not."""
+        if partition.leader is None:
+            self.leaderless.setdefault(partition.key, now_ms)
+            return
+        for memory in (self.leaderless, self.reports, self.overdue_ms):
+            memory.pop(partition.key, None)
+
+    def forget(self, topic_id: TopicId, partitions: int) -> None:
+        """The topic is gone."""
+        for index in range(partitions):
+            for memory in (self.leaderless, self.reports, self.overdue_ms, self.failed):
+                memory.pop(PartitionKey(topic_id, index), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +141,9 @@ class Turn:
     hand_over: bool = False
 
     def add(self, record: Record) -> None:
+        if isinstance(record, TopicRemoved):
+            topic = self.image.topics[record.topic_id]
+            self.soft.forget(topic.id, topic.partitions)
         self.image = apply(self.image, record)
         self.records.append(record)
 
@@ -129,6 +162,8 @@ class Turn:
         pairs = [(p, changed(p, wish)) for p, wish in wishes]
         for record in as_records(pairs, cause):
             self.add(record)
+        for _, new in pairs:
+            self.soft.saw(new, self.now_ms)
 
     def acceptable(self, broker_id: BrokerId) -> bool:
         """Whether a broker may be in an ISR, and lead."""

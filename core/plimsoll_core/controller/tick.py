@@ -1,0 +1,18 @@
+"""What follows from time alone: sessions that end, recoveries that have waited long enough.
+
+Called for Tick.  Brokers come first: who is gone decides who may lead.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.controller.liveness import end_sessions
+from plimsoll_core.controller.recovery import recover_overdue
+from plimsoll_core.controller.turn import Turn
+from plimsoll_core.messages import Answer, Done, Tick
+
+
+def tick(turn: Turn, request: Tick) -> Answer:
+    end_sessions(turn, request.late_ms)
+    if turn.again is None and not turn.hand_over:
+        recover_overdue(turn)
+    return Done()
