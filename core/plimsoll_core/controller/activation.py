@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from plimsoll_core.controller.change import Wish
 from plimsoll_core.controller.liveness import leave
+from plimsoll_core.controller.min_isr import spread_min_isr
 from plimsoll_core.controller.turn import Contact, Turn
 from plimsoll_core.messages import Activated, Answer, Done
 from plimsoll_core.records import ClusterDeclared
@@ -26,6 +27,10 @@ def activate(turn: Turn, request: Activated) -> Answer:
             turn.again = request
             return Done()
         turn.soft.leaving.discard(broker_id)
+    for topic_id in sorted(turn.image.topics):
+        if not spread_min_isr(turn, topic_id):
+            turn.again = request
+            return Done()
     leaderless = [p for p in turn.image.partitions.values() if p.leader is None]
     electable = [p for p in leaderless if any(turn.may_lead(b, p) for b in p.isr or p.elr)]
     now = electable[: turn.settings.slice_partitions_max]

@@ -9,7 +9,7 @@ Source: the protocol's rules for topics and for min ISR changes; `Topic` in the 
 from __future__ import annotations
 
 from plimsoll_core import placement
-from plimsoll_core.controller.change import Wish
+from plimsoll_core.controller.min_isr import spread_min_isr
 from plimsoll_core.controller.topics import (
     Plan,
     add_partitions,
@@ -201,6 +201,8 @@ def _adjust(turn: Turn, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
     _configure(turn, topic, request)
     if more:
         add_partitions(turn, topic.id, more, "grown by its object")
+    if not spread_min_isr(turn, topic.id):
+        turn.again = request
     return turn.image.topics[topic.id]
 
 
@@ -223,22 +225,16 @@ def _bind(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
 
 
 def _configure(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
-    """A new min ISR goes into every partition: a leader must know it before it proposes again."""
     if dict(topic.configs) == request.configs and topic.min_isr == request.min_isr:
         return
-    cause = "configured by its object"
     turn.add(
         TopicConfigured(
-            cause=cause,
+            cause="configured by its object",
             topic_id=topic.id,
             configs=dict(sorted(request.configs.items())),
             min_isr=request.min_isr,
         )
     )
-    if topic.min_isr != request.min_isr:
-        keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
-        wish = Wish(min_isr=request.min_isr)
-        turn.change([(turn.image.partitions[key], wish) for key in keys], cause)
 
 
 def _more_rows(turn: Turn, topic: Topic, request: DeclareTopic) -> Assignment | Refusal:
