@@ -100,11 +100,11 @@ class BrokerHost:
         if self.process is not None:
             self.process.die()
 
-    def lose_power(self) -> None:
+    def lose_power(self, chance: random.Random | None = None) -> None:
         """The process ends and so does what was not on the disk; peers are not told."""
         self._network.dark.add(self.name)
         self.kill()
-        self.volume.lose_power()
+        self.volume.lose_power(chance)
 
     def stop(self) -> None:
         """SIGTERM."""

@@ -11,29 +11,28 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from plimsoll_core.replica.values import Code
-from plimsoll_sim.brokers import KAFKA_PORT
-from plimsoll_sim.reality import EPOCH_NS
-from plimsoll_wire.batches import BatchHeader, iter_headers, seal
-from plimsoll_wire.framing import Framer
-from plimsoll_wire.headers import request_frame
-from plimsoll_wire.messages import decode_response, encode_request
-from plimsoll_wire.versions import ApiKey, is_flexible
+from plimsoll_sim.calls import (
+    HEADER_BYTES,
+    PRODUCER_ID_VALUES,
+    Caller,
+    Connection,
+    Lost,
+    Sent,
+    fetch_values,
+    list_offsets_values,
+    produce_values,
+    sealed,
+)
+from plimsoll_wire.batches import iter_headers
+from plimsoll_wire.versions import ApiKey
 
 WINDOW = 5
-ANSWER_S = 45.0
-TIMEOUT_MS = 30_000
 FATAL_FOR_PRODUCER = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
 )
-HEADER_BYTES = 61
-NOW_MS = EPOCH_NS // 1_000_000
-
-
-class Lost(Exception):
-    """The connection, the leader or the patience."""
 
 
 class Witness(Protocol):
@@ -43,47 +42,6 @@ class Witness(Protocol):
     def acked(self, at: tuple[str, int], ident: bytes, offset: int, acks: int) -> None: ...
     def consumed(self, at: tuple[str, int], offset: int, ident: bytes) -> None: ...
     def latest(self, at: tuple[str, int], offset: int) -> None: ...
-
-
-class Connection(asyncio.Protocol):
-    """Pipelined requests, replies in their order."""
-
-    def __init__(self) -> None:
-        self._framer = Framer(64 * 2**20)
-        self._waiting: deque[asyncio.Future[bytes]] = deque()
-        self._transport: Any = None
-        self.closed = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._framer.receive(data)
-        while (frame := self._framer.next_frame()) is not None:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_result(bytes(frame))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-        for future in self._waiting:
-            if not future.done():
-                future.set_exception(Lost("connection lost"))
-                future.exception()
-
-    def send(self, frame: bytes, *, answered: bool = True) -> asyncio.Future[bytes] | None:
-        if self.closed:
-            raise Lost("closed")
-        self._transport.write(frame)
-        if not answered:
-            return None
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append(future)
-        return future
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,50 +59,20 @@ class Habits:
     records_max: int = 3
 
 
-class Client:
-    """What producers and consumers share: finding the leader and asking it."""
+class Client(Caller):
+    """What producers and consumers share: finding the leader, and going on for ever."""
 
     def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
+        super().__init__(habits.name)
         self.habits = habits
         self._rng = rng
         self._witness = witness
-        self._correlation_id = 0
         self.leader_epoch = -1
         self.idle = True
 
     @property
     def at(self) -> tuple[str, int]:
         return self.habits.topic, self.habits.partition
-
-    def frame(self, key: ApiKey, version: int, values: dict[str, Any]) -> bytes:
-        self._correlation_id += 1
-        body = encode_request(key, version, values)
-        return request_frame(key, version, self._correlation_id, self.habits.name, body)
-
-    async def ask(
-        self, connection: Connection, key: ApiKey, version: int, values: dict[str, Any]
-    ) -> Any:
-        future = connection.send(self.frame(key, version, values))
-        assert future is not None
-        return await self.answer(future, key, version)
-
-    async def answer(self, future: asyncio.Future[bytes], key: ApiKey, version: int) -> Any:
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                reply = await future
-        except TimeoutError:
-            raise Lost("no answer") from None
-        return decode_response(key, version, reply[5:] if is_flexible(key, version) else reply[4:])
-
-    async def connect(self, host: str) -> Connection:
-        try:
-            async with asyncio.timeout(2.0):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    Connection, host, KAFKA_PORT
-                )
-        except (OSError, TimeoutError) as error:
-            raise Lost(str(error)) from None
-        return connection
 
     async def leader(self) -> str:
         """The leader's host, from any broker's metadata."""
@@ -182,15 +110,6 @@ class Client:
         raise NotImplementedError
 
 
-@dataclass(slots=True)
-class Sent:
-    """A batch on its way; `sequence` is the first record's."""
-
-    ident: bytes
-    sequence: int
-    records: int
-
-
 class Producer(Client):
     """Idempotent ones send again, in order, until it is certain; others never do."""
 
@@ -215,8 +134,7 @@ class Producer(Client):
             self.idle = not self._unacked
 
     async def _begin(self, connection: Connection) -> None:
-        values = {"transactional_id": None, "transaction_timeout": 60_000}
-        reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, values)
+        reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
         if int(reply.error_code):
             raise Lost(f"no producer id: {reply.error_code}")
         self._producer = (int(reply.producer_id), int(reply.producer_epoch))
@@ -255,31 +173,12 @@ class Producer(Client):
         in_flight: deque[tuple[Sent, asyncio.Future[bytes]]],
     ) -> None:
         acks = self.habits.acks
-        values = {
-            "transactional_id": None,
-            "acks": acks,
-            "timeout": TIMEOUT_MS,
-            "topic_data": [
-                {
-                    "name": self.habits.topic,
-                    "partition_data": [
-                        {"index": self.habits.partition, "records": self._batch(sent)}
-                    ],
-                }
-            ],
-        }
+        values = produce_values(self.at, acks, sealed(sent, self._producer))
         future = connection.send(self.frame(ApiKey.PRODUCE, 9, values), answered=acks != 0)
         if future is not None:
             in_flight.append((sent, future))
         else:
             self._unacked.remove(sent)
-
-    def _batch(self, sent: Sent) -> bytes:
-        producer = (*self._producer, sent.sequence) if self._producer else (-1, -1, -1)
-        header = BatchHeader(
-            0, 0, -1, 2, 0, 0, sent.records - 1, NOW_MS, NOW_MS, *producer, sent.records
-        )
-        return seal(header, sent.ident)
 
     async def _settle(self, in_flight: deque[tuple[Sent, asyncio.Future[bytes]]]) -> None:
         """Take the oldest answer."""
@@ -319,16 +218,7 @@ class Consumer(Client):
             connection.close()
 
     async def _ask_end(self, connection: Connection) -> None:
-        partition = {
-            "partition_index": self.habits.partition,
-            "current_leader_epoch": -1,
-            "timestamp": -1,
-        }
-        values = {
-            "replica_id": -1,
-            "isolation_level": 0,
-            "topics": [{"name": self.habits.topic, "partitions": [partition]}],
-        }
+        values = list_offsets_values(self.at, -1)
         reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
         one = reply.topics[0].partitions[0]
         if int(one.error_code):
@@ -336,26 +226,9 @@ class Consumer(Client):
         self._witness.latest(self.at, int(one.offset))
 
     async def _fetch(self, connection: Connection) -> None:
-        partition = {
-            "partition": self.habits.partition,
-            "current_leader_epoch": self.leader_epoch if self._rng.random() < 0.5 else -1,
-            "fetch_offset": self.offset,
-            "last_fetched_epoch": -1,
-            "log_start_offset": -1,
-            "partition_max_bytes": 2**20,
-        }
-        values = {
-            "replica_id": -1,
-            "max_wait": self._rng.choice((0, 100, 500)),
-            "min_bytes": 1,
-            "max_bytes": 2**20,
-            "isolation_level": 0,
-            "session_id": 0,
-            "session_epoch": -1,
-            "topics": [{"topic": self.habits.topic, "partitions": [partition]}],
-            "forgotten_topics_data": [],
-            "rack_id": "",
-        }
+        epoch = self.leader_epoch if self._rng.random() < 0.5 else -1
+        wait_ms = self._rng.choice((0, 100, 500))
+        values = fetch_values(self.at, self.offset, epoch, wait_ms)
         reply = await self.ask(connection, ApiKey.FETCH, 12, values)
         one = reply.responses[0].partitions[0]
         code = int(one.error_code)

@@ -89,6 +89,12 @@ class Folder:
 
         return undo
 
+    def sync(self) -> None:
+        """All of it, and all that is in it."""
+        self.undo.clear()
+        for entry in self.entries.values():
+            entry.sync()
+
     def lose_power(self, rng: random.Random) -> None:
         kept = rng.randint(0, len(self.undo))
         for undo in reversed(self.undo[kept:]):
@@ -112,8 +118,13 @@ class Volume:
         self._rng = rng
         self._now_us = now_us
 
-    def lose_power(self) -> None:
-        self.root.lose_power(self._rng)
+    def lose_power(self, chance: random.Random | None = None) -> None:
+        """`chance` decides how much of what was not synced is left."""
+        self.root.lose_power(self._rng if chance is None else chance)
+
+    def write_back(self) -> None:
+        """The kernel brings its page cache to the disk."""
+        self.root.sync()
 
     def empty(self) -> None:
         """Another disk, or one that was not mounted."""

@@ -7,6 +7,7 @@ end; `World.heal` ends them all.
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,11 +91,7 @@ class Chaos:
         return None if host is None else self._power(host)
 
     def _power(self, host: BrokerHost) -> str:
-        before = _log_sizes(host)
-        host.lose_power()
-        after = _log_sizes(host)
-        lost = sorted(name for name, size in before.items() if after.get(name, 0) < size)
-        self.world.ghost.lossy(host.id, lost)
+        lost = cut_power(self.world, host)
         self._back(host)
         return f"{host.name}, data of {lost} is lost"
 
@@ -158,10 +155,7 @@ class Chaos:
         host = self._running()
         if host is None:
             return None
-        names = list(_log_sizes(host))
-        host.kill()
-        host.volume.empty()
-        self.world.ghost.lossy(host.id, names)
+        change_disk(self.world, host, None)
         self.world.expect_liveness = False  # a person may have to say that the data is gone
         self._back(host)
         return host.name
@@ -172,12 +166,9 @@ class Chaos:
             return None
         known = self._old_disks.get(host.id)
         if known is None:
-            self._old_disks[host.id] = copy.deepcopy(_without_undo(host.volume.root))
+            self._old_disks[host.id] = image_of(host)
             return None
-        names = list(_log_sizes(host))
-        host.kill()
-        host.volume.root = copy.deepcopy(known)
-        self.world.ghost.lossy(host.id, names)
+        change_disk(self.world, host, known)
         self._back(host)
         return host.name
 
@@ -341,6 +332,34 @@ class Chaos:
             return None
         self.world.declare(partitions=wanted.partitions + 1)
         return f"{wanted.partitions + 1}"
+
+
+def cut_power(
+    world: World, host: BrokerHost, chance: random.Random | None = None
+) -> list[tuple[str, int]]:
+    """The machine stops at once; returns the partitions whose logs lost data."""
+    before = _log_sizes(host)
+    host.lose_power(chance)
+    after = _log_sizes(host)
+    lost = sorted(name for name, size in before.items() if after.get(name, 0) < size)
+    world.ghost.lossy(host.id, lost)
+    return lost
+
+
+def image_of(host: BrokerHost) -> Folder:
+    """A copy of its disk, for later."""
+    return copy.deepcopy(_without_undo(host.volume.root))
+
+
+def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
+    """It is killed, and its next process finds an empty disk, or one as of the image."""
+    names = list(_log_sizes(host))
+    host.kill()
+    if image is None:
+        host.volume.empty()
+    else:
+        host.volume.root = copy.deepcopy(image)
+    world.ghost.lossy(host.id, names)
 
 
 def _log_sizes(host: BrokerHost) -> dict[tuple[str, int], int]:

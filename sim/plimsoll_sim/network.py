@@ -175,6 +175,9 @@ class Network:
         self.names: dict[str, list[str]] = {}
         self.dark: set[str] = set()
         self.slow: dict[tuple[str, str], int] = {}
+        self.keeps: Callable[[End, Any], bool] = _keeps_nothing
+        """Asked about everything that is sent: True keeps it back, and what follows on that
+        connection, until `release`."""
         self._rng = rng
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._ends: dict[End, None] = {}
@@ -195,7 +198,7 @@ class Network:
             return
         for end in list(self._ends):
             if (end.process.host, end.peer.process.host) == (source, target) and end.held:
-                self._release(end)
+                self.release(end)
 
     def heal_all(self) -> None:
         for source, target in list(self._cut):
@@ -209,7 +212,8 @@ class Network:
         dark = source in self.dark or target in self.dark
         return not dark and (source, target) not in self._cut
 
-    def _release(self, end: End) -> None:
+    def release(self, end: End) -> None:
+        """What was kept back or waited for a link is on its way."""
         held, end.held = end.held, deque()
         if self._rng.random() < 0.3:
             # Given up by a kernel meanwhile.
@@ -294,7 +298,8 @@ class Network:
         source, target = end.process.host, peer.process.host
         if source in self.dark:
             return
-        if target in self.dark or (source, target) in self._cut or end.held:
+        kept = self.keeps(end, what)
+        if kept or target in self.dark or (source, target) in self._cut or end.held:
             end.held.append(what)
             return
         if isinstance(what, bytes) and len(what) > 1 and self._rng.random() < SPLIT:
@@ -344,6 +349,10 @@ class Network:
 
 
 EMPTY = contextvars.Context()
+
+
+def _keeps_nothing(end: End, what: Any) -> bool:
+    return False
 
 
 def _wake(future: Any) -> None:

@@ -44,9 +44,10 @@ RARE = frozenset({"restore etcd", "empty disk", "old disk", "disk broken"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Times are virtual milliseconds."""
+    """Times are virtual milliseconds.  Brokers are numbered from `first_broker` on."""
 
     brokers: int
+    first_broker: int = 0
     operators: int
     partitions: int
     replication_factor: int
@@ -66,6 +67,10 @@ class Options:
 
     def lines(self) -> list[str]:
         return [f"  {field.name} = {getattr(self, field.name)!r}" for field in fields(self)]
+
+    @property
+    def broker_ids(self) -> range:
+        return range(self.first_broker, self.first_broker + self.brokers)
 
     @property
     def lossless(self) -> bool:

@@ -8,6 +8,8 @@ import random
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from plimsoll_sim.faults import Chaos
@@ -65,6 +67,15 @@ def run(seed: int, steps: int, *, logs: bool = False) -> Result:
     options = draw(rng)
     world = World(rng.getrandbits(64), options)
     result = Result(seed=seed, options=options.lines())
+    with alone(world, logs=logs):
+        _live(world, steps, result)
+    return result
+
+
+@contextmanager
+def alone(world: World, *, logs: bool = False) -> Iterator[None]:
+    """The interpreter is this world's: its clock, its chance, its log lines among its events, and
+    nothing collected meanwhile.  The world is over at the end of it."""
     root = logging.getLogger()
     handler = _IntoEvents(world) if logs else None
     if handler is not None:
@@ -77,7 +88,7 @@ def run(seed: int, steps: int, *, logs: bool = False) -> Result:
     gc.disable()
     try:
         with instead(world.loop, world.entropy):
-            _live(world, steps, result)
+            yield
     finally:
         if handler is not None:
             root.removeHandler(handler)
@@ -85,7 +96,6 @@ def run(seed: int, steps: int, *, logs: bool = False) -> Result:
         _bury(world)
         if enabled:
             gc.enable()
-    return result
 
 
 def _live(world: World, steps: int, result: Result) -> None:

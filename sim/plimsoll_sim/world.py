@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -52,17 +53,20 @@ class NotAlive(Exception):
 
 
 class World:
-    """`note` tells what happens, for people and for the digest."""
+    """`note` tells what happens, for people and for the digest.  `chance` makes what decides by
+    chance: seeded dice, or loaded ones."""
 
-    def __init__(self, seed: int, options: Options) -> None:
+    def __init__(
+        self, seed: int, options: Options, chance: Callable[[int], random.Random] = random.Random
+    ) -> None:
         rng = random.Random(seed)
 
         def stream() -> random.Random:
-            return random.Random(rng.getrandbits(64))
+            return chance(rng.getrandbits(64))
 
         self.options = options
         self.rng = stream()
-        self.entropy = stream()
+        self.entropy = random.Random(rng.getrandbits(64))
         self.loop = SimLoop(stream())  # type: ignore[abstract]  # what nobody calls is missing
         self.network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network
@@ -71,7 +75,7 @@ class World:
         self.ghost = MetadataGhost(CLUSTER_ID)
         self.replicas = ReplicaChecker(self.ghost)
         self.witness = ClientChecker(self.ghost)
-        self.wishes = Wishes(members=tuple(BrokerId(n) for n in range(options.brokers)))
+        self.wishes = Wishes(members=tuple(map(BrokerId, options.broker_ids)))
         self.etcd.watchers.append(self._stored)
         self.brokers = self._brokers(stream())
         self.operators = self._operators(stream())
@@ -100,7 +104,7 @@ class World:
         if options.flush_messages is not None:
             configs["log.flush.interval.messages"] = options.flush_messages
         around = (self.loop, self.network, rng)
-        return {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in range(options.brokers)}
+        return {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
 
     def _operators(self, rng: random.Random) -> list[OperatorHost]:
         options = self.options

@@ -156,7 +156,7 @@ class ReplicaChecker:
     ) -> None:
         """I8, for a leader that knows what is committed; I1 for the legitimate one."""
         committed = self._ghost.image.partitions.get(ghost.key)
-        if committed is None or int(committed.leader or -1) != host.id:
+        if committed is None or committed.leader != host.id:
             return
         if committed.leader_epoch != leader.epoch:
             return
