@@ -1,9 +1,10 @@
 """Status is written on change only, once for many changes, and survives what it meets."""
 
+import pytest
 from tests.controller.builders import an_image, isr_changed, replay, with_topic
 from tests.controller.fake_kube import FakeKube
 
-from plimsoll_core.controller.recovery import CAUSE as UNCLEAN_CAUSE
+from plimsoll_core.controller.recovery import CAUSES
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Recovery
 from plimsoll_core.records import BrokerFenced
@@ -118,7 +119,8 @@ def test_a_dead_broker_is_one_event_however_many_partitions_it_led():
     assert "1 leaderships moved, 0 partitions offline" in event.message
 
 
-def test_an_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counted():
+@pytest.mark.parametrize("cause", CAUSES.values(), ids=list(CAUSES))
+def test_an_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counted(cause):
     old = with_topic(an_image(), ((0, 1, 2),) * 3)
     records = (
         isr_changed(1, (), leader=None, leader_epoch_step=1, cause="registration"),
@@ -128,7 +130,7 @@ def test_an_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_cou
             leader=BrokerId(2),
             leader_epoch_step=1,
             recovery=Recovery.RECOVERING,
-            cause=UNCLEAN_CAUSE,
+            cause=cause,
         ),
     )
     (event,) = occurrences(old, replay(old, *records), records)
