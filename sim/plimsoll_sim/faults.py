@@ -338,10 +338,10 @@ def cut_power(
     world: World, host: BrokerHost, chance: random.Random | None = None
 ) -> list[tuple[str, int]]:
     """The machine stops at once; returns the partitions whose logs lost data."""
-    before = _log_sizes(host)
+    before = _logs(host)
     host.lose_power(chance)
-    after = _log_sizes(host)
-    lost = sorted(name for name, size in before.items() if after.get(name, 0) < size)
+    after = _logs(host)
+    lost = sorted(name for name, data in before.items() if after.get(name) != data)
     world.ghost.lossy(host.id, lost)
     return lost
 
@@ -353,7 +353,7 @@ def image_of(host: BrokerHost) -> Folder:
 
 def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
     """It is killed, and its next process finds an empty disk, or one as of the image."""
-    names = list(_log_sizes(host))
+    names = list(_logs(host))
     host.kill()
     if image is None:
         host.volume.empty()
@@ -362,14 +362,14 @@ def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
     world.ghost.lossy(host.id, names)
 
 
-def _log_sizes(host: BrokerHost) -> dict[tuple[str, int], int]:
-    """Bytes of each partition's log on the disk."""
-    sizes: dict[tuple[str, int], int] = {}
+def _logs(host: BrokerHost) -> dict[tuple[str, int], bytes]:
+    """Each partition's log on the disk."""
+    logs: dict[tuple[str, int], bytes] = {}
     for path, node in host.volume.nodes(Path(DATA), ".log"):
         topic, _, index = Path(path).parent.name.rpartition("-")
         if index.isdecimal():
-            sizes[topic, int(index)] = sizes.get((topic, int(index)), 0) + len(node.data)
-    return sizes
+            logs[topic, int(index)] = logs.get((topic, int(index)), b"") + bytes(node.data)
+    return logs
 
 
 def _without_undo(folder: Folder) -> Folder:

@@ -157,7 +157,7 @@ class MetadataGhost:
         if plural != "metadatabatches" or "records" not in spec:
             return
         if self.restored:
-            raise Violation("MetadataLog", "a batch was committed after the log went back in time")
+            return
         if spec["sequence"] != self.sequence or spec.get("previousNonce") != self._nonce:
             raise Violation(
                 "MetadataLog",
@@ -211,8 +211,10 @@ class MetadataGhost:
                 ghost = self._begin(after, key)
             if _is_unclean(old, new):
                 self._elected_uncleanly(ghost, old, new, record.cause)
+                ghost.lossy_open.pop(int(new.isr[0]), None)
             for member in new.isr:
-                if old is None or member not in old.isr:
+                # Who joined by following has it all again; who leads from the ELR may not.
+                if (old is None or member not in old.isr) and member != new.leader:
                     ghost.lossy_open.pop(int(member), None)
             if len(new.isr) >= new.effective_min_isr:
                 # Who lost data and has not been found out yet still counts.
@@ -255,7 +257,11 @@ class MetadataGhost:
         ghost.check_lost_acks([batch.ident for batch in gone if batch.ident in ghost.acked])
 
     def went_back(self) -> None:
-        """etcd holds an older state than was committed: nothing may be committed any more."""
+        """etcd holds an older state than was committed.
+
+        What is written there from now on is another history.  Whoever holds the true one goes on
+        with it, and no copy may lose what is committed.
+        """
         self.restored = True
 
     def lossy(self, broker_id: int, names: list[tuple[str, int]]) -> None:

@@ -91,6 +91,7 @@ class World:
         self._restarting: set[str] = set()
         self._checked_image = self.ghost.image
         self._topics = 0
+        self._healed = False
         self._violation: Violation | None = None
 
     # --- building ---------------------------------------------------------------------------------
@@ -230,10 +231,14 @@ class World:
             if process.ended is not None and not isinstance(process.ended, ENDINGS):
                 raise Crash(f"{process} ended: {process.ended!r}") from process.ended
             self.note(f"{process} ended: {process.ended!r}")
-            if host.process is process and process.ended is not None:
+            if host.process is process and (process.ended is not None or self._healed):
                 self.later(self.rng.randint(*RESTART_US), lambda: self.start_broker(host))
-        elif process.ended is not None:
+            return
+        if process.ended is not None:
             raise Crash(f"{process} ended: {process.ended!r}") from process.ended
+        if self._healed:
+            for operator in self.operators:
+                self.start_operator(operator)
 
     def later(self, us: int, action: object) -> None:
         """Something the world does, not a process."""
@@ -266,6 +271,7 @@ class World:
     def heal(self) -> None:
         """Every fault ends and everybody is started again."""
         self.note("healing")
+        self._healed = True
         self.network.heal_all()
         self.network.slow.clear()
         self.weather.calm()

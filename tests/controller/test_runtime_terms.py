@@ -4,26 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 from tests.controller.test_group_commit import CLUSTER, MemoryLog, a_registration
 
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages import (
+    CreateTopics,
     FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
     LogPosition,
     MetadataUpdate,
+    NewTopic,
     Refused,
+    RegisterBroker,
     Registered,
+    TopicsAnswer,
 )
 from plimsoll_core.records import ControllerChanged, SnapshotTaken
 from plimsoll_operator.controller import clock as clock_module
 from plimsoll_operator.controller.runtime import Controller, Options, Outcome
 from plimsoll_operator.metalog.codec import decode_records
-from plimsoll_operator.metalog.interface import AppendRefused, Batch, SnapshotRequired
+from plimsoll_operator.metalog.interface import (
+    AppendRefused,
+    Batch,
+    SnapshotRequired,
+)
 
 WAIT_S = 20
 SESSION_MS = 200
@@ -53,9 +63,11 @@ def a_controller(log: MemoryLog) -> Controller:
     )
 
 
-async def take_part(controller: Controller, broker_id: int) -> None:
+async def take_part(
+    controller: Controller, broker_id: int, registration: RegisterBroker | None = None
+) -> None:
     """Register the broker and unfence it."""
-    registered = await controller.request(a_registration(broker_id))
+    registered = await controller.request(registration or a_registration(broker_id))
     assert isinstance(registered, Registered)
     position = LogPosition(
         applied_offset=controller.image.next_offset,
@@ -172,6 +184,47 @@ async def test_a_take_over_of_a_full_log_makes_room_first_and_keeps_everything()
         await successor.stop()
         assert await task is Outcome.STOPPED
     assert isinstance(decode_records(log.batches[len(before.batches) + 1])[0], ControllerChanged)
+
+
+class LogWithoutRoom(MemoryLog):
+    """Takes nothing more from `full` on, as long as no snapshot is released."""
+
+    full = False
+    turned_away = 0
+
+    async def append(self, batch: Batch) -> None:
+        if self.full:
+            self.turned_away += 1
+            raise SnapshotRequired("every place is taken")
+        await super().append(batch)
+
+    async def write_snapshot(self, image: bytes, end_offset: int, nonce: str, epoch: int) -> str:
+        return await asyncio.get_running_loop().create_future()  # the API server takes its time
+
+
+async def test_a_long_decision_is_not_made_over_and_over_while_the_log_is_full() -> None:
+    """Found by simulation: the first part of a sliced registration could not be committed, was
+    dropped, and was decided again at once, without end."""
+    log = LogWithoutRoom()
+    controller = a_controller(log)
+    controller.settings = Settings(slice_partitions_max=1, default_min_isr=1)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        process = a_registration(1)
+        await take_part(controller, 1, process)
+        topic = NewTopic(name="orders", partitions=3, replication_factor=1)
+        made = await controller.request(CreateTopics(topics=(topic,)))
+        assert isinstance(made, TopicsAnswer)
+        assert made.topics[0].code == 0
+        log.full = True
+        answer = await controller.request(replace(process, incarnation_id=uuid4()))
+        assert isinstance(answer, Refused)
+        assert answer.reason == "NotController"
+        assert log.turned_away < 10, "it was tried again and again"
+        log.full = False
+        await controller.stop()
+        await task
 
 
 class HalfLog(MemoryLog):

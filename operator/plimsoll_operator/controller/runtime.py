@@ -54,6 +54,7 @@ logger = logging.getLogger("plimsoll.controller")
 
 TAKE_OVER_ATTEMPTS = 5
 DRAIN_TURNS = 5
+ACTIVATE_AGAIN_MS = 200
 STOP_MS_MAX = 2_000
 
 
@@ -124,7 +125,7 @@ class Controller:
         self._stopping = asyncio.Event()
         self._activated = asyncio.Event()
         self._opinion_until_ms = 0
-        self._background: asyncio.Future[Answer] | None = None
+        self._background: asyncio.Task[None] | None = None
         self._snapshotter = Snapshotter(self, log)
 
     # --- what others read ---------------------------------------------------------------------
@@ -191,13 +192,18 @@ class Controller:
         committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
         if decision.again is None:
             return committed
-        return asyncio.ensure_future(self._slices(decision.again))
+        return asyncio.ensure_future(self._slices(decision.again, committed))
 
-    async def _slices(self, request: Request) -> Answer:
-        """The rest of a decision that was too long for one turn; others are heard in between."""
+    async def _slices(self, request: Request, committed: asyncio.Future[Answer]) -> Answer:
+        """The rest of a decision that was too long for one turn; others are heard in between.
+
+        Each part is committed before the next is decided: while nothing can commit (the log is
+        full, say), the same part would be decided over and over.
+        """
         again: Request | None = request
         while again is not None:
-            await asyncio.sleep(0)
+            if isinstance(part := await committed, Refused):
+                return part
             decision = self._decided(again) if self._active else None
             if decision is None:
                 return _not_controller("The controller's term ended.")
@@ -331,9 +337,16 @@ class Controller:
         opinion = self._clock.now_ms() < self._opinion_until_ms
         self._opinion_until_ms = 0
         activation = Activated(cluster_name=self.name, second_opinion=opinion)
-        self._background = self._decide(activation)
+        self._background = asyncio.ensure_future(self._activate(activation))
         self._activated.set()
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
+
+    async def _activate(self, activation: Activated) -> None:
+        """Until it is committed: what the last term left undone is finished by nobody else."""
+        while self._active:
+            if not isinstance(await self._decide(activation), Refused):
+                return
+            await asyncio.sleep(ACTIVATE_AGAIN_MS / 1000)
 
     async def _settle_claims(self, tail: MetadataTail) -> None:
         """Raises when the log lacks what a broker holds, or when the term ends meanwhile."""
@@ -365,9 +378,10 @@ class Controller:
                     task.result()
         finally:
             self._active = False
-            for worker in workers:
-                worker.cancel()
-            await asyncio.gather(*workers, return_exceptions=True)
+            helpers = [*workers, *([self._background] if self._background else [])]
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
 
     async def _tick_forever(self) -> None:
         interval_ms = self.options.tick_ms

@@ -156,7 +156,7 @@ class ReplicaChecker:
     ) -> None:
         """I8, for a leader that knows what is committed; I1 for the legitimate one."""
         committed = self._ghost.image.partitions.get(ghost.key)
-        if committed is None or committed.leader != host.id:
+        if committed is None or self._ghost.restored or committed.leader != host.id:
             return
         if committed.leader_epoch != leader.epoch:
             return
@@ -201,7 +201,7 @@ class ReplicaChecker:
                 f"{ghost.name}: {host.id}'s log differs from the committed one below {must}: "
                 f"{copy.batches[copy.same : copy.same + 1]}",
             )
-        if p is None or host.epoch is None:
+        if p is None or host.epoch is None or self._ghost.restored:
             return
         broker = self._ghost.image.brokers.get(p.replicas[0].__class__(host.id))
         present = broker is not None and int(broker.broker_epoch) == host.epoch and host.serving
@@ -229,7 +229,7 @@ class ReplicaChecker:
         """I23: a prefix of the committed log, and never a shorter one."""
         before = self._images[host.id]
         self._images[host.id] = image
-        if image is None:
+        if image is None or self._ghost.restored:
             return
         if before is not None and image.next_offset < before.next_offset:
             raise Violation("MetadataPrefix", f"broker {host.id} went back in the metadata")
