@@ -6,7 +6,11 @@ runtime reads it and passes values on; the core never sees a clock.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
+
+DRAIN_TURNS = 5
 
 
 class Clock:
@@ -22,3 +26,18 @@ class Clock:
 def _monotonic_ms() -> int:
     # CLOCK_BOOTTIME keeps counting while the machine is suspended; sessions must expire then too.
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], None]) -> None:
+    """Call `tick` once an interval with how late it is, in milliseconds; until cancelled.
+
+    What waited in the sockets counts as heard before anybody is called silent.
+    """
+    due_ms = clock.now_ms() + interval_ms
+    while True:
+        await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)
+        late_ms = max(0, clock.now_ms() - due_ms)
+        for _ in range(DRAIN_TURNS):
+            await asyncio.sleep(0)
+        tick(late_ms)
+        due_ms = clock.now_ms() + interval_ms

@@ -35,7 +35,7 @@ from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
 from plimsoll_core.records import ControllerChanged, Record
 from plimsoll_operator.controller.claims import Claims
-from plimsoll_operator.controller.clock import Clock
+from plimsoll_operator.controller.clock import Clock, tick_forever
 from plimsoll_operator.controller.commit import answered, refused
 from plimsoll_operator.controller.committer import Committer, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
@@ -53,7 +53,6 @@ from plimsoll_operator.metalog.interface import (
 logger = logging.getLogger("plimsoll.controller")
 
 TAKE_OVER_ATTEMPTS = 5
-DRAIN_TURNS = 5
 ACTIVATE_AGAIN_MS = 200
 STOP_MS_MAX = 2_000
 
@@ -368,7 +367,7 @@ class Controller:
         assert self._ended is not None
         workers = [
             asyncio.ensure_future(self._committer.run_forever(self._snapshotter.urgent)),
-            asyncio.ensure_future(self._tick_forever()),
+            asyncio.ensure_future(tick_forever(self._clock, self.options.tick_ms, self._tick)),
             asyncio.ensure_future(self._snapshotter.run_forever()),
         ]
         try:
@@ -383,20 +382,10 @@ class Controller:
                 helper.cancel()
             await asyncio.gather(*helpers, return_exceptions=True)
 
-    async def _tick_forever(self) -> None:
-        interval_ms = self.options.tick_ms
-        due_ms = self._clock.now_ms() + interval_ms
-        while True:
-            await asyncio.sleep(max(0, due_ms - self._clock.now_ms()) / 1000)
-            late_ms = max(0, self._clock.now_ms() - due_ms)
-            # What waited in the sockets counts as heard before anybody is called silent.
-            for _ in range(DRAIN_TURNS):
-                await asyncio.sleep(0)
-            self.stats.loop_lag(late_ms)
-            if self._active:
-                answer = self._decide(Tick(late_ms=late_ms))
-                answer.add_done_callback(_forget)
-            due_ms = self._clock.now_ms() + interval_ms
+    def _tick(self, late_ms: int) -> None:
+        self.stats.loop_lag(late_ms)
+        if self._active:
+            self._decide(Tick(late_ms=late_ms)).add_done_callback(_forget)
 
 
 def _not_controller(message: str) -> Refused:
