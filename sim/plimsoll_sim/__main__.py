@@ -3,18 +3,22 @@
     python -m plimsoll_sim --seed 7                 one run, with what was drawn
     python -m plimsoll_sim --seed 7 --events        and every event
     python -m plimsoll_sim --seeds 1..1000 --jobs 2 many, with a progress bar
+    python -m plimsoll_sim --scenario FILE...       named scenarios; `--rewrite` their output
+    python -m plimsoll_sim --verbs                  what a scenario may say
 
 Exit codes: 0 all held, 2 usage, 10 a safety predicate was violated, 11 something never came about,
-12 a process crashed.
+12 a process crashed, 13 a scenario did not come as written.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from plimsoll_sim.many import run_many
 from plimsoll_sim.run import EXIT_CODES, Result, run
+from plimsoll_sim.scenario.runner import play_files, usage
 
 
 def main() -> int:
@@ -24,8 +28,16 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4_000, help="of chaos, before healing")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--events", action="store_true", help="print every event")
+    parser.add_argument("--scenario", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--rewrite", action="store_true", help="write what came into the files")
+    parser.add_argument("--verbs", action="store_true", help="print a scenario's verbs")
     parser.add_argument("--logs", action="store_true", help="and what the processes log")
     arguments = parser.parse_args()
+    if arguments.verbs:
+        print(usage())
+        return 0
+    if arguments.scenario:
+        return play_files(arguments.scenario, rewrite=arguments.rewrite, events=arguments.events)
     if arguments.seeds:
         first, _, last = arguments.seeds.partition("..")
         return run_many(range(int(first), int(last) + 1), arguments.steps, arguments.jobs)

@@ -1,0 +1,200 @@
+"""Clients whose every step a scenario controls: they send when told to, and never by themselves.
+
+Each is a process of its own on a host of its own name, with one connection to each broker that it
+spoke to.  What they sent and were told goes to the world's witness, like any client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from plimsoll_core.replica.values import Code
+from plimsoll_sim.calls import (
+    HEADER_BYTES,
+    PRODUCER_ID_VALUES,
+    Caller,
+    Connection,
+    Lost,
+    Sent,
+    fetch_values,
+    list_offsets_values,
+    produce_values,
+    sealed,
+)
+from plimsoll_sim.ghost import Violation
+from plimsoll_sim.process import Process
+from plimsoll_sim.world import World
+from plimsoll_wire.batches import iter_headers
+from plimsoll_wire.versions import ApiKey
+
+At = tuple[str, int]
+
+
+@dataclass(slots=True, kw_only=True)
+class Batch:
+    """A record batch, and the newest answer to it; None while there is none."""
+
+    sent: Sent
+    at: At
+    acks: int
+    by: Actor
+    answer: str | None = None
+    shown: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.sent.ident.decode()
+
+    def told(self) -> str:
+        """A line for people; what is final is told once."""
+        self.shown = self.answer is not None
+        return f"{self.name}: {self.answer or 'no answer yet'}"
+
+
+class Actor(Caller):
+    """`idempotent` from its first `begin_producing` on."""
+
+    def __init__(self, name: str, world: World) -> None:
+        super().__init__(name)
+        self._world = world
+        self._witness = world.witness
+        self._process = Process(world.loop, name, name)
+        self._process.start(_for_ever())
+        world.client_processes.append(self._process)
+        self._connections: dict[str, Connection] = {}
+        self._connecting: asyncio.Lock = asyncio.Lock()
+        self._violation: Violation | None = None
+        self.producer: tuple[int, int] | None = None
+        self.sequence = 0
+
+    def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Do something, in its process."""
+        task: asyncio.Task[Any] = self._process.call(asyncio.ensure_future, work)
+        return task
+
+    def raise_violation(self) -> None:
+        if self._violation is not None:
+            raise self._violation
+
+    async def connected(self, host: str) -> Connection:
+        async with self._connecting:
+            known = self._connections.get(host)
+            if known is None or known.closed:
+                known = self._connections[host] = await self.connect(host)
+            return known
+
+    # --- producing --------------------------------------------------------------------------------
+
+    async def begin_producing(self, host: str) -> list[str]:
+        """Become an idempotent producer."""
+        try:
+            connection = await self.connected(host)
+            reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
+        except Lost as error:
+            return [str(error)]
+        self.producer = int(reply.producer_id), int(reply.producer_epoch)
+        return []
+
+    def next_batch(self, name: str, records: int) -> Sent:
+        sent = Sent(name.encode(), self.sequence, records)
+        self.sequence += records
+        return sent
+
+    async def produce(self, batch: Batch, host: str) -> None:
+        """Send it, once; its answer is noted when it comes."""
+        batch.answer = None
+        self._witness.sent(batch.at, batch.sent.ident)
+        values = produce_values(batch.at, batch.acks, sealed(batch.sent, self.producer))
+        try:
+            connection = await self.connected(host)
+            frame = self.frame(ApiKey.PRODUCE, 9, values)
+            future = connection.send(frame, answered=batch.acks != 0)
+            if future is None:
+                batch.answer = "sent"
+                return
+            reply = await self.answer(future, ApiKey.PRODUCE, 9)
+        except Lost as error:
+            batch.answer = f"{error}, it may or may not be written"
+            return
+        partition = reply.responses[0].partition_responses[0]
+        code, offset = int(partition.error_code), int(partition.base_offset)
+        if code != Code.NONE:
+            batch.answer = f"refused, {Code(code).name}"
+            return
+        batch.answer = f"acknowledged at {offset}"
+        try:
+            self._witness.acked(batch.at, batch.sent.ident, offset, batch.acks)
+        except Violation as violation:
+            self._violation = violation
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    async def fetch(self, at: At, host: str, offset: int, leader_epoch: int) -> list[str]:
+        """What a consumer sees from an offset on."""
+        values = fetch_values(at, offset, leader_epoch, 0)
+        try:
+            connection = await self.connected(host)
+            reply = await self.ask(connection, ApiKey.FETCH, 12, values)
+        except Lost as error:
+            return [str(error)]
+        one = reply.responses[0].partitions[0]
+        if int(one.error_code):
+            return [Code(int(one.error_code)).name]
+        records = bytes(one.records or b"")
+        seen: list[str] = []
+        at_byte = 0
+        for header in iter_headers(records):
+            ident = records[at_byte + HEADER_BYTES : at_byte + header.length]
+            at_byte += header.length
+            seen.append(f"{ident.decode()}@{header.base_offset}")
+            self._saw(at, header.base_offset, ident)
+        return [f"{' '.join(seen) or 'nothing'}  hw {int(one.high_watermark)}"]
+
+    def _saw(self, at: At, offset: int, ident: bytes) -> None:
+        try:
+            self._witness.consumed(at, offset, ident)
+        except Violation as violation:
+            self._violation = violation
+
+    async def latest(self, at: At, host: str) -> list[str]:
+        """Where the log ends for a consumer."""
+        try:
+            connection = await self.connected(host)
+            values = list_offsets_values(at, -1)
+            reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
+        except Lost as error:
+            return [str(error)]
+        one = reply.topics[0].partitions[0]
+        code, offset = int(one.error_code), int(one.offset)
+        if code:
+            return [Code(code).name]
+        try:
+            self._witness.latest(at, offset)
+        except Violation as violation:
+            self._violation = violation
+        return [f"ends at {offset}"]
+
+    async def epoch_end(self, at: At, host: str, epoch: int, leader_epoch: int) -> list[str]:
+        """Where a term ended (OffsetForLeaderEpoch)."""
+        partition = {
+            "partition": at[1],
+            "current_leader_epoch": leader_epoch,
+            "leader_epoch": epoch,
+        }
+        values = {"replica_id": -1, "topics": [{"topic": at[0], "partitions": [partition]}]}
+        try:
+            connection = await self.connected(host)
+            reply = await self.ask(connection, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, values)
+        except Lost as error:
+            return [str(error)]
+        one = reply.topics[0].partitions[0]
+        if int(one.error_code):
+            return [Code(int(one.error_code)).name]
+        return [f"LE {int(one.leader_epoch)} ends at {int(one.end_offset)}"]
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()

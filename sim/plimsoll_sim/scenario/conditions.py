@@ -1,0 +1,81 @@
+"""What a scenario waits for or insists on: fields of a partition or of a broker.
+
+    leader=2 isr=2,3         the partition orders-0, as committed
+    orders-1 LE=3            another partition
+    1 hw=4 role=leader       broker 1, and what it has of orders-0
+    3 orders-1 end=5         broker 3 and orders-1
+    held                     a message is kept back
+
+Besides `=` there is `!=`, and `>=` for numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plimsoll_sim.scenario import show
+from plimsoll_sim.scenario.script import BadScript, whole
+from plimsoll_sim.scenario.stage import Stage
+
+OPERATORS = ("!=", ">=", "=")
+PARTITION = ("leader", "LE", "PE", "isr", "elr", "lkelr", "min_isr", "recovery")
+MOVE = ("replicas", "adding", "removing")
+BROKER = ("process", "state", "role", "hw", "end", "start", "counts", "proposes", "fetches")
+NAMES = frozenset((*PARTITION, *MOVE, *BROKER))
+
+
+def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
+    """Whether it is so now."""
+    if words == ["held"]:
+        return lambda: stage.taps.kept > 0
+    wanted = [_comparison(word) for word in words if _is_comparison(word)]
+    subjects = [word for word in words if not _is_comparison(word)]
+    if not wanted:
+        raise BadScript("what is waited for? name=value")
+    broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
+    at = stage.at(subjects.pop(0) if subjects else "")
+    if subjects:
+        raise BadScript(f"a condition does not know {' '.join(subjects)}")
+
+    def holds() -> bool:
+        fields = _fields(stage, broker, at)
+        return all(_compare(fields, *one) for one in wanted)
+
+    return holds
+
+
+def state(stage: Stage, words: list[str]) -> str:
+    """How it is instead, for whoever waited in vain."""
+    subjects = [word for word in words if not _is_comparison(word)]
+    broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
+    if words == ["held"]:
+        return "nothing is held"
+    fields = _fields(stage, broker, stage.at(subjects[0] if subjects else ""))
+    return " ".join(f"{name}={value}" for name, value in fields.items())
+
+
+def _fields(stage: Stage, broker: str | None, at: tuple[str, int]) -> dict[str, str]:
+    if broker is None:
+        return show.partition_fields(stage.partition(at))
+    return show.broker_fields(stage, stage.broker(broker), at)
+
+
+def _is_comparison(word: str) -> bool:
+    return "=" in word
+
+
+def _comparison(word: str) -> tuple[str, str, str]:
+    for operator in OPERATORS:
+        name, found, value = word.partition(operator)
+        if found and name in NAMES:
+            return name, operator, value
+    raise BadScript(f"{word} compares nothing that is known")
+
+
+def _compare(fields: dict[str, str], name: str, operator: str, value: str) -> bool:
+    found = fields.get(name)
+    if operator == "!=":
+        return found != value
+    if operator == "=":
+        return found == value
+    return found is not None and found.isdecimal() and int(found) >= whole(value)

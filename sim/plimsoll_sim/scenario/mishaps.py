@@ -1,0 +1,237 @@
+"""Verbs for what goes wrong: processes, disks, links, messages, operators and their API server."""
+
+from __future__ import annotations
+
+from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.faults import change_disk, cut_power, image_of
+from plimsoll_sim.process import Process
+from plimsoll_sim.scenario.dice import ALL, Dice
+from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
+from plimsoll_sim.scenario.setting import Verb
+from plimsoll_sim.scenario.stage import Stage
+from plimsoll_sim.scenario.taps import Hold
+
+
+def _brokers(stage: Stage, words: Words) -> list[BrokerHost]:
+    found = [stage.broker(name) for name in words.rest("brokers")]
+    words.end()
+    return found
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def kill(stage: Stage, words: Words) -> None:
+    """kill 2: SIGKILL.  What it wrote stays; its kernel closes its connections."""
+    for host in _brokers(stage, words):
+        host.kill()
+
+
+def power(stage: Stage, words: Words) -> list[str]:
+    """power 2 keep=none: the machine loses power.  Of each file there is what was synced, and of
+    the rest `none`, `all` or so many bytes.  Nobody is told: its connections stay silent."""
+    keep = words.option("keep", "none")
+    more = {"none": 0, "all": ALL}.get(keep)
+    dice = Dice(more=whole(keep) if more is None else more)
+    told: list[str] = []
+    for host in _brokers(stage, words):
+        lost = cut_power(stage.world, host, dice)
+        names = ", ".join(f"{topic}-{index}" for topic, index in lost)
+        told.append(f"{host.id}: data of {names} is lost" if lost else f"{host.id}: nothing lost")
+    return told
+
+
+def write_back(stage: Stage, words: Words) -> None:
+    """write-back 2: the kernel brings all that was written to the disk."""
+    for host in _brokers(stage, words):
+        host.volume.write_back()
+
+
+def stop(stage: Stage, words: Words) -> None:
+    """stop 2: SIGTERM, and waits until it has stopped; `nowait`: goes on at once."""
+    nowait = words.flag("nowait")
+    hosts = _brokers(stage, words)
+    for host in hosts:
+        host.stop()
+    if not nowait:
+        stage.until(lambda: not any(host.running for host in hosts), "they have stopped")
+
+
+def start(stage: Stage, words: Words) -> None:
+    """start 2: waits until it takes part; `nowait`: goes on at once."""
+    nowait = words.flag("nowait")
+    hosts = _brokers(stage, words)
+    for host in hosts:
+        if host.running:
+            raise BadScript(f"broker {host.id} runs")
+        stage.world.start_broker(host)
+    if not nowait:
+        stage.until(
+            lambda: all(stage.takes_part(host) for host in hosts),
+            f"brokers {', '.join(str(host.id) for host in hosts)} take part",
+        )
+
+
+def _process(host: BrokerHost) -> Process:
+    if host.process is None or not host.running:
+        raise BadScript(f"broker {host.id} does not run")
+    return host.process
+
+
+def pause(stage: Stage, words: Words) -> None:
+    """pause 2: SIGSTOP, its sockets stay open."""
+    for host in _brokers(stage, words):
+        _process(host).pause()
+
+
+def resume(stage: Stage, words: Words) -> None:
+    """resume 2: SIGCONT."""
+    for host in _brokers(stage, words):
+        _process(host).resume()
+
+
+def disk(stage: Stage, words: Words) -> None:
+    """disk 2 full | ok | backup | empty | restore: its disk has no room, has again, is copied; the
+    broker is killed and its next process finds an empty disk, or the copy."""
+    host = stage.broker(words.take("a broker"))
+    what = words.take("what becomes of it")
+    words.end()
+    match what:
+        case "full":
+            host.volume.full = host.needs_restart = True
+        case "ok":
+            host.volume.full = False
+        case "backup":
+            stage.backups[host.id] = image_of(host)
+        case "empty":
+            change_disk(stage.world, host, None)
+        case "restore":
+            if host.id not in stage.backups:
+                raise BadScript(f"there is no backup of broker {host.id}'s disk")
+            change_disk(stage.world, host, stage.backups[host.id])
+        case _:
+            raise BadScript(f"nobody can make a disk {what}")
+
+
+# --- links and messages ---------------------------------------------------------------------------
+
+
+def _links(stage: Stage, words: Words) -> list[tuple[str, str]]:
+    one_way = words.flag("one-way")
+    sources, targets = stage.hosts(words.take("from where")), stage.hosts(words.take("where to"))
+    pairs = [(a, b) for a in sources for b in targets if a != b]
+    return pairs if one_way else [*pairs, *((b, a) for a, b in pairs)]
+
+
+def cut(stage: Stage, words: Words) -> None:
+    """cut 1 2,controller: nothing passes between them; `one-way`: only not from the first to the
+    others.  What is sent waits, as TCP keeps it."""
+    for pair in _links(stage, words):
+        stage.world.network.cut(*pair)
+    words.end()
+
+
+def heal(stage: Stage, words: Words) -> None:
+    """heal 1 2: the link is whole again; without names: all are, and none is slow."""
+    network = stage.world.network
+    if not words.plain:
+        network.heal_all()
+        network.slow.clear()
+    else:
+        for pair in _links(stage, words):
+            network.heal(*pair)
+            network.slow.pop(pair, None)
+    words.end()
+
+
+def slow(stage: Stage, words: Words) -> None:
+    """slow 1 2 300ms: everything between them takes so much longer; `one-way` as with cut."""
+    pairs = _links(stage, words)
+    us = microseconds(words.take("how much"))
+    words.end()
+    for pair in pairs:
+        stage.world.network.slow[pair] = us
+
+
+def hold(stage: Stage, words: Words) -> None:
+    """hold Fetch 2 1: such messages from 2 to 1 wait, and what follows them on their connection.
+    Kinds: Fetch, Produce, ... to brokers, Heartbeat, AlterPartition, Metadata, ... to `controller`;
+    with -reply, their answers: hold AlterPartition-reply controller 1."""
+    kind = words.take("a kind of message")
+    sources, targets = stage.hosts(words.take("from where")), stage.hosts(words.take("where to"))
+    words.end()
+    for source in sources:
+        for target in targets:
+            stage.taps.hold(Hold(kind, source, target))
+
+
+def release(stage: Stage, words: Words) -> None:
+    """release: nothing is held any more, and what was held arrives."""
+    words.end()
+    stage.taps.release()
+
+
+def lose(stage: Stage, words: Words) -> None:
+    """lose: nothing is held any more, and what was held never arrives: its connections break."""
+    words.end()
+    stage.taps.lose()
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+def operator(stage: Stage, words: Words) -> None:
+    """operator kill | stop | start | pause | resume | lose-api | find-api [0]: by its number, or
+    whoever leads."""
+    what = words.take("what becomes of it")
+    host = stage.operator(words.plain.pop(0) if words.plain else "")
+    words.end()
+    away = stage.world.weather.away_from
+    match what:
+        case "kill":
+            host.kill()
+        case "stop":
+            host.stop()
+            stage.until(lambda: not host.running, f"{host.name} has stopped")
+        case "start":
+            stage.world.start_operator(host)
+        case "pause" if host.process is not None:
+            host.process.pause()
+        case "resume" if host.process is not None:
+            host.process.resume()
+        case "lose-api" if host.process is not None:
+            away[host.process] = None
+        case "find-api" if host.process is not None:
+            away.pop(host.process, None)
+        case _:
+            raise BadScript(f"nobody can {what} an operator")
+
+
+def api(stage: Stage, words: Words) -> None:
+    """api down | hung | ok: the API server refuses everybody, answers nobody, or serves."""
+    what = words.take("how it is")
+    words.end()
+    weather = stage.world.weather
+    if what not in ("down", "hung", "ok"):
+        raise BadScript(f"the API server cannot be {what}")
+    weather.down, weather.hung = what == "down", what == "hung"
+
+
+VERBS: dict[str, Verb] = {
+    "kill": kill,
+    "power": power,
+    "write-back": write_back,
+    "stop": stop,
+    "start": start,
+    "pause": pause,
+    "resume": resume,
+    "disk": disk,
+    "cut": cut,
+    "heal": heal,
+    "slow": slow,
+    "hold": hold,
+    "release": release,
+    "lose": lose,
+    "operator": operator,
+    "api": api,
+}

@@ -1,0 +1,64 @@
+"""What is worth telling of messages between brokers and their controller: proposals and what became
+of them, and fetches that were refused or told that they diverge.
+
+Called by the taps with each message as it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from plimsoll_core.messages import AlterPartition, PartitionsAnswer, Refused
+from plimsoll_core.replica.values import Code
+from plimsoll_wire import control
+from plimsoll_wire.replication import decode_fetch
+
+Named = Callable[[UUID, int], str]
+"""A partition's name."""
+
+
+def proposals(sender: str, frame: bytes, named: Named) -> list[str]:
+    """An AlterPartition request."""
+    body = control.decode_request(frame).body
+    request = body.request if isinstance(body, control.Command) else None
+    if not isinstance(request, AlterPartition):
+        return []
+    told: list[str] = []
+    for one in request.proposals:
+        members = ",".join(str(member.broker_id) for member in one.new_isr)
+        name = named(one.topic_id, one.index)
+        told.append(
+            f"{sender} proposes {name} isr {members}  (LE {one.leader_epoch} "
+            f"PE {one.partition_epoch})"
+        )
+    return told
+
+
+def answers(receiver: str, frame: bytes, named: Named) -> list[str]:
+    """The answer to one."""
+    answer = control.decode_command_reply(frame).answer
+    if isinstance(answer, Refused):
+        return [f"{receiver} hears {answer.reason}"]
+    if not isinstance(answer, PartitionsAnswer):
+        return []
+    told: list[str] = []
+    for one in answer.partitions:
+        members = ",".join(map(str, one.isr))
+        said = f"isr {members}  PE {one.partition_epoch}" if not one.code else Code(one.code).name
+        told.append(f"{receiver} hears {named(one.topic_id, one.index)} {said}")
+    return told
+
+
+def fetched(sender: str, receiver: str, frame: bytes, named: Named) -> list[str]:
+    """The parts of a leader's reply that are no plain yes."""
+    number = int.from_bytes(frame[:4], "big")
+    told: list[str] = []
+    for one in decode_fetch(memoryview(frame), number).partitions:
+        name = named(UUID(bytes=one.topic_id), one.partition)
+        if one.code:
+            told.append(f"{sender} refuses {receiver} {name}: {Code(one.code).name}")
+        elif one.diverging is not None:
+            epoch, end = one.diverging
+            told.append(f"{sender} tells {receiver} {name}: LE{epoch} ends at {end}")
+    return told

@@ -1,0 +1,110 @@
+"""Plays a scenario's file, and says whether all came as it is written.
+
+`python -m plimsoll_sim --scenario FILE...`; `--rewrite` writes what came into the file, for a
+person to read the difference.  Source: etcd raft's interaction tests, whose form this follows.
+"""
+
+from __future__ import annotations
+
+import difflib
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from plimsoll_sim.ghost import Violation
+from plimsoll_sim.loop import Livelock
+from plimsoll_sim.scenario import mishaps, setting, talk
+from plimsoll_sim.scenario.script import BadScript, Block, Command, Words, parse
+from plimsoll_sim.scenario.setting import Verb
+from plimsoll_sim.scenario.stage import Stage
+from plimsoll_sim.world import Crash, NotAlive
+
+VERBS: dict[str, Verb] = {**setting.VERBS, **mishaps.VERBS, **talk.VERBS}
+
+
+@dataclass(slots=True, kw_only=True)
+class Played:
+    """`text` is the file as it would be with what came; `sentence` says what ended the scenario
+    early, empty when nothing did, and `outcome` names its kind."""
+
+    text: str
+    outcome: str = "held"
+    sentence: str = ""
+    events: list[str] = field(default_factory=list)
+    steps: int = 0
+
+
+def play(text: str, *, logs: bool = False) -> Played:
+    """From its first line to its last, or to the first that cannot be."""
+    parts: list[str] = []
+    played = Played(text="")
+    with Stage(logs=logs) as stage:
+        command = Command(line=0, text="")
+        try:
+            for item in parse(text):
+                if isinstance(item, str):
+                    parts.append(item)
+                    continue
+                printed: list[str] = []
+                for command in item.commands:
+                    printed += carry_out(stage, command)
+                parts.append(item.text(printed))
+        except Violation as error:
+            played.outcome, played.sentence = "safety", str(error)
+        except (NotAlive, Livelock) as error:
+            played.outcome, played.sentence = "liveness", str(error)
+        except BadScript as error:
+            played.outcome, played.sentence = "script", str(error)
+        except (Crash, AssertionError) as error:
+            played.outcome = "crash"
+            played.sentence = "".join(traceback.format_exception(error))
+        if played.sentence:
+            played.sentence = f"line {command.line}, `{command.text}`: {played.sentence}"
+        played.events, played.steps = stage.events, stage.steps
+    played.text = "\n\n".join(parts) + "\n"
+    return played
+
+
+def carry_out(stage: Stage, command: Command) -> list[str]:
+    """One command, and what it prints."""
+    words = Words(command.text)
+    verb = VERBS.get(words.verb)
+    if verb is None:
+        raise BadScript(f"no such verb; there are {', '.join(VERBS)}")
+    stage.note(f"line {command.line}: {command.text}")
+    return verb(stage, words) or []
+
+
+def difference(path: Path, text: str) -> str:
+    """What came against what is written; empty when they agree."""
+    written = path.read_text().splitlines(keepends=True)
+    came = text.splitlines(keepends=True)
+    return "".join(difflib.unified_diff(written, came, f"{path} as written", f"{path} as played"))
+
+
+def play_files(paths: list[Path], *, rewrite: bool, events: bool) -> int:
+    """For the command line; the exit code is 0 when all came as written."""
+    code = 0
+    for path in paths:
+        played = play(path.read_text(), logs=events)
+        if events:
+            print("\n".join(played.events))
+        if played.sentence:
+            print(f"{path}: {played.outcome}: {played.sentence}")
+            code = 13
+        elif rewrite:
+            path.write_text(played.text)
+        elif told := difference(path, played.text):
+            print(told)
+            code = 13
+        if not played.sentence:
+            print(f"{path}: {played.steps} steps")
+    return code
+
+
+def usage() -> str:
+    """Every verb in its own words."""
+    return "\n\n".join(" ".join((verb.__doc__ or "").split()) for verb in VERBS.values())
+
+
+__all__ = ["VERBS", "Block", "difference", "play", "play_files", "usage"]

@@ -1,0 +1,129 @@
+"""A scenario's file: prose, and blocks of commands with what they printed.
+
+    # Prose: lines that begin with a hash.
+
+    kill 1
+    until leader=2
+    show partition
+    ----
+    orders-0  leader 2  LE 1  ...
+
+A block ends at an empty line.  What its commands print stands below `----`; a block that prints
+nothing has no such line.  Comments may stand between commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+RULE = "----"
+
+
+class BadScript(Exception):
+    """The scenario itself is wrong: a word that nobody knows, or a wish that cannot be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One line to be carried out."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """`source` is everything above the rule; `expected` what stands below it."""
+
+    source: tuple[str, ...]
+    commands: tuple[Command, ...]
+    expected: tuple[str, ...]
+
+    def text(self, printed: Iterable[str]) -> str:
+        """The block as it would be written with this output."""
+        lines = tuple(printed)
+        return "\n".join((*self.source, *((RULE, *lines) if lines else ())))
+
+
+def parse(text: str) -> list[str | Block]:
+    """Paragraphs of prose, as they stand, and blocks."""
+    found: list[str | Block] = []
+    paragraph: list[str] = []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.strip():
+            paragraph.append(line.rstrip())
+        elif paragraph:
+            found.append(_paragraph(paragraph, number - len(paragraph)))
+            paragraph = []
+    return found
+
+
+def _paragraph(lines: list[str], first: int) -> str | Block:
+    at = lines.index(RULE) if RULE in lines else len(lines)
+    commands = tuple(
+        Command(line=number, text=line)
+        for number, line in enumerate(lines[:at], first)
+        if not line.startswith("#")
+    )
+    if not commands and at == len(lines):
+        return "\n".join(lines)
+    return Block(source=tuple(lines[:at]), commands=commands, expected=tuple(lines[at + 1 :]))
+
+
+class Words:
+    """A command's words: plain ones in their order, and `name=value` ones.  Whoever carries it out
+    takes what it knows; what is left over is an error."""
+
+    def __init__(self, text: str) -> None:
+        self.verb, *self.all = text.split()
+        self.plain = [word for word in self.all if "=" not in word]
+        self._options = dict(word.split("=", 1) for word in self.all if "=" in word)
+
+    def take(self, what: str) -> str:
+        """The next plain word."""
+        if not self.plain:
+            raise BadScript(f"{self.verb} needs {what}")
+        return self.plain.pop(0)
+
+    def rest(self, what: str) -> list[str]:
+        """All plain words that are left, at least one."""
+        found, self.plain = self.plain, []
+        if not found:
+            raise BadScript(f"{self.verb} needs {what}")
+        return found
+
+    def flag(self, name: str) -> bool:
+        """Whether this plain word is there."""
+        if name not in self.plain:
+            return False
+        self.plain.remove(name)
+        return True
+
+    def option(self, name: str, otherwise: str) -> str:
+        return self._options.pop(name, otherwise)
+
+    def number(self, name: str, otherwise: int) -> int:
+        return whole(self.option(name, str(otherwise)))
+
+    def end(self) -> None:
+        """Nothing may be left."""
+        left = [*self.plain, *(f"{name}={value}" for name, value in self._options.items())]
+        if left:
+            raise BadScript(f"{self.verb} does not know {' '.join(left)}")
+
+
+def whole(text: str) -> int:
+    """A number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise BadScript(f"{text} is no number") from None
+
+
+def microseconds(text: str) -> int:
+    """A time: 3s or 200ms."""
+    for unit, us in (("ms", 1_000), ("s", 1_000_000)):
+        if text.endswith(unit) and text[: -len(unit)].isdecimal():
+            return int(text[: -len(unit)]) * us
+    raise BadScript(f"{text} is no time: 3s, 200ms")

@@ -1,0 +1,173 @@
+"""Verbs that set the scene, let time pass, and say how things are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_sim.checkers.liveness import unfinished
+from plimsoll_sim.options import Options
+from plimsoll_sim.scenario import show
+from plimsoll_sim.scenario.conditions import condition, state
+from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
+from plimsoll_sim.scenario.stage import Stage
+from plimsoll_sim.world import TOPIC, NotAlive
+
+Verb = Callable[[Stage, Words], list[str] | None]
+
+OPTIONS = Options(
+    brokers=3, first_broker=1, operators=1, partitions=1, replication_factor=3, min_isr=2,
+    slots=64, latency_us=(500, 500), lag_time_max_ms=30_000, slice_partitions_max=1_000,
+    segment_bytes=1_000_000, flush_messages=None, producers=(), consumers=0, think_ms=(0, 0),
+    fault_gap_ms=0, heal_ms=0, faults=(),
+)  # fmt: skip
+
+
+def cluster(stage: Stage, words: Words) -> None:
+    """cluster brokers=3 operators=1 lag=30s segment=1000000 flush=never slots=64: brokers from 1
+    on, up and serving.  `lag` is replica.lag.time.max.ms, `flush` log.flush.interval.messages."""
+    flush = words.option("flush", "never")
+    options = replace(
+        OPTIONS,
+        brokers=words.number("brokers", 3),
+        operators=words.number("operators", 1),
+        lag_time_max_ms=microseconds(words.option("lag", "30s")) // 1_000,
+        segment_bytes=words.number("segment", 1_000_000),
+        flush_messages=None if flush == "never" else whole(flush),
+        slots=words.number("slots", 64),
+        slice_partitions_max=words.number("slice", 1_000),
+    )
+    words.end()
+    stage.begin(options)
+    stage.world.start_all()
+    hosts = stage.world.brokers.values()
+    stage.until(lambda: all(stage.takes_part(host) for host in hosts), "every broker serves")
+
+
+def topic(stage: Stage, words: Words) -> None:
+    """topic orders replicas=1,2,3 min_isr=2: apply a Topic and wait until it is so.  One list of
+    replicas for each partition, separated by a slash; the first leads.  With other values for an
+    existing topic: change it."""
+    world = stage.world
+    name = words.plain.pop(0) if words.plain else TOPIC
+    changed: dict[str, object] = {}
+    lists = words.option("replicas", "")
+    if lists:
+        assignment = tuple(
+            tuple(BrokerId(whole(one)) for one in replicas.split(","))
+            for replicas in lists.split("/")
+        )
+        changed |= {
+            "strategy": "Explicit",
+            "assignment": assignment,
+            "partitions": len(assignment),
+            "replication_factor": len(assignment[0]),
+        }
+    min_isr = words.option("min_isr", "")
+    if min_isr:
+        changed["min_isr"] = whole(min_isr)
+    nowait = words.flag("nowait")
+    words.end()
+    wanted = world.declare(name, **changed)
+
+    def applied() -> bool:
+        topic_id = stage.image.topic_ids.get(name)
+        found = None if topic_id is None else stage.image.topics.get(topic_id)
+        as_wished = found is not None and (found.partitions, found.min_isr) == (
+            wanted.partitions,
+            wanted.min_isr,
+        )
+        return as_wished and stage.everybody_knows()
+
+    if not nowait:
+        stage.until(applied, f"topic {name} is as it was applied")
+        stage.changes_shown = len(world.ghost.history)
+
+
+def delete_topic(stage: Stage, words: Words) -> None:
+    """delete-topic orders: its object is gone; waits until the topic is."""
+    name = words.take("a topic")
+    words.end()
+    stage.world.delete(name)
+    stage.world.ghost.topics_recreated = True
+    stage.until(lambda: name not in stage.image.topic_ids, f"topic {name} is gone")
+
+
+def run(stage: Stage, words: Words) -> None:
+    """run 3s: so much time passes."""
+    us = microseconds(words.take("a time"))
+    words.end()
+    stage.run(us)
+
+
+def until(stage: Stage, words: Words) -> None:
+    """until leader=2 isr=2,3: time passes until it is so, to the very step.  `within=10s` bounds
+    it."""
+    bound = [word for word in words.all if word.startswith("within=")]
+    wanted = [word for word in words.all if word not in bound]
+    us_max = microseconds(bound[0].removeprefix("within=")) if bound else 120_000_000
+    try:
+        stage.until(condition(stage, wanted), " ".join(wanted), us_max)
+    except NotAlive as error:
+        raise NotAlive(f"{error}; it is {state(stage, wanted)}") from None
+
+
+def expect(stage: Stage, words: Words) -> None:
+    """expect 1 hw=4: it is so, now."""
+    if not condition(stage, words.all)():
+        raise BadScript(f"it is not so: {state(stage, words.all)}")
+
+
+def settle(stage: Stage, words: Words) -> None:
+    """settle: every fault ends, everybody runs, and everything becomes as it should be: all brokers
+    serve, every partition is led, its ISR is full, all its copies are equal."""
+    words.end()
+    stage.taps.release()
+    stage.world.heal()
+    try:
+        stage.until(lambda: not unfinished(stage.world), "everything is as it should be")
+    except NotAlive as error:
+        raise NotAlive(f"{error}; {'; '.join(unfinished(stage.world))}") from None
+
+
+def look(stage: Stage, words: Words) -> list[str]:
+    """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | brokers |
+    messages, with `of=orders-1` for another partition than orders-0.  Changes are those committed
+    since they were shown last, messages the proposals, their answers and the fetches that were
+    refused or diverged since then."""
+    at = stage.at(words.option("of", ""))
+    what = words.take("something to show")
+    only, words.plain = words.plain, []
+    words.end()
+    match what:
+        case "partition":
+            return show.partition(stage, at)
+        case "changes":
+            return show.changes(stage, at)
+        case "committed":
+            return show.committed(stage, at)
+        case "logs":
+            return show.logs(stage, at, only)
+        case "messages":
+            return show.messages(stage)
+        case "brokers":
+            return show.brokers(stage)
+        case "leader":
+            name = only[0] if only else str(stage.partition(at).leader)
+            return show.leader(stage, stage.broker(name), at)
+        case "epochs":
+            return [line for one in only for line in show.epochs(stage, stage.broker(one), at)]
+    raise BadScript(f"nobody can show {what}")
+
+
+VERBS: dict[str, Verb] = {
+    "cluster": cluster,
+    "topic": topic,
+    "delete-topic": delete_topic,
+    "run": run,
+    "until": until,
+    "expect": expect,
+    "settle": settle,
+    "show": look,
+}

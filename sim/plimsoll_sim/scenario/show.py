@@ -1,0 +1,261 @@
+"""How a stage looks, in words: what is committed, what each broker has and believes.
+
+`partition_fields` and `broker_fields` are what conditions compare; the texts are made of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from plimsoll_broker.hosted import Hosted
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import Partition
+from plimsoll_core.records import PartitionsChanged
+from plimsoll_core.replica.isr import proposal_in_flight
+from plimsoll_sim.brokers import DATA, BrokerHost
+from plimsoll_sim.calls import HEADER_BYTES
+from plimsoll_sim.ghost import Batch
+from plimsoll_sim.scenario.stage import Stage
+from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
+
+At = tuple[str, int]
+NONE = "-"
+
+
+def ids(members: Iterable[int] | None) -> str:
+    return ",".join(map(str, members or ())) or NONE
+
+
+# --- what is committed ----------------------------------------------------------------------------
+
+
+def partition_fields(p: Partition) -> dict[str, str]:
+    return {
+        "leader": NONE if p.leader is None else str(p.leader),
+        "LE": str(p.leader_epoch),
+        "PE": str(p.partition_epoch),
+        "isr": ids(p.isr),
+        "elr": ids(p.elr),
+        "lkelr": ids(p.last_known_elr),
+        "min_isr": str(p.min_isr),
+        "replicas": ids(p.replicas),
+        "adding": ids(p.adding),
+        "removing": ids(p.removing),
+        "recovery": p.recovery.value,
+    }
+
+
+def partition(stage: Stage, at: At) -> list[str]:
+    p = stage.partition(at)
+    fields = partition_fields(p)
+    shown = ["leader", "LE", "PE", "isr", "elr", "lkelr"]
+    shown += ["replicas", "adding", "removing"] if p.adding or p.removing else []
+    text = "  ".join(f"{name} {fields[name]}" for name in shown)
+    note = "  recovering" if p.recovery.value == "Recovering" else ""
+    return [f"{at[0]}-{at[1]}  {text}{note}"]
+
+
+def changes(stage: Stage, at: At) -> list[str]:
+    """What was committed about it since the last time, with why."""
+    history = stage.world.ghost.history
+    key, found = stage.key(at), list[str]()
+    for record in history[stage.changes_shown :]:
+        if not isinstance(record, PartitionsChanged) or key is None:
+            continue
+        if record.topic_id == key.topic_id and any(a <= key.index <= b for a, b in record.ranges):
+            found.append(_change(record))
+    stage.changes_shown = len(history)
+    return found
+
+
+def _change(record: PartitionsChanged) -> str:
+    parts = ["LE +1"] if record.leader_epoch_step else []
+    for name, field in (
+        ("leader", "leader"), ("isr", "isr"), ("elr", "elr"), ("lkelr", "last_known_elr"),
+        ("min_isr", "min_isr"), ("replicas", "replicas"), ("adding", "adding"),
+        ("removing", "removing"),
+    ):  # fmt: skip
+        value = getattr(record, field)
+        if value is msgspec.UNSET:
+            continue
+        text = ids(value) if isinstance(value, tuple | list) else str(value)
+        parts.append(f"{name} {NONE if value is None else text}")
+    return f"{'  '.join(parts)}  ({re.sub(r'[0-9]+ ms', '... ms', record.cause)})"
+
+
+def committed(stage: Stage, at: At) -> list[str]:
+    """The committed log, and what an unclean election took away from it."""
+    ghost = stage.world.ghost.by_name[at]
+    told = _batches(ghost.committed, None)
+    lost = "".join(f"  lost {ident.decode()}" for ident in ghost.lost if ident not in ghost.idents)
+    return [f"committed: {told or 'nothing'}{lost}"]
+
+
+def messages(stage: Stage) -> list[str]:
+    """What was overheard since the last time."""
+    told, stage.taps.overheard = stage.taps.overheard, []
+    return told
+
+
+# --- what brokers have ----------------------------------------------------------------------------
+
+
+def process(host: BrokerHost) -> str:
+    if host.process is None or not host.running:
+        return "down"
+    if host.process.paused:
+        return "paused"
+    return "running" if host.serving else "starting"
+
+
+def registered(stage: Stage, host: BrokerHost) -> str:
+    """As it is committed."""
+    broker = stage.image.brokers.get(BrokerId(host.id))
+    if broker is None:
+        return "unregistered"
+    if broker.fenced:
+        return "fenced"
+    return "leaving" if broker.shutting_down else "unfenced"
+
+
+def brokers(stage: Stage) -> list[str]:
+    return [
+        f"{host.id}  {process(host)}, {registered(stage, host)}"
+        for host in stage.world.brokers.values()
+    ]
+
+
+def hosted(stage: Stage, host: BrokerHost, at: At) -> Hosted | None:
+    manager, key = host.manager, stage.key(at)
+    return None if manager is None or key is None else manager.by_key(*key)
+
+
+def broker_fields(stage: Stage, host: BrokerHost, at: At) -> dict[str, str]:
+    """What it is, and what it knows and has of the partition."""
+    fields = {"process": process(host), "state": registered(stage, host)}
+    found = hosted(stage, host, at)
+    if found is None:
+        return fields | {"role": "none"}
+    replica, p = found.replica, found.replica.partition
+    fields |= {
+        "role": "leader" if replica.leader is not None else "follower",
+        "leader": NONE if p.leader is None else str(p.leader),
+        "LE": str(p.leader_epoch),
+        "PE": str(p.partition_epoch),
+        "min_isr": str(p.min_isr),
+        "hw": str(replica.high_watermark),
+        "end": str(found.log.log_end_offset),
+        "start": str(found.log.log_start_offset),
+    }
+    source = replica.fetches_from
+    fields["fetches"] = NONE if source is None else str(source)
+    if replica.failed:
+        fields["role"] = "failed"
+    if replica.leader is not None:
+        isr = replica.leader.isr
+        proposal = proposal_in_flight(isr)
+        fields["isr"] = ids(isr.committed)
+        fields["counts"] = ids(sorted(isr.maximal))
+        fields["proposes"] = (
+            NONE if proposal is None else ids(sorted(m.broker_id for m in proposal.new_isr))
+        )
+    return fields
+
+
+def leader(stage: Stage, host: BrokerHost, at: At) -> list[str]:
+    """What a broker that leads believes."""
+    found = hosted(stage, host, at)
+    state = None if found is None else found.replica.leader
+    if state is None:
+        return [f"{host.id} does not lead"]
+    fields = broker_fields(stage, host, at)
+    followers = "  ".join(
+        f"{broker_id}@{'?' if one.log_end is None else one.log_end}"
+        for broker_id, one in state.followers.items()
+    )
+    return [
+        f"{host.id} leads LE {state.epoch} from {state.start_offset}  hw {fields['hw']}  "
+        f"isr {fields['isr']}  counts {fields['counts']}  proposes {fields['proposes']}  "
+        f"followers {followers}"
+    ]
+
+
+def epochs(stage: Stage, host: BrokerHost, at: At) -> list[str]:
+    """Where its terms begin, as it remembers them."""
+    found = hosted(stage, host, at)
+    known = [] if found is None else found.log.epochs.entries
+    return [f"{host.id}  " + (" ".join(f"LE{epoch}@{start}" for epoch, start in known) or "none")]
+
+
+def log(stage: Stage, host: BrokerHost, at: At) -> list[str]:
+    """A line with its log; what stands before the bar is committed as far as it knows."""
+    found = hosted(stage, host, at)
+    if found is None:
+        return [f"{host.id}  {process(host):<8}  {'':12}  {_on_disk(host, at)}".rstrip()]
+    fields = broker_fields(stage, host, at)
+    data = found.log.read(found.log.log_start_offset, 2**30, found.log.log_end_offset)
+    start = "" if fields["start"] == "0" else f"from {fields['start']}  "
+    role = "paused" if process(host) == "paused" else fields["role"]
+    told = _batches(_parsed(data), found.replica.high_watermark)
+    ends = f"hw {fields['hw']:<2} end {fields['end']:<2}"
+    return [f"{host.id}  {role:<8}  {ends:12}  {start}{told}".rstrip()]
+
+
+def logs(stage: Stage, at: At, only: list[str]) -> list[str]:
+    hosts = [stage.broker(name) for name in only] or [
+        host
+        for host in stage.world.brokers.values()
+        if host.id in stage.partition(at).replicas or hosted(stage, host, at) is not None
+    ]
+    return [line for host in hosts for line in log(stage, host, at)]
+
+
+def _on_disk(host: BrokerHost, at: At) -> str:
+    """Whole batches of the files that are there."""
+    folder = Path(DATA) / f"{at[0]}-{at[1]}"
+    if host.volume.find(folder) is None:
+        return "nothing on its disk"
+    data = b"".join(bytes(node.data) for _, node in host.volume.nodes(folder, ".log"))
+    return "on its disk: " + (_batches(_parsed(data), None) or "empty")
+
+
+def _parsed(data: bytes | memoryview) -> list[Batch]:
+    """The batches from the start on, as far as they are whole."""
+    found: list[Batch] = []
+    at = 0
+    for header in _whole(data):
+        ident = bytes(data[at + HEADER_BYTES : at + header.length])
+        at += header.length
+        producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+        found.append(
+            Batch(header.base_offset, header.last_offset, header.leader_epoch, ident, producer)
+        )
+    return found
+
+
+def _whole(data: bytes | memoryview) -> Iterator[BatchHeader]:
+    with contextlib.suppress(BatchError):
+        yield from iter_headers(data)
+
+
+def _batches(batches: list[Batch], high_watermark: int | None) -> str:
+    """Each with its offsets, after the leader epoch where that changes."""
+    words: list[str] = []
+    epoch, barred = None, high_watermark is None
+    for batch in batches:
+        if not barred and high_watermark is not None and batch.last >= high_watermark:
+            words.append("|")
+            barred = True
+        if batch.epoch != epoch:
+            epoch = batch.epoch
+            words.append(f"LE{epoch}")
+        offsets = f"{batch.base}" if batch.base == batch.last else f"{batch.base}-{batch.last}"
+        words.append(f"{batch.ident.decode()}@{offsets}")
+    if not barred and words:
+        words.append("|")
+    return " ".join(words)

@@ -1,0 +1,218 @@
+"""Where a scenario plays: a world without chance, the clients that it scripts, and its clock.
+
+The verbs act on it.  Every step goes through `World.step`, so all safety predicates are checked
+after each of them here too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import ExitStack
+from typing import Any
+from uuid import UUID
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.disk import Folder
+from plimsoll_sim.operators import OperatorHost
+from plimsoll_sim.options import Options
+from plimsoll_sim.run import alone
+from plimsoll_sim.scenario.actors import Actor, Batch
+from plimsoll_sim.scenario.dice import Dice
+from plimsoll_sim.scenario.script import BadScript, whole
+from plimsoll_sim.scenario.taps import Taps
+from plimsoll_sim.world import TOPIC, NotAlive, World
+
+WAIT_US = 120_000_000
+"""Whatever is waited for comes about within this, or the scenario fails."""
+CONTROLLER = "controller"
+CLIENT = "client"
+
+
+class Stage:
+    """Use as a context manager; `begin` sets it up."""
+
+    def __init__(self, *, logs: bool = False) -> None:
+        self._logs = logs
+        self._stack = ExitStack()
+        self._world: World | None = None
+        self._taps: Taps | None = None
+        self.actors: dict[str, Actor] = {}
+        self.batches: dict[str, Batch] = {}
+        self.backups: dict[int, Folder] = {}
+        self.changes_shown = 0
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Nothing may refer to what is collected with the world.
+        self.actors.clear()
+        self.batches.clear()
+        self._taps = None
+        self._stack.close()
+
+    def begin(self, options: Options) -> None:
+        if self._world is not None:
+            raise BadScript("there is a cluster already")
+        self._world = World(0, options, Dice)
+        self._taps = Taps(self._world.network, self.named)
+        self._stack.enter_context(alone(self._world, logs=self._logs))
+
+    @property
+    def world(self) -> World:
+        if self._world is None:
+            raise BadScript("begin with `cluster`")
+        return self._world
+
+    @property
+    def taps(self) -> Taps:
+        assert self.world is not None
+        assert self._taps is not None
+        return self._taps
+
+    @property
+    def steps(self) -> int:
+        return 0 if self._world is None else self._world.loop.steps
+
+    def note(self, text: str) -> None:
+        if self._world is not None:
+            self._world.note(text)
+
+    @property
+    def events(self) -> list[str]:
+        return [] if self._world is None else self._world.events
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        self.world.step()
+        for actor in self.actors.values():
+            actor.raise_violation()
+
+    def run(self, us: int) -> None:
+        """Everything that happens within this time."""
+        loop = self.world.loop
+        end = loop.now_us + us
+        while (next_us := loop.next_us()) is not None and next_us <= end:
+            self.step()
+
+    def until(self, condition: Callable[[], bool], what: str, us_max: int = WAIT_US) -> None:
+        """Stops at the very step that makes it so."""
+        end = self.world.loop.now_us + us_max
+        while not condition():
+            if self.world.loop.now_us > end:
+                raise NotAlive(f"not within {us_max // 1_000_000} s: {what}")
+            self.step()
+
+    def waited(self, condition: Callable[[], bool], us_max: int) -> bool:
+        """Whether it came about in time."""
+        end = self.world.loop.now_us + us_max
+        while not condition() and self.world.loop.now_us <= end:
+            self.step()
+        return condition()
+
+    # --- who and where ----------------------------------------------------------------------------
+
+    @property
+    def image(self) -> ClusterImage:
+        """What is committed."""
+        return self.world.ghost.image
+
+    def broker(self, name: str) -> BrokerHost:
+        found = self.world.brokers.get(whole(name))
+        if found is None:
+            raise BadScript(f"there is no broker {name}")
+        return found
+
+    def hosts(self, names: str) -> list[str]:
+        """Hosts by what scenarios call them: 1,2,controller,client."""
+        found: list[str] = []
+        for name in names.split(","):
+            if name == CONTROLLER:
+                found += [operator.name for operator in self.world.operators]
+            elif name.isdecimal():
+                found.append(self.broker(name).name)
+            else:
+                found.append(name)
+        return found
+
+    def operator(self, number: str) -> OperatorHost:
+        """By its number; without one, whoever leads."""
+        operators = self.world.operators
+        if number:
+            return operators[whole(number)]
+        active = [operator for operator in operators if operator.active]
+        if not active:
+            raise BadScript("no operator leads now; name one")
+        return active[0]
+
+    def at(self, name: str) -> tuple[str, int]:
+        """A partition by its name, `orders-0`."""
+        topic, _, index = (name or f"{TOPIC}-0").rpartition("-")
+        return topic, whole(index)
+
+    def key(self, at: tuple[str, int]) -> PartitionKey | None:
+        topic_id = self.image.topic_ids.get(at[0])
+        return None if topic_id is None else PartitionKey(topic_id, at[1])
+
+    def partition(self, at: tuple[str, int]) -> Partition:
+        """As it is committed."""
+        key = self.key(at)
+        found = None if key is None else self.image.partitions.get(key)
+        if found is None:
+            raise BadScript(f"there is no partition {at[0]}-{at[1]}")
+        return found
+
+    def named(self, topic_id: UUID, index: int) -> str:
+        """A partition of a topic by its id."""
+        topic = self.image.topics.get(topic_id)
+        return f"{'an unknown topic' if topic is None else topic.name}-{index}"
+
+    def leader(self, at: tuple[str, int]) -> str:
+        """The host of whoever leads, as committed."""
+        leader = self.partition(at).leader
+        if leader is None:
+            raise BadScript(f"nobody leads {at[0]}-{at[1]}; say to whom")
+        return self.world.brokers[int(leader)].name
+
+    def everybody_knows(self) -> bool:
+        """Every broker has applied what is committed."""
+        return all(
+            host.manager is not None and host.manager.image == self.image
+            for host in self.world.brokers.values()
+            if host.running
+        )
+
+    def takes_part(self, host: BrokerHost) -> bool:
+        """Its present process is unfenced, and knows it."""
+        broker = self.image.brokers.get(BrokerId(host.id))
+        registered = broker is not None and broker.broker_epoch == host.epoch
+        return host.serving and registered and broker is not None and not broker.fenced
+
+    # --- clients ----------------------------------------------------------------------------------
+
+    def actor(self, name: str) -> Actor:
+        found = self.actors.get(name)
+        if found is None:
+            found = self.actors[name] = Actor(name, self.world)
+        return found
+
+    def ask(self, actor: Actor, work: Coroutine[Any, Any, list[str]], us_max: int) -> list[str]:
+        """What a client's question came to."""
+        task: asyncio.Task[list[str]] = actor.begin(work)
+        if not self.waited(task.done, us_max):
+            task.cancel()
+            return ["no answer"]
+        return task.result()
+
+    def batch(self, name: str) -> Batch:
+        found = self.batches.get(name)
+        if found is None:
+            raise BadScript(f"nobody has sent {name}")
+        return found
+
+    def answers(self, batches: Iterable[Batch]) -> list[str]:
+        return [batch.told() for batch in batches]

@@ -1,0 +1,122 @@
+"""Verbs for what clients do: produce, send again, read, ask."""
+
+from __future__ import annotations
+
+from plimsoll_sim.scenario.actors import Actor, Batch
+from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
+from plimsoll_sim.scenario.setting import Verb
+from plimsoll_sim.scenario.stage import CLIENT, Stage
+
+ACKS = {"all": -1, "1": 1, "0": 0}
+PATIENCE = "1s"
+
+
+def _target(stage: Stage, words: Words, at: tuple[str, int]) -> str:
+    """The broker that is named, or whoever leads."""
+    name = words.option("to", "")
+    return stage.broker(name).name if name else stage.leader(at)
+
+
+def _sent(stage: Stage, batches: list[Batch], host: str, patience: str) -> list[str]:
+    """Send them, one after another on one connection; their answers as far as they come in time."""
+    for batch in batches:
+        batch.by.begin(batch.by.produce(batch, host))
+    stage.waited(lambda: all(batch.answer is not None for batch in batches), microseconds(patience))
+    return stage.answers(batches)
+
+
+def produce(stage: Stage, words: Words) -> list[str]:
+    """produce a b*5 acks=all: batches by name (b of five records), each in a request of its own, to
+    whoever leads or `to=2`, for orders-0 or `of=orders-1`.  `by=p`: by the idempotent producer p,
+    else by a client without a producer id.  Tells what was answered within `wait=1s`."""
+    at = stage.at(words.option("of", ""))
+    acks = words.option("acks", "all")
+    if acks not in ACKS:
+        raise BadScript("acks is all, 1 or 0")
+    host, name = _target(stage, words, at), words.option("by", "")
+    patience = words.option("wait", PATIENCE)
+    batches: list[Batch] = []
+    actor = stage.actor(name or CLIENT)
+    if name and actor.producer is None:
+        told = stage.ask(actor, actor.begin_producing(host), 10_000_000)
+        if told:
+            return told
+    for word in words.rest("batches"):
+        ident, _, records = word.partition("*")
+        if ident in stage.batches:
+            raise BadScript(f"{ident} was sent before; retry it")
+        batch = Batch(
+            sent=actor.next_batch(ident, whole(records or "1")), at=at, acks=ACKS[acks], by=actor
+        )
+        stage.batches[ident] = batch
+        batches.append(batch)
+    words.end()
+    return _sent(stage, batches, host, patience)
+
+
+def retry(stage: Stage, words: Words) -> list[str]:
+    """retry a: the very same batch again, with its producer's id and sequence, to whoever leads or
+    `to=2`."""
+    patience, to = words.option("wait", PATIENCE), words.option("to", "")
+    batches = [stage.batch(name) for name in words.rest("batches")]
+    words.end()
+    for batch in batches:
+        if batch.by.producer is None:
+            raise BadScript(f"{batch.name} has no producer's id: it would be another batch")
+    host = stage.broker(to).name if to else stage.leader(batches[0].at)
+    return _sent(stage, batches, host, patience)
+
+
+def answers(stage: Stage, words: Words) -> list[str]:
+    """answers: what became of every batch whose answer was not told yet."""
+    words.end()
+    return stage.answers(batch for batch in stage.batches.values() if not batch.shown)
+
+
+def wait(stage: Stage, words: Words) -> list[str]:
+    """wait a: until it is answered."""
+    batches = [stage.batch(name) for name in words.rest("batches")]
+    words.end()
+    stage.until(lambda: all(batch.answer is not None for batch in batches), "they are answered")
+    return stage.answers(batches)
+
+
+def _reader(stage: Stage, words: Words) -> tuple[Actor, tuple[str, int], str]:
+    at = stage.at(words.option("of", ""))
+    return stage.actor(words.option("by", CLIENT)), at, _target(stage, words, at)
+
+
+def consume(stage: Stage, words: Words) -> list[str]:
+    """consume offset=0 LE=2: what a consumer reads from there, from whoever leads or `to=2`; `LE`
+    is the leader epoch that it knows."""
+    actor, at, host = _reader(stage, words)
+    offset, epoch = words.number("offset", 0), words.number("LE", -1)
+    words.end()
+    return stage.ask(actor, actor.fetch(at, host, offset, epoch), microseconds(PATIENCE))
+
+
+def latest(stage: Stage, words: Words) -> list[str]:
+    """latest: where the log ends for a consumer (ListOffsets)."""
+    actor, at, host = _reader(stage, words)
+    words.end()
+    return stage.ask(actor, actor.latest(at, host), microseconds(PATIENCE))
+
+
+def epoch_end(stage: Stage, words: Words) -> list[str]:
+    """epoch-end 1 LE=2: where the term 1 ended (OffsetForLeaderEpoch), asked by a consumer that
+    knows LE 2."""
+    actor, at, host = _reader(stage, words)
+    epoch, known = whole(words.take("a term")), words.number("LE", -1)
+    words.end()
+    return stage.ask(actor, actor.epoch_end(at, host, epoch, known), microseconds(PATIENCE))
+
+
+VERBS: dict[str, Verb] = {
+    "produce": produce,
+    "retry": retry,
+    "answers": answers,
+    "wait": wait,
+    "consume": consume,
+    "latest": latest,
+    "epoch-end": epoch_end,
+}

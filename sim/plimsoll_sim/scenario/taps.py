@@ -1,0 +1,128 @@
+"""Messages kept back on their way: by kind, sender and receiver, until somebody lets them go.
+
+Watches every connection of the network, knows requests by their api key and replies by whose they
+are.  What follows a message on its connection waits behind it, as bytes of one connection do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from plimsoll_core.messages import FetchMetadata
+from plimsoll_sim.brokers import CONTROLLER_PORT, KAFKA_PORT
+from plimsoll_sim.network import End, Network
+from plimsoll_sim.scenario import overheard
+from plimsoll_sim.scenario.overheard import Named
+from plimsoll_wire import control
+from plimsoll_wire.framing import Framer
+from plimsoll_wire.versions import ApiKey
+
+FRAME_BYTES_MAX = 2**30
+REPLY = "-reply"
+Frame = bytes | bytearray | memoryview
+
+
+class Hold(NamedTuple):
+    """`kind`: a Kafka API's or a control request's name, with `-reply` for its answer."""
+
+    kind: str
+    source: str
+    target: str
+
+
+@dataclass(slots=True)
+class _Side:
+    """What one end of a connection sent: `asked` are its requests that were not answered yet."""
+
+    framer: Framer = field(default_factory=lambda: Framer(FRAME_BYTES_MAX))
+    asked: dict[int, str] = field(default_factory=dict)
+
+
+class Taps:
+    """`keeps` is the network's question."""
+
+    def __init__(self, network: Network, named: Named) -> None:
+        self._network = network
+        self._named = named
+        self.overheard: list[str] = []
+        self._holds: list[Hold] = []
+        self._sides: dict[End, _Side] = {}
+        self._holding: deque[End] = deque()
+        self.kept = 0
+        network.keeps = self.keeps
+
+    def hold(self, hold: Hold) -> None:
+        self._holds.append(hold)
+
+    def release(self) -> None:
+        """Nothing is held any more, and what was is on its way."""
+        self._holds.clear()
+        while self._holding:
+            end = self._holding.popleft()
+            if end.held:
+                self._network.release(end)
+        self.kept = 0
+
+    def lose(self) -> None:
+        """The connections that hold something break: it never arrives."""
+        self._holds.clear()
+        while self._holding:
+            end = self._holding.popleft()
+            end.held.clear()
+            end.process.call(end.abort)
+        self.kept = 0
+
+    def keeps(self, end: End, what: Any) -> bool:
+        """Whether something that an end sends is to wait."""
+        if not isinstance(what, bytes):
+            return False
+        kinds = self._kinds(end, what)
+        source, target = end.process.host, end.peer.process.host
+        kept = [kind for kind in kinds if Hold(kind, source, target) in self._holds]
+        self.kept += len(kept)
+        if kept:
+            self._holding.append(end)
+        return bool(kept)
+
+    def _kinds(self, end: End, data: bytes) -> list[str]:
+        """The messages that end in these bytes."""
+        mine = self._sides.setdefault(end, _Side())
+        theirs = self._sides.setdefault(end.peer, _Side())
+        mine.framer.receive(data)
+        found: list[str] = []
+        while (frame := mine.framer.next_frame()) is not None:
+            port = end.peer.address[1]
+            if port in (KAFKA_PORT, CONTROLLER_PORT):
+                kind = _kafka(frame) if port == KAFKA_PORT else _control(frame)
+                mine.asked[int.from_bytes(frame[4:8], "big")] = kind
+            else:
+                number = int.from_bytes(frame[:4], "big")
+                kind = theirs.asked.pop(number, "Unasked") + REPLY
+            found.append(kind)
+            self._overhear(end, kind, bytes(frame))
+        return found
+
+    def _overhear(self, end: End, kind: str, frame: bytes) -> None:
+        source, target = (one.process.host.removeprefix("broker-") for one in (end, end.peer))
+        told: list[str] = []
+        if kind == "AlterPartition":
+            told = overheard.proposals(source, frame, self._named)
+        elif kind == "AlterPartition" + REPLY:
+            told = overheard.answers(target, frame, self._named)
+        elif kind == "Fetch" + REPLY and target.isdecimal():
+            told = overheard.fetched(source, target, frame, self._named)
+        for line in told:
+            if line not in self.overheard[-1:]:
+                self.overheard.append(line)
+
+
+def _kafka(frame: Frame) -> str:
+    key = int.from_bytes(frame[:2], "big")
+    return "".join(part.capitalize() for part in ApiKey(key).name.split("_"))
+
+
+def _control(frame: Frame) -> str:
+    body = control.decode_request(frame).body
+    return "Metadata" if isinstance(body, FetchMetadata) else type(body.request).__name__
