@@ -1,7 +1,8 @@
 """What a broker or an operator asks of the controller, and what it answers.
 
 The same values are `decide`'s input and, between processes, the body of a private request
-(`plimsoll_wire.control`).  Nobody else defines messages between broker and controller.
+(`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
+`election_messages`, which is a part of this.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.election_messages import ElectionsAnswer, ElectLeaders, NameLeaders
 from plimsoll_core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -154,6 +156,10 @@ class DeleteTopics(_Message, frozen=True, kw_only=True):
     ids: tuple[UUID, ...] = ()
 
 
+Forwarded = CreateTopics | DeleteTopics | ElectLeaders
+"""What brokers ask on behalf of clients."""
+
+
 # --- what the operator itself asks -------------------------------------------------------------
 
 
@@ -239,9 +245,11 @@ Request = (
     | ReportFailedReplicas
     | CreateTopics
     | DeleteTopics
+    | ElectLeaders
     | DeclareTopic
     | TopicObjectGone
     | DetachTopic
+    | NameLeaders
     | SetMembers
     | Activated
     | Tick
@@ -323,6 +331,7 @@ Answer = (
     | PartitionsAnswer
     | ProducerIdBlock
     | TopicsAnswer
+    | ElectionsAnswer
     | Done
 )
 

@@ -8,6 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plimsoll_core.election_messages import (
+    ElectionKind,
+    ElectLeaders,
+    NamedLeader,
+    NameLeaders,
+    PartitionName,
+)
 from plimsoll_core.image import apply_all, decode_image, encode_image
 from plimsoll_core.messages import (
     AllocateProducerIds,
@@ -136,6 +143,30 @@ def tell(world: Any, broker: int, bits: int) -> Request | None:
     return world.report(broker, log, key.index, name=name, stale=int(bits % 16 == 15))
 
 
+def elect(world: Any, broker: int, bits: int) -> Request | None:
+    """Of either kind, for all or for one that may not exist."""
+    one = (PartitionName(topic=f"client-{broker}" if bits % 4 else "orders", index=bits % 5),)
+    kind: ElectionKind = "Unclean" if bits % 2 else "Preferred"
+    return ElectLeaders(kind=kind, partitions=one if bits % 3 else None)
+
+
+def name_leaders(world: Any, broker: int, bits: int) -> Request | None:
+    """For one partition, or for all of them; sometimes about another term."""
+    topic_id = world.image.topic_ids.get("orders")
+    count = 0 if topic_id is None else world.image.topics[topic_id].partitions
+    leaders = tuple(
+        NamedLeader(
+            partition=index,
+            leader=broker,
+            at_leader_epoch=world.p(index).leader_epoch - (bits % 8 == 7),
+        )
+        for index in range(count)
+        if bits % 2 or index == bits % 7
+    )
+    holder = TopicObject(namespace="shop", name="orders", uid="uid-of-orders")
+    return NameLeaders(object=holder, leaders=leaders)
+
+
 def tick(world: Any, broker: int, bits: int) -> Request | None:
     world.now_ms += bits * 40
     return Tick(late_ms=bits if broker == 4 else 0)
@@ -154,6 +185,8 @@ MAKERS = (
     tell,
     tell,
     tell,
+    elect,
+    name_leaders,
     create,
     declare,
     delete,

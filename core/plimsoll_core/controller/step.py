@@ -14,6 +14,7 @@ from plimsoll_core.controller.activation import activate
 from plimsoll_core.controller.alter_partition import alter_partition
 from plimsoll_core.controller.declarations import declare, detach
 from plimsoll_core.controller.deletion import object_gone
+from plimsoll_core.controller.elections import elect_leaders, name_leaders
 from plimsoll_core.controller.heartbeat import heartbeat
 from plimsoll_core.controller.liveness import proven_dead
 from plimsoll_core.controller.membership import set_members
@@ -24,6 +25,7 @@ from plimsoll_core.controller.storage import report_failed
 from plimsoll_core.controller.tick import tick
 from plimsoll_core.controller.topics import create_topics, delete_topics
 from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
+from plimsoll_core.election_messages import ElectLeaders, NameLeaders
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Refusal
 
@@ -38,9 +40,11 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.ReportFailedReplicas: report_failed,
     m.CreateTopics: create_topics,
     m.DeleteTopics: delete_topics,
+    ElectLeaders: elect_leaders,
     m.DeclareTopic: declare,
     m.TopicObjectGone: object_gone,
     m.DetachTopic: detach,
+    NameLeaders: name_leaders,
     m.SetMembers: set_members,
     m.Activated: activate,
     m.Tick: tick,
