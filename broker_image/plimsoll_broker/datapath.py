@@ -85,6 +85,7 @@ class DataPath:
         """Set strays aside and take up roles, with the logs as far as they were loaded."""
         found = self._store.load(monotonic_ms()) if self._found is None else self._found
         self.manager.start(image, found)
+        self._store.save_lowered()
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.manager.apply_image(old, new)

@@ -29,11 +29,11 @@ class Log:
     """
 
     __slots__ = (
+        "_before_cut",
         "_disk",
         "_epochs_saved",
         "_epochs_synced",
         "_hints",
-        "_save_recovery_point",
         "_snapshots",
         "_unsynced",
         "config",
@@ -56,7 +56,7 @@ class Log:
         place: LogPlace,
         config: LogConfig,
         contents: LogContents,
-        save_recovery_point: Callable[[], None],
+        before_cut: Callable[[int], None],
     ) -> None:
         self._disk = place.disk
         self.directory = place.directory
@@ -72,7 +72,7 @@ class Log:
         self.producers = contents.producers
         self.fault: StorageError | None = None
         self.make_durable: Callable[[], None] | None = None
-        self._save_recovery_point = save_recovery_point
+        self._before_cut = before_cut
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._epochs_saved = -1
@@ -233,7 +233,8 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Cut whole batches whose last offset is at or after `offset`, and the terms from there.
 
-        The terms go even when no record does.  The recovery point is on disk before the cut.
+        The terms go even when no record does.  The checkpoints say no more of the log before it
+        is cut.
         """
         if offset < self.log_start_offset:
             self.discard_to(offset)
@@ -289,9 +290,8 @@ class Log:
     def _forget_flushed(self, offset: int) -> None:
         self._unsynced.cut()
         self._hints.clear()
-        if self.recovery_point > offset:
-            self.recovery_point = offset
-            self._save_recovery_point()
+        self.recovery_point = min(self.recovery_point, offset)
+        self._before_cut(offset)
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for everybody; their segments go with the retention."""

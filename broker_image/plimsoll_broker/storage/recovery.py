@@ -51,7 +51,7 @@ class _Scan:
 
 
 def load_log(
-    place: LogPlace, config: LogConfig, known: Known, save_recovery_point: Callable[[], None]
+    place: LogPlace, config: LogConfig, known: Known, before_cut: Callable[[int], None]
 ) -> Log:
     """Open the log in `place`, or start an empty one there."""
     _tidy(place)
@@ -80,7 +80,7 @@ def load_log(
         epochs=epochs,
         producers=ProducerStates() if scan.producers is None else scan.producers,
     )
-    log = Log(place, config, contents, save_recovery_point)
+    log = Log(place, config, contents, before_cut)
     if log_start > log.log_end_offset:
         log.discard_to(log_start)  # what lies between is gone for everybody
         return log
