@@ -17,9 +17,6 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_core.election_messages import (
-    ElectLeaders,
-)
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages import (
     AllocateProducerIds,
@@ -51,7 +48,6 @@ BrokerRequest = (
     | ReportFailedReplicas
     | CreateTopics
     | DeleteTopics
-    | ElectLeaders
 )
 """What may come over the network; the operator's own requests never do."""
 
