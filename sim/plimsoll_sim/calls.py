@@ -40,6 +40,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
 
+    @property
+    def stale(self) -> bool:
+        """Closed, or whoever is asked over it would find out that its server is gone."""
+        return self.closed or not self._transport.peer.process.alive
+
     def data_received(self, data: bytes) -> None:
         self._framer.receive(data)
         while (frame := self._framer.next_frame()) is not None:

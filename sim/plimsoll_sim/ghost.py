@@ -249,7 +249,7 @@ class MetadataGhost:
         ghost.unclean_epoch = int(new.leader_epoch)
         for broker_id, other in ghost.copies.items():
             other.suspect = broker_id != leader
-        trusted = "most complete" in cause and not ghost.reckless
+        trusted = "most complete of the last known" in cause and not ghost.reckless
         ghost.reckless = ghost.reckless or not trusted
         m = new.effective_min_isr if old is None else old.effective_min_isr
         allowed = m - 1 if ghost.key in self.full else 0

@@ -82,7 +82,7 @@ class Actor(Caller):
     async def connected(self, host: str) -> Connection:
         async with self._connecting:
             known = self._connections.get(host)
-            if known is None or known.closed:
+            if known is None or known.stale:
                 known = self._connections[host] = await self.connect(host)
             return known
 

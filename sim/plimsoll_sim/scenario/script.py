@@ -103,6 +103,11 @@ class Words:
     def option(self, name: str, otherwise: str) -> str:
         return self._options.pop(name, otherwise)
 
+    def dotted(self) -> dict[str, str]:
+        """Options whose names have a dot: configs by Kafka's names."""
+        names = [name for name in self._options if "." in name]
+        return {name: self._options.pop(name) for name in names}
+
     def number(self, name: str, otherwise: int) -> int:
         return whole(self.option(name, str(otherwise)))
 

@@ -46,9 +46,10 @@ def cluster(stage: Stage, words: Words) -> None:
 
 
 def topic(stage: Stage, words: Words) -> None:
-    """topic orders replicas=1,2,3 min_isr=2: apply a Topic and wait until it is so.  One list of
-    replicas for each partition, separated by a slash; the first leads.  With other values for an
-    existing topic: change it."""
+    """topic orders replicas=1,2,3 min_isr=2 unclean.recovery.strategy=Balanced: apply a Topic and wait
+    until it is so (`nowait`: go on at once).  One list of replicas for each partition, separated by
+    a slash; the first leads.  Names with a dot are configs.  With other values for an existing
+    topic: change it."""
     world = stage.world
     name = words.plain.pop(0) if words.plain else TOPIC
     changed: dict[str, object] = {}
@@ -67,6 +68,9 @@ def topic(stage: Stage, words: Words) -> None:
     min_isr = words.option("min_isr", "")
     if min_isr:
         changed["min_isr"] = whole(min_isr)
+    known = world.wishes.topics.get(name)
+    configs = {} if known is None else dict(known.configs)
+    changed["configs"] = configs | words.dotted()
     nowait = words.flag("nowait")
     words.end()
     wanted = world.declare(name, **changed)
@@ -74,11 +78,10 @@ def topic(stage: Stage, words: Words) -> None:
     def applied() -> bool:
         topic_id = stage.image.topic_ids.get(name)
         found = None if topic_id is None else stage.image.topics.get(topic_id)
-        as_wished = found is not None and (found.partitions, found.min_isr) == (
-            wanted.partitions,
-            wanted.min_isr,
-        )
-        return as_wished and stage.everybody_knows()
+        if found is None or dict(found.configs) != wanted.configs:
+            return False
+        numbers = (found.partitions, found.min_isr) == (wanted.partitions, wanted.min_isr)
+        return numbers and stage.everybody_knows()
 
     if not nowait:
         stage.until(applied, f"topic {name} is as it was applied")
