@@ -5,6 +5,7 @@
     1 hw=4 role=leader       broker 1, and what it has of orders-0
     3 orders-1 end=5         broker 3 and orders-1
     held                     a message is kept back
+    operator 1               operator 1 leads
 
 Besides `=` there is `!=`, and `>=` for numbers.
 """
@@ -28,6 +29,9 @@ def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
     """Whether it is so now."""
     if words == ["held"]:
         return lambda: stage.taps.kept > 0
+    if words[:1] == ["operator"]:
+        host = stage.operator(words[-1])
+        return lambda: host.active
     wanted = [_comparison(word) for word in words if _is_comparison(word)]
     subjects = [word for word in words if not _is_comparison(word)]
     if not wanted:
@@ -48,8 +52,8 @@ def state(stage: Stage, words: list[str]) -> str:
     """How it is instead, for whoever waited in vain."""
     subjects = [word for word in words if not _is_comparison(word)]
     broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
-    if words == ["held"]:
-        return "nothing is held"
+    if words == ["held"] or words[:1] == ["operator"]:
+        return "not so"
     fields = _fields(stage, broker, stage.at(subjects[0] if subjects else ""))
     return " ".join(f"{name}={value}" for name, value in fields.items())
 

@@ -153,28 +153,30 @@ def slow(stage: Stage, words: Words) -> None:
         stage.world.network.slow[pair] = us
 
 
+def _holds(stage: Stage, words: Words) -> list[Hold]:
+    kind = words.take("a kind of message")
+    sources, targets = stage.hosts(words.take("from where")), stage.hosts(words.take("where to"))
+    words.end()
+    return [Hold(kind, source, target) for source in sources for target in targets]
+
+
 def hold(stage: Stage, words: Words) -> None:
     """hold Fetch 2 1: such messages from 2 to 1 wait, and what follows them on their connection.
     Kinds: Fetch, Produce, ... to brokers, Heartbeat, AlterPartition, Metadata, ... to `controller`;
     with -reply, their answers: hold AlterPartition-reply controller 1."""
-    kind = words.take("a kind of message")
-    sources, targets = stage.hosts(words.take("from where")), stage.hosts(words.take("where to"))
-    words.end()
-    for source in sources:
-        for target in targets:
-            stage.taps.hold(Hold(kind, source, target))
+    for one in _holds(stage, words):
+        stage.taps.hold(one)
 
 
 def release(stage: Stage, words: Words) -> None:
-    """release: nothing is held any more, and what was held arrives."""
-    words.end()
-    stage.taps.release()
+    """release Fetch 2 1: nothing is held any more, and what was held arrives; without words:
+    whatever is held."""
+    stage.taps.release(_holds(stage, words) if words.plain else stage.taps.holds)
 
 
 def lose(stage: Stage, words: Words) -> None:
-    """lose: nothing is held any more, and what was held never arrives: its connections break."""
-    words.end()
-    stage.taps.lose()
+    """lose Fetch 2 1: like release, but what was held never arrives: its connections break."""
+    stage.taps.lose(_holds(stage, words) if words.plain else stage.taps.holds)
 
 
 # --- operators ------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def settle(stage: Stage, words: Words) -> None:
     """settle: every fault ends, everybody runs, and everything becomes as it should be: all brokers
     serve, every partition is led, its ISR is full, all its copies are equal."""
     words.end()
-    stage.taps.release()
+    stage.taps.release(stage.taps.holds)
     stage.world.heal()
     try:
         stage.until(lambda: not unfinished(stage.world), "everything is as it should be")

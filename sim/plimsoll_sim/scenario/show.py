@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.lifecycle import BrokerState
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Partition
 from plimsoll_core.records import PartitionsChanged
@@ -110,6 +111,9 @@ def process(host: BrokerHost) -> str:
         return "down"
     if host.process.paused:
         return "paused"
+    stopping = (BrokerState.PENDING_CONTROLLED_SHUTDOWN, BrokerState.SHUTTING_DOWN)
+    if host.node is not None and host.node.state in stopping:
+        return "stopping"
     return "running" if host.serving else "starting"
 
 

@@ -6,7 +6,7 @@ are.  What follows a message on its connection waits behind it, as bytes of one 
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -47,44 +47,50 @@ class Taps:
         self._network = network
         self._named = named
         self.overheard: list[str] = []
-        self._holds: list[Hold] = []
+        self._holds: dict[Hold, dict[End, None]] = {}
         self._sides: dict[End, _Side] = {}
-        self._holding: deque[End] = deque()
         self.kept = 0
         network.keeps = self.keeps
 
     def hold(self, hold: Hold) -> None:
-        self._holds.append(hold)
+        self._holds[hold] = {}
 
-    def release(self) -> None:
-        """Nothing is held any more, and what was is on its way."""
-        self._holds.clear()
-        while self._holding:
-            end = self._holding.popleft()
+    def release(self, holds: Iterable[Hold]) -> None:
+        """They hold nothing any more, and what they held is on its way."""
+        for end in self._let_go(holds):
             if end.held:
                 self._network.release(end)
-        self.kept = 0
 
-    def lose(self) -> None:
-        """The connections that hold something break: it never arrives."""
-        self._holds.clear()
-        while self._holding:
-            end = self._holding.popleft()
+    def lose(self, holds: Iterable[Hold]) -> None:
+        """The connections on which they hold something break: it never arrives."""
+        for end in self._let_go(holds):
             end.held.clear()
             end.process.call(end.abort)
-        self.kept = 0
+
+    @property
+    def holds(self) -> list[Hold]:
+        return list(self._holds)
+
+    def _let_go(self, holds: Iterable[Hold]) -> list[End]:
+        ends: dict[End, None] = {}
+        for hold in holds:
+            ends |= self._holds.pop(hold, {})
+        self.kept = sum(len(kept) for kept in self._holds.values())
+        return list(ends)
 
     def keeps(self, end: End, what: Any) -> bool:
         """Whether something that an end sends is to wait."""
         if not isinstance(what, bytes):
             return False
-        kinds = self._kinds(end, what)
         source, target = end.process.host, end.peer.process.host
-        kept = [kind for kind in kinds if Hold(kind, source, target) in self._holds]
-        self.kept += len(kept)
-        if kept:
-            self._holding.append(end)
-        return bool(kept)
+        kept = False
+        for kind in self._kinds(end, what):
+            holding = self._holds.get(Hold(kind, source, target))
+            if holding is not None:
+                holding[end] = None
+                self.kept += 1
+                kept = True
+        return kept
 
     def _kinds(self, end: End, data: bytes) -> list[str]:
         """The messages that end in these bytes."""
