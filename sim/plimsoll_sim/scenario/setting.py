@@ -46,10 +46,10 @@ def cluster(stage: Stage, words: Words) -> None:
 
 
 def topic(stage: Stage, words: Words) -> None:
-    """topic orders replicas=1,2,3 min_isr=2 unclean.recovery.strategy=Balanced: apply a Topic and wait
-    until it is so (`nowait`: go on at once).  One list of replicas for each partition, separated by
-    a slash; the first leads.  Names with a dot are configs.  With other values for an existing
-    topic: change it."""
+    """topic orders replicas=1,2,3 min_isr=2 unclean.recovery.strategy=Balanced: apply a Topic and
+    wait until it is so (`nowait`: go on at once).  One list of replicas for each partition,
+    separated by a slash; the first leads.  Names with a dot are configs.  With other values for an
+    existing topic: change it."""
     world = stage.world
     name = words.plain.pop(0) if words.plain else TOPIC
     changed: dict[str, object] = {}
