@@ -6,10 +6,10 @@ and closes it before the volume closes.  It decides nothing.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from plimsoll_broker.fetcher import FetcherPool
@@ -19,6 +19,7 @@ from plimsoll_broker.replicas import ControllerEpochs, ReplicaManager, ReplicaSe
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import Found, LogStore
+from plimsoll_broker.threads import in_thread
 from plimsoll_broker.upkeep import Upkeep
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.model import ClusterImage
@@ -66,22 +67,25 @@ class DataPath:
         return self._altered_by(*answer)
 
     async def load(self, image: ClusterImage) -> None:
-        """Read the volume and recover the logs, one by one: a scan may take minutes in all, and
-        health checks and heartbeats are answered in between."""
+        """Read the volume and recover the logs, one by one and in a thread: a scan may take many
+        seconds, and health checks and heartbeats are answered meanwhile."""
         self._found = self._store.load(monotonic_ms())
         settings = self.manager.settings
         for key in image.hosted.get(settings.broker_id) or ():
             topic = image.topics[key.topic_id]
             config = LogConfig.of(effective_configs(topic, settings.configs))
+            opened = partial(
+                self._store.open_early, topic.name, topic.id, key.index, config, monotonic_ms()
+            )
             # Whoever opens it for good meets the same error, and takes it out of service.
             with contextlib.suppress(StorageError):
-                self._store.open_early(topic.name, topic.id, key.index, config, monotonic_ms())
-            await asyncio.sleep(0)
+                await in_thread(opened)
 
     def start(self, image: ClusterImage) -> None:
         """Set strays aside and take up roles, with the logs as far as they were loaded."""
         found = self._store.load(monotonic_ms()) if self._found is None else self._found
         self.manager.start(image, found)
+        self._store.save_lowered()
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
         self.manager.apply_image(old, new)

@@ -17,7 +17,7 @@ from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, Produce
 from plimsoll_broker.handlers.view import ClusterView, ImageWatch
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.messages import Answer, CreateTopics, DeleteTopics
+from plimsoll_core.messages import Answer, Forwarded
 from plimsoll_wire.versions import ApiKey
 
 
@@ -29,7 +29,7 @@ def routes(
 ) -> dict[ApiKey, Handler]:
     """The broker's whole table."""
 
-    def forward(request: CreateTopics | DeleteTopics, timeout_ms: int) -> Awaitable[Answer]:
+    def forward(request: Forwarded, timeout_ms: int) -> Awaitable[Answer]:
         return client.command(request, timeout_ms, once=True)
 
     view = ClusterView(

@@ -16,6 +16,7 @@ from functools import partial
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.threads import in_thread
 
 logger = logging.getLogger("plimsoll.upkeep")
 
@@ -25,6 +26,8 @@ RETENTION_MS = 5_000
 RECOVERY_POINTS_MS = 60_000
 FLUSH_MS = 100
 PRODUCERS_MS = 600_000
+UNCHECKED_BYTES_MAX = 4 * 2**20
+"""A log with more than this that a crash would make us read again gets a checkpoint."""
 
 
 @dataclass(slots=True)
@@ -72,7 +75,7 @@ class Upkeep:
 
     async def _checkpoint(self) -> None:
         manager = self._manager
-        await _in_thread(manager.store.begin_high_watermarks(manager.high_watermarks()))
+        await in_thread(manager.store.begin_high_watermarks(manager.high_watermarks()))
 
     async def _expire_producers(self) -> None:
         now_ms = self._manager.now_ms()
@@ -90,7 +93,7 @@ class Upkeep:
         if starts:
             manager.store.checkpoint_log_starts()
         for path in manager.store.due_removals(manager.now_ms()):
-            await _in_thread(partial(manager.store.remove, path))
+            await in_thread(partial(manager.store.remove, path))
 
     async def _flush(self) -> None:
         """New logs become durable; flush.ms: what is older than that reaches the disk."""
@@ -106,21 +109,30 @@ class Upkeep:
                 await self._sync(hosted)
 
     async def _recovery_points(self) -> None:
-        """Sealed segments need no scan after a crash once they are synced."""
+        """After a crash a start reads what came after the last checkpoint.
+
+        Snapshots that nobody will ask for again go once the newer recovery point is on the disk.
+        """
+        synced = []
         for hosted in list(self._manager):
             log = hosted.log
-            if log.recovery_point < log.segments[-1].base_offset:
-                await self._sync(hosted)
+            sealed = log.recovery_point < log.segments[-1].base_offset
+            if sealed or log.unflushed_bytes >= UNCHECKED_BYTES_MAX:
+                await self._sync(hosted, checkpoint=True)
+                synced.append(hosted)
         self._manager.store.checkpoint_recovery_points()
+        for hosted in synced:
+            if self._is_here(hosted):
+                hosted.log.prune_snapshots()
         alive = set(self._manager)
         self._flushed_ms = {h: ms for h, ms in self._flushed_ms.items() if h in alive}
 
-    async def _sync(self, hosted: Hosted) -> None:
+    async def _sync(self, hosted: Hosted, *, checkpoint: bool = False) -> None:
         if hosted.replica.failed or not self._is_here(hosted):
             return
         try:
-            flush = hosted.log.begin_flush()
-            await _in_thread(flush.sync)
+            flush = hosted.log.begin_flush(checkpoint=checkpoint)
+            await in_thread(flush.sync)
             if self._is_here(hosted):
                 hosted.log.flushed(flush)
         except StorageError as error:
@@ -133,13 +145,3 @@ class Upkeep:
     def _is_here(self, hosted: Hosted) -> bool:
         """Once it was dropped, its directory's name may be another topic's."""
         return self._manager.by_key(*hosted.key) is hosted
-
-
-async def _in_thread(work: Callable[[], None]) -> None:
-    """Cancelled or not, it has ended when this returns: nobody else writes the file meanwhile."""
-    thread = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        await asyncio.shield(thread)
-    except asyncio.CancelledError:
-        await thread
-        raise

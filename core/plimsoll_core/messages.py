@@ -1,7 +1,8 @@
 """What a broker or an operator asks of the controller, and what it answers.
 
 The same values are `decide`'s input and, between processes, the body of a private request
-(`plimsoll_wire.control`).  Nobody else defines messages between broker and controller.
+(`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
+`election_messages`, which is a part of this.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.election_messages import ElectionsAnswer, ElectLeaders, NameLeaders
 from plimsoll_core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -19,17 +21,11 @@ from plimsoll_core.ids import (
     MetadataOffset,
     PartitionEpoch,
 )
-from plimsoll_core.message import Message
 from plimsoll_core.model import Endpoint, Recovery, TopicObject
-from plimsoll_core.move_messages import (
-    AlterReassignments,
-    LimitMovement,
-    ReassignmentObjectGone,
-    ReassignmentsAnswer,
-    ReassignmentState,
-    ReportCopies,
-    RunReassignment,
-)
+
+
+class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    pass
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +40,7 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 # --- what brokers send -------------------------------------------------------------------------
 
 
-class RegisterBroker(Message, frozen=True, kw_only=True):
+class RegisterBroker(_Message, frozen=True, kw_only=True):
     """Start a lifetime.  `previous_broker_epoch` comes from the clean-shutdown marker, else None.
 
     `volume_is_empty`: no meta.properties was found; an id that was registered before may format
@@ -63,7 +59,7 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
     position: LogPosition | None = None
 
 
-class Heartbeat(Message, frozen=True, kw_only=True):
+class Heartbeat(_Message, frozen=True, kw_only=True):
     """`applied_offset`: how much metadata the broker has applied (records)."""
 
     broker_id: BrokerId
@@ -92,7 +88,7 @@ class IsrProposal(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
 
 
-class AlterPartition(Message, frozen=True, kw_only=True):
+class AlterPartition(_Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]
@@ -109,7 +105,7 @@ class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
     log_end_offset: int
 
 
-class ReportReplicaLogs(Message, frozen=True, kw_only=True):
+class ReportReplicaLogs(_Message, frozen=True, kw_only=True):
     """Sent by replicas of partitions that nobody leads, again and again until somebody does: the
     answers that a recovery compares."""
 
@@ -123,7 +119,7 @@ class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
     index: int
 
 
-class ReportFailedReplicas(Message, frozen=True, kw_only=True):
+class ReportFailedReplicas(_Message, frozen=True, kw_only=True):
     """Replicas in an ISR whose disk failed: out of service until their broker starts again."""
 
     broker_id: BrokerId
@@ -131,7 +127,7 @@ class ReportFailedReplicas(Message, frozen=True, kw_only=True):
     replicas: tuple[FailedReplica, ...]
 
 
-class AllocateProducerIds(Message, frozen=True, kw_only=True):
+class AllocateProducerIds(_Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
@@ -146,24 +142,28 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, str] = {}
 
 
-class CreateTopics(Message, frozen=True, kw_only=True):
+class CreateTopics(_Message, frozen=True, kw_only=True):
     """Forwarded by a broker for a client.  Topics made so live in the log only."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
 
-class DeleteTopics(Message, frozen=True, kw_only=True):
+class DeleteTopics(_Message, frozen=True, kw_only=True):
     """Forwarded by a broker for a client; by name or by id."""
 
     names: tuple[str, ...] = ()
     ids: tuple[UUID, ...] = ()
 
 
+Forwarded = CreateTopics | DeleteTopics | ElectLeaders
+"""What brokers ask on behalf of clients."""
+
+
 # --- what the operator itself asks -------------------------------------------------------------
 
 
-class DeclareTopic(Message, frozen=True, kw_only=True):
+class DeclareTopic(_Message, frozen=True, kw_only=True):
     """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
 
     `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
@@ -177,11 +177,11 @@ class DeclareTopic(Message, frozen=True, kw_only=True):
     min_isr: int
     strategy: str = "RoundRobin"
     assignment: tuple[tuple[BrokerId, ...], ...] | None = None
-    configs: dict[str, str] = msgspec.field(default_factory=dict)
+    configs: dict[str, str] = {}
     deletion_policy: str = "Delete"
 
 
-class TopicObjectGone(Message, frozen=True, kw_only=True):
+class TopicObjectGone(_Message, frozen=True, kw_only=True):
     """An object is proven absent (never merely not seen).  Times are the API server's.
 
     The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
@@ -195,13 +195,13 @@ class TopicObjectGone(Message, frozen=True, kw_only=True):
     acknowledged: bool = False
 
 
-class DetachTopic(Message, frozen=True, kw_only=True):
+class DetachTopic(_Message, frozen=True, kw_only=True):
     """The namespace may no longer declare topics here: the topic stays, without an object."""
 
     object: TopicObject
 
 
-class SetMembers(Message, frozen=True, kw_only=True):
+class SetMembers(_Message, frozen=True, kw_only=True):
     """The broker ids that the LogCluster's count and exclusions ask for."""
 
     broker_ids: tuple[BrokerId, ...]
@@ -210,7 +210,7 @@ class SetMembers(Message, frozen=True, kw_only=True):
 # --- what the controller's own shell tells it ---------------------------------------------------
 
 
-class Activated(Message, frozen=True, kw_only=True):
+class Activated(_Message, frozen=True, kw_only=True):
     """The term's first record is committed: re-run unfinished fences, shutdowns and elections.
 
     `cluster_name` declares a cluster whose log is new.  `second_opinion`: the term before this one
@@ -221,13 +221,13 @@ class Activated(Message, frozen=True, kw_only=True):
     second_opinion: bool = False
 
 
-class Tick(Message, frozen=True, kw_only=True):
+class Tick(_Message, frozen=True, kw_only=True):
     """Time passed: look for expired sessions.  `late_ms`: by how much this scan ran late."""
 
     late_ms: int = 0
 
 
-class BrokerProvenDead(Message, frozen=True, kw_only=True):
+class BrokerProvenDead(_Message, frozen=True, kw_only=True):
     """Proof of death for one lifetime: its last connection was closed by the peer, and its
     listener refuses or its pod (by uid) is terminated.  Fences at once."""
 
@@ -243,16 +243,13 @@ Request = (
     | AllocateProducerIds
     | ReportReplicaLogs
     | ReportFailedReplicas
-    | ReportCopies
     | CreateTopics
     | DeleteTopics
-    | AlterReassignments
+    | ElectLeaders
     | DeclareTopic
     | TopicObjectGone
     | DetachTopic
-    | RunReassignment
-    | ReassignmentObjectGone
-    | LimitMovement
+    | NameLeaders
     | SetMembers
     | Activated
     | Tick
@@ -263,7 +260,7 @@ Request = (
 # --- answers ----------------------------------------------------------------------------------
 
 
-class Refused(Message, frozen=True, kw_only=True):
+class Refused(_Message, frozen=True, kw_only=True):
     """`reason` is a `Reason`'s name, `code` Kafka's."""
 
     reason: str
@@ -271,14 +268,14 @@ class Refused(Message, frozen=True, kw_only=True):
     message: str
 
 
-class Registered(Message, frozen=True, kw_only=True):
+class Registered(_Message, frozen=True, kw_only=True):
     """`may_format`: consent to an empty volume."""
 
     broker_epoch: BrokerEpoch
     may_format: bool = True
 
 
-class HeartbeatAnswer(Message, frozen=True, kw_only=True):
+class HeartbeatAnswer(_Message, frozen=True, kw_only=True):
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
@@ -298,11 +295,11 @@ class PartitionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = Recovery.RECOVERED
 
 
-class PartitionsAnswer(Message, frozen=True, kw_only=True):
+class PartitionsAnswer(_Message, frozen=True, kw_only=True):
     partitions: tuple[PartitionAnswer, ...]
 
 
-class ProducerIdBlock(Message, frozen=True, kw_only=True):
+class ProducerIdBlock(_Message, frozen=True, kw_only=True):
     first: int
     length: int
 
@@ -319,11 +316,11 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int = 0
 
 
-class TopicsAnswer(Message, frozen=True, kw_only=True):
+class TopicsAnswer(_Message, frozen=True, kw_only=True):
     topics: tuple[TopicAnswer, ...]
 
 
-class Done(Message, frozen=True, kw_only=True):
+class Done(_Message, frozen=True, kw_only=True):
     """Nothing to tell but that it is committed."""
 
 
@@ -334,8 +331,7 @@ Answer = (
     | PartitionsAnswer
     | ProducerIdBlock
     | TopicsAnswer
-    | ReassignmentsAnswer
-    | ReassignmentState
+    | ElectionsAnswer
     | Done
 )
 
@@ -343,7 +339,7 @@ Answer = (
 # --- the metadata stream ------------------------------------------------------------------------
 
 
-class FetchMetadata(Message, frozen=True, kw_only=True):
+class FetchMetadata(_Message, frozen=True, kw_only=True):
     """Long poll: records from `offset` on, or a snapshot first when they are gone.
 
     Sent on the stream connection only.  `nonce` names the batch before `offset`.
@@ -367,7 +363,7 @@ class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int
 
 
-class MetadataUpdate(Message, frozen=True, kw_only=True):
+class MetadataUpdate(_Message, frozen=True, kw_only=True):
     """`snapshot` (compressed JSON of the image at `snapshot_end`) comes first when it is given."""
 
     snapshot: bytes | None = None

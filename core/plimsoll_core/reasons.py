@@ -33,9 +33,10 @@ class Reason(Enum):
     InvalidReplicaAssignment = (39, "invalid-replica-assignment")
     InvalidConfig = (40, "invalid-config")
     PolicyViolation = (44, "policy-violation")
-    ReassignmentInProgress = (60, "reassignment-in-progress")
-    NoReassignmentInProgress = (85, "no-reassignment-in-progress")
     TopicDeletionDisabled = (73, "topic-deletion-disabled")
+    PreferredLeaderNotAvailable = (80, "preferred-leader-not-available")
+    EligibleLeadersNotAvailable = (83, "eligible-leaders-not-available")
+    ElectionNotNeeded = (84, "election-not-needed")
     TooManyWaiting = (89, "too-many-waiting")
     # Refusals that only a resource's status shows; clients that meet them get INVALID_REQUEST.
     ClusterNotFound = (42, "cluster-not-found")
@@ -45,6 +46,7 @@ class Reason(Enum):
     PlacementInvalid = (39, "placement-invalid")
     MassDeletion = (42, "mass-deletion")
     RecordTooLarge = (42, "record-too-large")
+    LeaderNotEligible = (83, "named-leader-not-eligible")
 
     @property
     def code(self) -> int:

@@ -17,6 +17,9 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_core.election_messages import (
+    ElectLeaders,
+)
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages import (
     AllocateProducerIds,
@@ -48,6 +51,7 @@ BrokerRequest = (
     | ReportFailedReplicas
     | CreateTopics
     | DeleteTopics
+    | ElectLeaders
 )
 """What may come over the network; the operator's own requests never do."""
 

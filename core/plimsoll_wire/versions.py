@@ -24,6 +24,7 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ELECT_LEADERS = 43
     DESCRIBE_CLUSTER = 60
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -59,6 +60,7 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
     ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),
+    ApiKey.ELECT_LEADERS: Versions(0, 2, 2),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
 }

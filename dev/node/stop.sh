@@ -41,7 +41,7 @@ no_task_runs() { ! in_node tasks ls | grep -q RUNNING; }
 stop_shims() { # those that name our socket as their parent's address
   local process
   for process in /proc/[0-9]*; do
-    if tr '\0' ' ' <"$process/cmdline" 2>/dev/null | grep -q "^[^ ]*containerd-shim.* -address $SOCKET"; then
+    if tr '\0' ' ' 2>/dev/null <"$process/cmdline" | grep -q "^[^ ]*containerd-shim.* -address $SOCKET"; then
       kill -KILL "${process#/proc/}" 2>/dev/null || true
     fi
   done

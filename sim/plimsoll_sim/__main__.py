@@ -2,9 +2,11 @@
 
     python -m plimsoll_sim --seed 7                 one run, with what was drawn
     python -m plimsoll_sim --seed 7 --events        and every event
+    python -m plimsoll_sim --seed 7 --shrink        with as few faults as still make it fail
     python -m plimsoll_sim --seeds 1..1000 --jobs 2 many, with a progress bar
     python -m plimsoll_sim --scenario FILE...       named scenarios; `--rewrite` their output
     python -m plimsoll_sim --verbs                  what a scenario may say
+    python -m plimsoll_sim --seconds 600 --jobs 2   new seeds for as long as that
 
 Exit codes: 0 all held, 2 usage, 10 a safety predicate was violated, 11 something never came about,
 12 a process crashed, 13 a scenario did not come as written.
@@ -16,9 +18,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from plimsoll_sim.many import run_many
+from plimsoll_sim.many import run_for, run_many
 from plimsoll_sim.run import EXIT_CODES, Result, run
 from plimsoll_sim.scenario.runner import play_files, usage
+from plimsoll_sim.shrink import shrink
 
 
 def main() -> int:
@@ -27,6 +30,9 @@ def main() -> int:
     parser.add_argument("--seeds", metavar="A..B")
     parser.add_argument("--steps", type=int, default=4_000, help="of chaos, before healing")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, metavar="S")
+    parser.add_argument("--shrink", action="store_true", help="leave out faults while it fails")
+    parser.add_argument("--only", metavar="N,N…", help="the faults that happen, by number")
     parser.add_argument("--events", action="store_true", help="print every event")
     parser.add_argument("--scenario", nargs="+", type=Path, metavar="FILE")
     parser.add_argument("--rewrite", action="store_true", help="write what came into the files")
@@ -38,12 +44,17 @@ def main() -> int:
         return 0
     if arguments.scenario:
         return play_files(arguments.scenario, rewrite=arguments.rewrite, events=arguments.events)
+    if arguments.seconds is not None:
+        return run_for(arguments.seconds, arguments.steps, arguments.jobs)
     if arguments.seeds:
         first, _, last = arguments.seeds.partition("..")
         return run_many(range(int(first), int(last) + 1), arguments.steps, arguments.jobs)
     if arguments.seed is None:
-        parser.error("--seed N or --seeds A..B")
-    result = run(arguments.seed, arguments.steps, logs=arguments.logs)
+        parser.error("--seed N, --seeds A..B or --seconds S")
+    only = frozenset(map(int, arguments.only.split(","))) if arguments.only else None
+    if arguments.shrink:
+        only = shrink(arguments.seed, arguments.steps)
+    result = run(arguments.seed, arguments.steps, logs=arguments.logs, only=only)
     show(result, events=arguments.events)
     return EXIT_CODES[result.outcome]
 
@@ -61,7 +72,10 @@ def show(result: Result, *, events: bool) -> None:
     print(f"faults: {dict(result.faults)}")
     print(f"clients: {result.clients}")
     if result.sentence:
-        print(f"\n{result.sentence}\nagain: python -m plimsoll_sim --seed {result.seed} --events")
+        struck = ",".join(map(str, result.struck))
+        print(f"\n{result.sentence}")
+        print(f"again: python -m plimsoll_sim --seed {result.seed} --events")
+        print(f"or with fewer faults, such as --only {struck}; --shrink looks for them")
 
 
 if __name__ == "__main__":

@@ -19,10 +19,18 @@ from plimsoll_sim.world import TOPIC, World
 
 
 class Chaos:
-    """Faults for one world."""
+    """Faults for one world.
 
-    def __init__(self, world: World) -> None:
+    Each is numbered and has random numbers of its own, so that a run without some of them has the
+    others as they were; `only` names those that happen (None: all).
+    """
+
+    def __init__(self, world: World, only: frozenset[int] | None = None) -> None:
         self.world = world
+        self.struck: list[int] = []
+        self._only = only
+        self._root = world.rng.getrandbits(64)
+        self._number = 0
         self._rng = world.rng
         names = [name for name, _ in world.options.faults]
         self._weights = [weight for _, weight in world.options.faults]
@@ -38,6 +46,8 @@ class Chaos:
         self._on = False
 
     def _next(self) -> None:
+        self._number += 1
+        self._rng = random.Random(self._root + self._number)
         gap_ms = self.world.options.fault_gap_ms
         self.world.later(round(self._rng.expovariate(1 / gap_ms) * 1_000) + 1, self._strike)
 
@@ -45,10 +55,11 @@ class Chaos:
         if not self._on:
             return
         name, act = self._rng.choices(self._faults, self._weights)[0]
-        told = act()
+        told = act() if self._only is None or self._number in self._only else None
         if told is not None:
+            self.struck.append(self._number)
             self.world.counts[name] += 1
-            self.world.note(f"fault: {name}: {told}")
+            self.world.note(f"fault {self._number}: {name}: {told}")
         self._next()
 
     def _after(self, action: Callable[[], None]) -> None:

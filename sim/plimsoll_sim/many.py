@@ -16,9 +16,19 @@ from plimsoll_sim.run import EXIT_CODES, Result, run
 SHOWN_MAX = 10
 
 
-def run_many(seeds: Sequence[int], steps: int, jobs: int) -> int:
-    """Runs every seed; the exit code is the worst outcome's."""
+def run_for(seconds: float, steps: int, jobs: int) -> int:
+    """New seeds, from one that the clock chooses, until the time is up."""
+    first = time.time_ns() // 1_000_000
+    print(f"seeds from {first} on")
+    return run_many(range(first, first + 10_000_000), steps, jobs, seconds_max=seconds)
+
+
+def run_many(
+    seeds: Sequence[int], steps: int, jobs: int, *, seconds_max: float | None = None
+) -> int:
+    """Runs every seed, or as many as there is time for; the exit code is the worst outcome's."""
     began = time.monotonic()
+    done = 0
     outcomes: Counter[str] = Counter()
     faults: Counter[str] = Counter()
     bad: list[Result] = []
@@ -38,11 +48,14 @@ def run_many(seeds: Sequence[int], steps: int, jobs: int) -> int:
             unclean += result.unclean
             if result.sentence:
                 bad.append(result)
+            done += 1
             progress.update(task, advance=1, description=f"{len(bad)} failed")
+            if seconds_max is not None and time.monotonic() - began > seconds_max:
+                break
     seconds = time.monotonic() - began
     for result in bad[:SHOWN_MAX]:
         print(f"seed {result.seed}: {result.outcome}: {result.sentence.strip().splitlines()[-1]}")
-    print(f"{len(seeds)} seeds, {total} steps in {seconds:.0f} s: {total / seconds:.0f} steps/s")
+    print(f"{done} seeds, {total} steps in {seconds:.0f} s: {total / seconds:.0f} steps/s")
     print(f"outcomes: {dict(outcomes)}; unclean elections: {unclean}")
     print("faults: " + ", ".join(f"{name} {count}" for name, count in faults.most_common()))
     return max((EXIT_CODES[outcome] for outcome in outcomes), default=0)

@@ -37,6 +37,8 @@ class Result:
     faults: Counter[str] = field(default_factory=Counter)
     clients: dict[str, int] = field(default_factory=dict)
     unclean: int = 0
+    predicate: str = ""
+    struck: list[int] = field(default_factory=list)
 
 
 class _Virtual(logging.Formatter):
@@ -61,14 +63,14 @@ class _IntoEvents(logging.Handler):
         self._world.events.append(self.format(record))
 
 
-def run(seed: int, steps: int, *, logs: bool = False) -> Result:
-    """Always returns; what failed is in the result."""
+def run(seed: int, steps: int, *, logs: bool = False, only: frozenset[int] | None = None) -> Result:
+    """Always returns; what failed is in the result.  `only`: the faults that happen, by number."""
     rng = random.Random(seed)
     options = draw(rng)
     world = World(rng.getrandbits(64), options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):
-        _live(world, steps, result)
+        _live(world, steps, result, only)
     return result
 
 
@@ -98,13 +100,13 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             gc.enable()
 
 
-def _live(world: World, steps: int, result: Result) -> None:
+def _live(world: World, steps: int, result: Result, only: frozenset[int] | None) -> None:
+    chaos = Chaos(world, only)
     try:
         world.start_all()
         world.declare()
         world.until(lambda: _up(world), UP_US_MAX, "coming up")
         world.start_clients()
-        chaos = Chaos(world)
         chaos.begin()
         end = world.loop.steps + steps
         while world.loop.steps < end:
@@ -113,6 +115,7 @@ def _live(world: World, steps: int, result: Result) -> None:
         world.settle()
     except Violation as error:
         result.outcome, result.sentence = "safety", str(error)
+        result.predicate = error.predicate
     except NotAlive as error:
         result.outcome, result.sentence = "liveness", str(error)
     except Livelock as error:
@@ -120,7 +123,7 @@ def _live(world: World, steps: int, result: Result) -> None:
     except (Crash, AssertionError) as error:
         result.outcome = "crash"
         result.sentence = "".join(traceback.format_exception(error))
-    result.events = world.events
+    result.events, result.struck = world.events, chaos.struck
     result.steps = world.loop.steps
     result.virtual_s = world.loop.now_us / 1e6
     result.digest = world.digest

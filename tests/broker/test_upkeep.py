@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from tests.broker.test_replication import kill, same_logs, until
-from tests.broker.trio import Broker, Controller, a_batch
+from tests.broker.trio import WAIT_S, Broker, Controller, a_batch
 
-from plimsoll_broker import fetcher
+from plimsoll_broker import fetcher, upkeep
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.parts import Flush
 from plimsoll_broker.upkeep import Upkeep
@@ -131,6 +131,41 @@ async def test_checkpoints_are_on_disk_before_a_crash(controller: Controller, br
     await Upkeep(one.manager)._checkpoint()
     text = (one.directory / "replication-offset-checkpoint").read_text()
     assert text.split("\n")[2] == "t 0 3"
+
+
+async def test_everybody_else_is_heard_while_a_log_is_recovered(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gigabyte of small batches takes seconds to check: heartbeats must not wait for it."""
+    one = await broker(0).start()
+    controller.create("t", (0,))
+    await until(lambda: len(one.manager) == 1)
+    heard = threading.Event()
+    waited: list[bool] = []
+    monkeypatch.setattr(one.store, "open_early", lambda *_: waited.append(heard.wait(WAIT_S)))
+    asyncio.get_running_loop().call_later(0, heard.set)
+    await one.path.load(controller.image)
+    assert waited == [True]
+
+
+async def test_what_a_crash_would_make_us_read_again_is_bounded(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log with much that is not synced gets a checkpoint in the middle of its segment."""
+    monkeypatch.setattr(upkeep, "UNCHECKED_BYTES_MAX", 5_000)
+    one = await broker(0).start()
+    controller.create("much", (0,))
+    controller.create("little", (0,))
+    client = await one.client()
+    for _ in range(10):
+        assert (await client.produce("much", a_batch(1, filler=900)))[0] == Code.NONE
+    assert (await client.produce("little", a_batch(1)))[0] == Code.NONE
+    await Upkeep(one.manager)._recovery_points()
+    assert one.hosted("much").log.recovery_point == 10
+    assert one.hosted("little").log.recovery_point == 0
+    assert (one.directory / "much-0" / f"{10:020d}.snapshot").exists()
+    text = (one.directory / "recovery-point-offset-checkpoint").read_text()
+    assert sorted(text.split("\n")[2:4]) == ["little 0 0", "much 0 10"]
 
 
 async def test_upkeep_runs_every_chore_in_its_time(

@@ -4,7 +4,7 @@ import pytest
 from tests.controller.builders import an_image, isr_changed, replay, with_topic
 from tests.controller.fake_kube import FakeKube
 
-from plimsoll_core.controller.recovery import CAUSES
+from plimsoll_core.controller.recovery import UNCLEAN_CAUSES
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Recovery
 from plimsoll_core.records import BrokerFenced
@@ -119,7 +119,7 @@ def test_a_dead_broker_is_one_event_however_many_partitions_it_led():
     assert "1 leaderships moved, 0 partitions offline" in event.message
 
 
-@pytest.mark.parametrize("cause", CAUSES.values(), ids=list(CAUSES))
+@pytest.mark.parametrize("cause", UNCLEAN_CAUSES)
 def test_an_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counted(cause):
     old = with_topic(an_image(), ((0, 1, 2),) * 3)
     records = (

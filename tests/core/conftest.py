@@ -6,6 +6,12 @@ from uuid import UUID
 import pytest
 
 from plimsoll_core.controller.step import Decision, Settings, Soft, decide
+from plimsoll_core.election_messages import (
+    ElectionAnswer,
+    ElectionsAnswer,
+    NamedLeader,
+    NameLeaders,
+)
 from plimsoll_core.image import apply
 from plimsoll_core.invariants import (
     EVERY_DECISION,
@@ -13,7 +19,6 @@ from plimsoll_core.invariants import (
     Full,
     epochs_monotone,
     full_after,
-    reassigned_in_sync,
     recovery_quorum,
     violations,
 )
@@ -21,6 +26,7 @@ from plimsoll_core.messages import (
     Activated,
     AlterPartition,
     Answer,
+    BrokerProvenDead,
     DeclareTopic,
     Heartbeat,
     IsrMember,
@@ -62,7 +68,6 @@ class World:
         self.full = full_after(self.full, before, self.image)
         broken = violations(self.image, EVERY_RECORD)
         broken += epochs_monotone(before, self.image)
-        broken += reassigned_in_sync(before, self.image)
         broken += recovery_quorum(self.image, self.full)
         assert not broken, f"after {record}: {broken}"
 
@@ -136,6 +141,12 @@ class World:
                 self.beat(broker)
             assert self.image.brokers[broker].active
 
+    def kill(self, *brokers: int) -> None:
+        """Proven dead, one after the other."""
+        for broker in brokers:
+            epoch = self.image.brokers[broker].broker_epoch
+            self.ask(BrokerProvenDead(broker_id=broker, broker_epoch=epoch, evidence="gone"))
+
     # --- topics
 
     def declare(self, name: str = "orders", **fields: object) -> Answer:
@@ -159,8 +170,10 @@ class World:
         request = self.proposal(isr, index, **fields)
         return self.ask(request).partitions[0]
 
-    def proposal(self, isr: list[int], index: int = 0, **fields: object) -> AlterPartition:
-        p = self.p(index)
+    def proposal(
+        self, isr: list[int], index: int = 0, *, name: str = "orders", **fields: object
+    ) -> AlterPartition:
+        p = self.p(index, name)
         sender = fields.pop("sender", p.leader)
         epochs = {b: self.image.brokers[b].broker_epoch for b in self.image.brokers}
         values = {
@@ -182,6 +195,19 @@ class World:
     ) -> Answer:
         """A broker's log ends with a record of epoch log[0] at offset log[1]."""
         return self.ask(self.report(broker, log, index, **fields))
+
+    def name_leader(
+        self, leader: int, index: int = 0, *, epoch: int | None = None
+    ) -> tuple[ElectionAnswer, ...]:
+        """The object of `orders` names a leader in the present leader epoch, or in another."""
+        at = self.p(index).leader_epoch if epoch is None else epoch
+        named = NamedLeader(partition=index, leader=leader, at_leader_epoch=at)
+        return self.name_leaders(named)
+
+    def name_leaders(self, *leaders: NamedLeader) -> tuple[ElectionAnswer, ...]:
+        holder = self.declaration().object
+        answer: ElectionsAnswer = self.ask(NameLeaders(object=holder, leaders=leaders))
+        return answer.partitions
 
     def report(
         self,

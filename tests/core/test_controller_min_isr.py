@@ -7,19 +7,12 @@ from typing import Any
 
 import pytest
 
-from plimsoll_core.messages import BrokerProvenDead
 from plimsoll_core.records import PartitionsChanged
 
 
 def declare(world: Any, min_isr: int, **fields: Any) -> Any:
     rows = ((0, 1, 2),) * fields.get("partitions", 1)
     return world.declare(strategy="Explicit", assignment=rows, min_isr=min_isr, **fields)
-
-
-def kill(world: Any, *brokers: int) -> None:
-    for broker in brokers:
-        epoch = world.image.brokers[broker].broker_epoch
-        world.ask(BrokerProvenDead(broker_id=broker, broker_epoch=epoch, evidence="gone"))
 
 
 def test_every_partition_gets_it_and_a_new_partition_epoch(new_world: Callable[..., Any]) -> None:
@@ -79,7 +72,7 @@ def test_new_term_finishes_what_was_left_half_done(
 
 def test_large_enough_isr_clears_both_lists(world: Any) -> None:
     """ "abs(isr) ≥ new m → clear elr and lkelr"."""
-    kill(world, 2, 1)
+    world.kill(2, 1)
     assert (world.p().isr, world.p().elr) == ((0,), (1,))
     declare(world, 1)
     assert (world.p().isr, world.p().elr, world.p().last_known_elr) == ((0,), (), ())
@@ -87,7 +80,7 @@ def test_large_enough_isr_clears_both_lists(world: Any) -> None:
 
 def test_smaller_isr_keeps_both_lists(world: Any) -> None:
     """ "else keep both"."""
-    kill(world, 2)
+    world.kill(2)
     world.register(1)
     assert (world.p().isr, world.p().elr, world.p().last_known_elr) == ((0,), (), (1,))
     declare(world, 3)

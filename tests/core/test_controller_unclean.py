@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from plimsoll_core.controller.change import Wish, change
 from plimsoll_core.messages import (
-    BrokerProvenDead,
     CreateTopics,
     DeleteTopics,
     NewTopic,
@@ -21,12 +20,6 @@ from plimsoll_core.model import Partition, Recovery
 from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
 
 WAIT_MS = 5_000
-
-
-def kill(world: Any, *brokers: int) -> None:
-    for broker in brokers:
-        epoch = world.image.brokers[broker].broker_epoch
-        world.ask(BrokerProvenDead(broker_id=broker, broker_epoch=epoch, evidence="gone"))
 
 
 def declare(world: Any, strategy: str | None, **fields: Any) -> Partition:
@@ -40,7 +33,7 @@ def lagging(world: Any, strategy: str | None) -> Partition:
     """Broker 2 fell behind and left the ISR; then 1 and 0 died, in this order: ELR {0, 1}."""
     declare(world, strategy)
     world.propose([0, 1])
-    kill(world, 1, 0)
+    world.kill(1, 0)
     p: Partition = world.p()
     assert (p.leader, p.isr, p.elr, p.last_known_elr) == (None, (), (0, 1), ())
     return p
@@ -234,7 +227,7 @@ class TestProactive:
             name="t", assignment=((0, 1),), configs={"unclean.leader.election.enable": "true"}
         )
         world.ask(CreateTopics(topics=(topic,)))
-        kill(world, 0, 1)
+        world.kill(0, 1)
         assert world.p(0, "t").leader is None
         world.tell(0, (0, 1), name="t")
         world.ask(DeleteTopics(names=("t",)))

@@ -215,12 +215,12 @@ def test_the_last_append_before_a_full_disk_is_whole_after_a_restart(volume, dis
 
 def test_a_log_that_could_not_be_opened_was_not_closed_cleanly(volume, fill):
     fill(volume.log(), 5)
-    (volume.directory / "leader-epoch-checkpoint").mkdir()
+    (volume.directory / "00000000000000000050.log").mkdir()
     with pytest.raises(StorageError):
         volume.log()
     assert volume.store.close(42, {}) is False
     assert not (volume.path / ".kafka_cleanshutdown").exists()
-    (volume.directory / "leader-epoch-checkpoint").rmdir()
+    (volume.directory / "00000000000000000050.log").rmdir()
     assert volume.log().log_end_offset == 50
 
 

@@ -311,3 +311,51 @@ def test_clean_stops_do_not_pile_up_snapshots(volume, fill):
     assert [path.name for path in volume.directory.glob("*.snapshot")] == [
         "00000000000000000050.snapshot"
     ]
+
+
+def test_a_high_watermark_does_not_outlive_the_records_that_it_counted(volume, fill):
+    """Found by simulation: after an unclean election a follower cut committed records, grew past
+    its old high watermark with others and was killed before the next checkpoint."""
+    log = volume.log()
+    fill(log, 5)
+    volume.store.checkpoint_high_watermarks({("orders", 3): 50})
+    log.truncate_to(20)
+    fill(log, 4)
+    grown = volume.log()
+    assert grown.log_end_offset == 60
+    assert volume.store.high_watermark(grown) == 20
+
+
+def test_a_high_watermark_beyond_the_log_is_lowered_before_the_log_grows(volume, fill):
+    log = volume.log()
+    fill(log, 2)
+    volume.store.checkpoint_high_watermarks({("orders", 3): 50})
+    assert log.log_end_offset == 20
+    log = volume.log()  # as after a power cut that took the log's end
+    volume.store.save_lowered()
+    fill(log, 4)
+    grown = volume.log()
+    assert grown.log_end_offset == 60
+    assert volume.store.high_watermark(grown) == 20
+
+
+def test_a_checkpoint_that_was_begun_before_a_cut_does_not_undo_it(volume, fill):
+    log = volume.log()
+    fill(log, 5)
+    finish = volume.store.begin_high_watermarks({("orders", 3): 50})
+    log.truncate_to(20)
+    finish()
+    assert volume.store.high_watermark(volume.log()) == 20
+
+
+def test_a_topic_made_again_knows_nothing_of_the_old_ones_high_watermark(volume, fill):
+    log = volume.log()
+    fill(log, 5)
+    volume.store.checkpoint_high_watermarks({("orders", 3): 50})
+    volume.store.delete_log(log, 0)
+    again = volume.store.open_log("orders", UUID(int=7), 3, volume.config, 0)
+    fill(again, 3)
+    volume.start()
+    again = volume.store.open_log("orders", UUID(int=7), 3, volume.config, 0)
+    assert again.log_end_offset == 30
+    assert volume.store.high_watermark(again) == 0

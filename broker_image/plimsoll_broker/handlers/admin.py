@@ -8,6 +8,7 @@ from plimsoll_broker.handlers.delete_topics import delete_topics
 from plimsoll_broker.handlers.describe_cluster import describe_cluster
 from plimsoll_broker.handlers.describe_configs import describe_configs
 from plimsoll_broker.handlers.describe_topic_partitions import describe_topic_partitions
+from plimsoll_broker.handlers.elect_leaders import elect_leaders
 from plimsoll_broker.handlers.metadata import metadata
 from plimsoll_broker.handlers.view import ClusterView
 from plimsoll_wire.versions import ApiKey
@@ -22,4 +23,5 @@ def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
         ApiKey.DESCRIBE_CONFIGS: describe_configs(view),
         ApiKey.CREATE_TOPICS: create_topics(view),
         ApiKey.DELETE_TOPICS: delete_topics(view),
+        ApiKey.ELECT_LEADERS: elect_leaders(view),
     }

@@ -1,7 +1,7 @@
 """Passing a client's admin request on to the controller (any broker takes one).
 
-Called by CreateTopics and DeleteTopics.  Sent once: neither is idempotent, so an unknown outcome is
-the client's to look into, which is what REQUEST_TIMED_OUT tells it.
+Called by CreateTopics, DeleteTopics and ElectLeaders.  Sent once: they are not idempotent, so an
+unknown outcome is the client's to look into, which is what REQUEST_TIMED_OUT tells it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from plimsoll_broker.controller_client import NoController
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
 from plimsoll_core.messages import (
+    Answer,
     CreateTopics,
     DeleteTopics,
+    Forwarded,
     Refused,
     TopicAnswer,
     TopicsAnswer,
@@ -29,6 +31,16 @@ def timeout_ms_of(request: Any) -> int:
     return int(request.timeout / timedelta(milliseconds=1))
 
 
+async def forward(view: ClusterView, request: Forwarded, timeout_ms: int) -> Answer:
+    """The controller's answer, or why there is none."""
+    wait_ms = min(max(timeout_ms, _FORWARD_MS_MIN), shared.WAIT_MS_MAX)
+    try:
+        return await view.command(request, wait_ms)
+    except NoController:
+        message = f"No controller answered within {wait_ms} ms; look whether it happened."
+        return Refused(reason="", code=shared.REQUEST_TIMED_OUT, message=message)
+
+
 async def ask(
     view: ClusterView,
     request: CreateTopics | DeleteTopics,
@@ -36,13 +48,7 @@ async def ask(
     timeout_ms: int,
 ) -> tuple[TopicAnswer, ...]:
     """One answer for each topic; what the controller says of the request holds for each name."""
-    wait_ms = min(max(timeout_ms, _FORWARD_MS_MIN), shared.WAIT_MS_MAX)
-    try:
-        answer = await view.command(request, wait_ms)
-    except NoController:
-        message = f"No controller answered within {wait_ms} ms; look whether it happened."
-        return _each(names, shared.REQUEST_TIMED_OUT, message)
-    match answer:
+    match await forward(view, request, timeout_ms):
         case TopicsAnswer(topics=topics):
             return topics
         case Refused(code=code, message=message):

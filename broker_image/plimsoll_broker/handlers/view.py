@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import Answer, CreateTopics, DeleteTopics
+from plimsoll_core.messages import Answer, Forwarded
 from plimsoll_core.model import Broker, ClusterImage, Endpoint, Partition
 
 LISTENER = "PLAINTEXT"
@@ -30,7 +30,7 @@ UNKNOWN_TOPIC_ID = 100
 WAIT_MS_MAX = 60_000
 """However long a client is willing to wait, we hold its request no longer than this."""
 
-Command = Callable[[CreateTopics | DeleteTopics, int], Awaitable[Answer]]
+Command = Callable[[Forwarded, int], Awaitable[Answer]]
 """Ask the controller once, within so many milliseconds; raises NoController."""
 
 

@@ -69,6 +69,16 @@ class _EntryFile:
         else:
             del self._pending[(count - self._written) * self._entry.size :]
 
+    def grows(self) -> bool:
+        """Whether the entries are in order, as they were written: a power cut may leave others."""
+        data = (self._disk.read(self.path) or b"")[: self._written * self._entry.size]
+        before = (-(2**63), -(2**63))
+        for entry in self._entry.iter_unpack(data + self._pending):
+            if entry[0] <= before[0] or entry[1] < before[1]:
+                return False
+            before = entry
+        return True
+
     def count_until(self, value: int, column: int) -> int:
         """How many leading entries have `column` <= value.  The columns never decrease."""
         low, high = 0, len(self)
@@ -80,9 +90,10 @@ class _EntryFile:
                 high = middle
         return low
 
-    def fsync(self) -> None:
-        self.write()
-        self._open().fsync()
+    @property
+    def file(self) -> DiskFile:
+        """To be synced by who holds it."""
+        return self._open()
 
     def close(self) -> None:
         """Write what is pending and give the descriptor back; opened again when needed."""

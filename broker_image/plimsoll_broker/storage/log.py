@@ -10,9 +10,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from plimsoll_broker.storage import checkpoints, timestamps
+from plimsoll_broker.storage import checkpoints, retention, timestamps
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
+from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
@@ -28,13 +29,13 @@ class Log:
     """
 
     __slots__ = (
-        "_cuts",
+        "_before_cut",
         "_disk",
         "_epochs_saved",
         "_epochs_synced",
         "_hints",
-        "_save_recovery_point",
         "_snapshots",
+        "_unsynced",
         "config",
         "directory",
         "epochs",
@@ -55,7 +56,7 @@ class Log:
         place: LogPlace,
         config: LogConfig,
         contents: LogContents,
-        save_recovery_point: Callable[[], None],
+        before_cut: Callable[[int], None],
     ) -> None:
         self._disk = place.disk
         self.directory = place.directory
@@ -71,17 +72,27 @@ class Log:
         self.producers = contents.producers
         self.fault: StorageError | None = None
         self.make_durable: Callable[[], None] | None = None
-        self._save_recovery_point = save_recovery_point
+        self._before_cut = before_cut
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
         self._hints: dict[int, tuple[Segment, int]] = {}
-        self._cuts = 0
         self._epochs_saved = -1
         self._epochs_synced = -1
+        self._unsynced = Unsynced()
+        for segment in contents.rebuilt:
+            if segment is not self.segments[-1]:
+                self._unsynced.sealed(segment, synced=False)
+        if self.recovery_point == self.log_end_offset:
+            self._unsynced.all_flushed(self.segments[-1])
 
     @property
     def size(self) -> int:
         """Bytes in all segments."""
         return sum(segment.size for segment in self.segments)
+
+    @property
+    def cuts(self) -> int:
+        """How often something was cut off its end since it was opened."""
+        return self._unsynced.cuts
 
     # --- appending ------------------------------------------------------------------------------
 
@@ -145,11 +156,13 @@ class Log:
 
     def roll(self) -> None:
         """Seal the active segment and start the next at the log's end."""
-        if not self.segments[-1].size:
+        active, end = self.segments[-1], self.log_end_offset
+        if not active.size:
             return
-        self._snapshots.save(self.log_end_offset, self.producers, sync=False)
-        self.segments[-1].seal()
-        self.segments.append(self._new_segment(self.log_end_offset))
+        active.seal()
+        self._unsynced.sealed(active, synced=self.recovery_point == end)
+        self._snapshots.save(end, self.producers, sync=False)
+        self.segments.append(self._new_segment(end))
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.directory, base_offset, self.config.index_interval_bytes)
@@ -220,7 +233,8 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Cut whole batches whose last offset is at or after `offset`, and the terms from there.
 
-        The terms go even when no record does.  The recovery point is on disk before the cut.
+        The terms go even when no record does.  The checkpoints say no more of the log before it
+        is cut.
         """
         if offset < self.log_start_offset:
             self.discard_to(offset)
@@ -244,6 +258,8 @@ class Log:
             end = min(end, header.base_offset)
             segment.cut(position, end)
         self.log_end_offset = end
+        # One at the end itself may be a roll's, with indexes that were never synced.
+        self._snapshots.remove(above=end - 1)
         self.rebuild_producers()
         # A producer snapshot of what was cut must not come back with the next power cut.
         self._disk.sync_directory(self.directory)
@@ -272,11 +288,10 @@ class Log:
         self.recovery_point = offset
 
     def _forget_flushed(self, offset: int) -> None:
-        self._cuts += 1
+        self._unsynced.cut()
         self._hints.clear()
-        if self.recovery_point > offset:
-            self.recovery_point = offset
-            self._save_recovery_point()
+        self.recovery_point = min(self.recovery_point, offset)
+        self._before_cut(offset)
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for everybody; their segments go with the retention."""
@@ -290,24 +305,11 @@ class Log:
 
         Returns the log's start.
         """
-        config = self.config
-        keep_from = self.log_start_offset
-        size = self.size
-        for segment in list(self.segments):
-            active = segment is self.segments[-1]
-            end = self.log_end_offset if active else self._end_of(segment)
-            surplus = config.retention_bytes is not None and (
-                not active and size - segment.size >= config.retention_bytes
-            )
-            if end > high_watermark or not segment.size:
-                break
-            if not (config.delete and (surplus or self._expired(segment, now_ms))):
-                break
-            if active:
-                self.roll()
-            size -= segment.size
-            keep_from = max(keep_from, end)
-        self.advance_log_start(keep_from)
+        end = self.log_end_offset
+        due = retention.due(self.segments, end, self.config, now_ms, high_watermark)
+        if due.active:
+            self.roll()
+        self.advance_log_start(due.offset)
         while len(self.segments) > 1 and self.segments[1].base_offset <= self.log_start_offset:
             self._hints.clear()
             removed = self.segments.pop(0)
@@ -316,44 +318,42 @@ class Log:
         self.recovery_point = max(self.recovery_point, self.log_start_offset)
         return self.log_start_offset
 
-    def _end_of(self, segment: Segment) -> int:
-        return self.segments[self.segments.index(segment) + 1].base_offset
-
-    def _expired(self, segment: Segment, now_ms: int) -> bool:
-        retention_ms = self.config.retention_ms
-        if retention_ms is None:
-            return False
-        newest = segment.max_timestamp
-        if newest < 0:
-            newest = self._disk.modified_ms(segment.path)
-        return now_ms - newest > retention_ms
-
     def prune_snapshots(self) -> None:
         """Remove the producer snapshots that nobody will ask for again."""
         self._snapshots.prune(frozenset(segment.base_offset for segment in self.segments))
 
     # --- durability -----------------------------------------------------------------------------
 
-    def begin_flush(self) -> Flush:
-        """What has to reach the disk for the recovery point to become the log's end."""
+    @property
+    def unflushed_bytes(self) -> int:
+        """How much a start after a crash would have to read, at most."""
+        return self._unsynced.bytes(self.segments)
+
+    def begin_flush(self, *, checkpoint: bool = False) -> Flush:
+        """What has to reach the disk for the recovery point to become the log's end.
+
+        With a checkpoint, the active segment's indexes too, and a producer snapshot: a start after
+        a crash reads on from there and not from where the segment begins.
+        """
         self._save_epochs(sync=False)
-        files = tuple(
-            segment.file
-            for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True)
-            if following is None or following.base_offset > self.recovery_point
-        )
-        return Flush(up_to_offset=self.log_end_offset, files=files, cuts=self._cuts)
+        end = self.log_end_offset
+        snapshot = self._snapshots.begin(end, self.producers) if checkpoint else None
+        return self._unsynced.begin(self.segments, self.recovery_point, end, snapshot)
 
     def flushed(self, flush: Flush) -> None:
         """The files are synced: move the recovery point, unless something was cut meanwhile."""
-        if flush.cuts == self._cuts and flush.up_to_offset > self.recovery_point:
+        if not self._unsynced.done(flush):
+            return
+        if flush.up_to_offset > self.recovery_point:
             # The terms below a recovery point are never read from the batches again.
             self._save_epochs(sync=True)
             self.recovery_point = flush.up_to_offset
+        if flush.snapshot is not None:
+            flush.snapshot.keep()
 
-    def flush(self) -> None:
+    def flush(self, *, checkpoint: bool = False) -> None:
         """Everything appended so far survives a power cut."""
-        flush = self.begin_flush()
+        flush = self.begin_flush(checkpoint=checkpoint)
         try:
             flush.sync()
         except StorageError as error:
@@ -369,9 +369,9 @@ class Log:
         if self.fault is not None and clean:
             raise self.fault
         if clean:
-            self.flush()
+            self.flush(checkpoint=True)
             self._save_epochs(sync=True)
-            self._snapshots.save(self.log_end_offset, self.producers, sync=True)
+            self._disk.sync_directory(self.directory)
             for segment in self.segments:
                 segment.seal()
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.segment import Segment
+from plimsoll_broker.storage.snapshots import PendingSnapshot
 from plimsoll_core.replica.epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates
 
@@ -25,9 +26,11 @@ class LogPlace:
 
 @dataclass(slots=True, kw_only=True)
 class LogContents:
-    """What was found (or made) there."""
+    """What was found (or made) there.  `rebuilt`: segments whose indexes were made again, and may
+    not have reached the disk."""
 
     segments: list[Segment]
+    rebuilt: list[Segment]
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
@@ -37,12 +40,22 @@ class LogContents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
-    """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not."""
+    """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not.
+
+    `cuts`: how often the log had been cut when it began.  `active`: the active segment and its
+    size then.  `indexes`: sealed segments whose indexes are among the files.  `snapshot`: a
+    checkpoint has one, for after the files are synced.
+    """
 
     up_to_offset: int
     files: tuple[DiskFile, ...]
     cuts: int
+    active: tuple[Segment, int]
+    indexes: tuple[Segment, ...]
+    snapshot: PendingSnapshot | None = None
 
     def sync(self) -> None:
         for file in self.files:
             file.fsync()
+        if self.snapshot is not None:
+            self.snapshot.write()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from plimsoll_broker.storage.disk import Buffer, Disk
+from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile
 from plimsoll_broker.storage.index import OffsetIndex, TimeIndex
 from plimsoll_wire.batches import (
     HEADER_SIZE,
@@ -108,14 +108,16 @@ class Segment:
         self.offset_index.release()
         self.time_index.release()
 
+    def index_files(self) -> tuple[DiskFile, DiskFile]:
+        """Both indexes, with everything in them that is known so far: to be synced."""
+        self.write_indexes()
+        return self.offset_index.file, self.time_index.file
+
     def write_indexes(self) -> None:
         if self.size:
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.write()
         self.time_index.write()
-
-    def fsync(self) -> None:
-        self.file.fsync()
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -137,16 +139,29 @@ class Segment:
             yield position, header
             position += header.length
 
-    def checked_headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Like `headers`, but reads every byte: CRCs and the order of offsets hold."""
-        next_offset = self.base_offset
-        for at, header in self.headers(position):
+    def checked_headers(self, position: int, next_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Like `headers`, but reads every byte: CRCs and the order of offsets hold, from
+        `next_offset` on."""
+        chunk, start = b"", position
+        while position < self.size:
+            if position - start + HEADER_SIZE > len(chunk):
+                chunk, start = self.file.pread(_SCAN_BYTES, position), position
+            try:
+                header = peek_header(chunk, position - start)
+            except BatchError as error:
+                raise BatchError(error.reason, position) from None
+            if position + header.length > self.size:
+                raise BatchError(BadBatch.TORN, position)
             if header.base_offset < next_offset:
-                raise BatchError(BadBatch.OFFSETS, at)
-            if not check_crc(self.file.pread(header.length, at), 0, header.length):
-                raise BatchError(BadBatch.CRC, at)
+                raise BatchError(BadBatch.OFFSETS, position)
+            if position - start + header.length > len(chunk):
+                size = max(_SCAN_BYTES, header.length)
+                chunk, start = self.file.pread(size, position), position
+            if not check_crc(chunk, position - start, header.length):
+                raise BatchError(BadBatch.CRC, position)
             next_offset = header.next_offset
-            yield at, header
+            yield position, header
+            position += header.length
 
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The batch that holds `offset`, or the first after it; None at the segment's end."""
@@ -204,6 +219,47 @@ class Segment:
         """Take up one batch that is in the file already."""
         self._note(header, position)
 
+    def resume(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """Trust the indexes as far as they go below `offset`, where a checkpoint was taken: only
+        headers between their last entry and `offset` are read.
+
+        Returns where the batch that begins at `offset` is, or will be, and the header of the one
+        before it.  None: the indexes do not lead there, `reset_indexes` and read everything.
+        """
+        try:
+            return self._resume(offset) if self.indexes_sane() else None
+        except BatchError:
+            return None
+
+    def _resume(self, offset: int) -> tuple[int, BatchHeader] | None:
+        if not self.offset_index.grows() or not self.time_index.grows():
+            return None
+        count = self.offset_index.count_until(offset - 1 - self.base_offset, 0)
+        if not count:
+            return None
+        relative, position = self.offset_index[count - 1]
+        self.offset_index.truncate(count)
+        self.time_index.truncate_to(offset)  # what the checkpoint synced stays as it is
+        newest = self.time_index.last
+        self.max_timestamp, self.max_timestamp_offset = newest or (-1, self.base_offset)
+        before: BatchHeader | None = None
+        for at, header in self.headers(position):
+            if before is None:
+                if header.last_offset != self.base_offset + relative:
+                    return None
+                self._bytes_since_index = header.length
+            elif header.base_offset >= offset:
+                break
+            else:
+                self._note(header, at)
+            before, position = header, at + header.length
+        if before is None or before.next_offset != offset:
+            return None
+        for _, first in self.headers():
+            self.first_timestamp = first.max_timestamp
+            break
+        return position, before
+
     def indexes_sane(self) -> bool:
         """Whether both indexes exist and could belong to this log."""
         if self.size and not len(self.time_index):
@@ -214,6 +270,9 @@ class Segment:
             and self.offset_index.sane(self.size)
             and self.time_index.sane()
         )
+
+    def modified_ms(self) -> int:
+        return self._disk.modified_ms(self.path)
 
     def remove(self) -> None:
         """Delete the files.  Whoever still reads holds the open file."""

@@ -1,4 +1,5 @@
-"""The producer snapshots of one log: `<end offset>.snapshot`, taken at every roll and clean close.
+"""The producer snapshots of one log: `<end offset>.snapshot`, taken at rolls, checkpoints and clean
+closes.
 
 Called by `Log`.  A snapshot is never needed for correctness: what it says is also in the batches
 before it, so one that is torn (its CRC shows it) is removed and an older one is used.
@@ -6,14 +7,49 @@ before it, so one that is torn (its CRC shows it) is removed and an older one is
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from plimsoll_broker.storage import checkpoints
-from plimsoll_broker.storage.disk import Disk
+from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.segment import file_name
 from plimsoll_core.replica.producers import ProducerStates
 
 _SUFFIX = ".snapshot"
+
+
+class PendingSnapshot:
+    """A snapshot on its way to the disk; a disk that does not take it costs the next start time."""
+
+    __slots__ = ("_data", "_disk", "_path", "_written")
+
+    def __init__(self, disk: Disk, path: Path, data: bytes) -> None:
+        self._disk = disk
+        self._path = path
+        self._data = data
+        self._written = False
+
+    @property
+    def _hidden(self) -> Path:
+        return self._path.with_name(self._path.name + ".new.tmp")
+
+    def write(self) -> None:
+        """May run in a thread."""
+        with contextlib.suppress(StorageError):
+            self._disk.replace(self._hidden, self._data, sync=True)
+            self._written = True
+
+    def keep(self) -> None:
+        """Show it."""
+        if self._written:
+            with contextlib.suppress(StorageError):
+                self._disk.rename(self._hidden, self._path)
+
+    def drop(self) -> None:
+        """What it describes has been cut."""
+        if self._written:
+            with contextlib.suppress(StorageError):
+                self._disk.remove(self._hidden)
 
 
 class ProducerSnapshots:
@@ -39,6 +75,17 @@ class ProducerSnapshots:
     def save(self, end_offset: int, producers: ProducerStates, *, sync: bool) -> None:
         data = checkpoints.encode_snapshot(producers.snapshot())
         self._disk.replace(self._path(end_offset), data, sync=sync)
+
+    def begin(self, end_offset: int, producers: ProducerStates) -> PendingSnapshot:
+        """One that is written in a thread and only seen once nothing was cut meanwhile."""
+        data = checkpoints.encode_snapshot(producers.snapshot())
+        return PendingSnapshot(self._disk, self._path(end_offset), data)
+
+    def load(self, offset: int) -> ProducerStates | None:
+        """The producers as of `offset`; None when no readable snapshot says."""
+        data = self._disk.read(self._path(offset))
+        entries = None if data is None else checkpoints.decode_snapshot(data)
+        return None if entries is None else ProducerStates(entries)
 
     def remove(self, above: int) -> None:
         """Those that describe offsets which are no longer there."""

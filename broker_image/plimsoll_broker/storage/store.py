@@ -18,6 +18,7 @@ from plimsoll_broker.storage.checkpoints import Meta, Partition
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.offsets import OffsetFile
 from plimsoll_broker.storage.parts import LogPlace
 from plimsoll_broker.storage.recovery import Known, load_log
 
@@ -55,14 +56,16 @@ class LogStore:
         self.logs: dict[Partition, Log] = {}
         self.clean_epoch: int | None = None
         self._lock: Lock | None = None
-        self._high_watermarks: dict[Partition, int] = {}
-        self._recovery_points: dict[Partition, int] = {}
-        self._log_starts: dict[Partition, int] = {}
+        self._high_watermarks = self._offsets(checkpoints.HIGH_WATERMARKS)
+        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
+        self._log_starts = self._offsets(checkpoints.LOG_STARTS)
         self._doomed: dict[Path, int] = {}
         self._early: set[Partition] = set()
         self._new: dict[Partition, Path] = {}
         self._unopened: set[Partition] = set()
-        self._stale = False
+
+    def _offsets(self, name: str) -> OffsetFile:
+        return OffsetFile(self.disk, self.directory / name)
 
     # --- whose volume -----------------------------------------------------------------------------
 
@@ -138,9 +141,8 @@ class LogStore:
 
     def load(self, now_ms: int) -> list[Found]:
         """Read the checkpoints and list the partitions; earlier deletions are taken up again."""
-        self._high_watermarks = self._read_offsets(checkpoints.HIGH_WATERMARKS)
-        self._recovery_points = self._read_offsets(checkpoints.RECOVERY_POINTS)
-        self._log_starts = self._read_offsets(checkpoints.LOG_STARTS)
+        for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
+            offsets.load()
         found = []
         for name in self.disk.list(self.directory):
             path = self.directory / name
@@ -155,11 +157,6 @@ class LogStore:
                 topic_id = self._topic_id(path)
                 found.append(Found(topic=topic, index=index, topic_id=topic_id, path=path))
         return found
-
-    def _read_offsets(self, name: str) -> dict[Partition, int]:
-        """A checkpoint that is missing or makes no sense only means more to read."""
-        data = self.disk.read(self.directory / name)
-        return (None if data is None else checkpoints.decode_offsets(data)) or {}
 
     def _topic_id(self, path: Path) -> UUID | None:
         data = self.disk.read(path / checkpoints.PARTITION_METADATA)
@@ -202,7 +199,8 @@ class LogStore:
         place = LogPlace(
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
-        log = load_log(place, config, known, self.checkpoint_recovery_points)
+        log = load_log(place, config, known, partial(self._before_cut, partition))
+        self._high_watermarks.lower(partition, log.log_end_offset)
         if partition in self._new:
             log.make_durable = partial(self._make_durable, (partition,))
         self.logs[partition] = log
@@ -238,19 +236,34 @@ class LogStore:
 
     def _forget(self, partition: Partition) -> None:
         for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
-            self._stale = offsets.pop(partition, None) is not None or self._stale
+            offsets.forget(partition)
 
     def _forget_on_disk(self) -> None:
         """Before a new log is made: under an old log's start it would be thrown away at the next
-        start, and below an old log's recovery point it would not be checked."""
-        if self._stale:
-            self._write_offsets(checkpoints.RECOVERY_POINTS, self._recovery_points)
-            self._write_offsets(checkpoints.LOG_STARTS, self._log_starts)
-            self._stale = False
+        start, below an old log's recovery point it would not be checked, and below an old log's
+        high watermark it would be taken for committed."""
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            offsets.save_unsaved()
+
+    def _before_cut(self, partition: Partition, offset: int) -> None:
+        """No checkpoint may say more of a log than it is going to hold.
+
+        A high watermark that outlived what it counted would be taken for true again after a crash,
+        once the log has grown past it with other records.
+        """
+        self._recovery_points.lower(partition, offset)
+        self._recovery_points.save_unsaved()
+        self._high_watermarks.lower(partition, offset)
+        self.save_lowered()
+
+    def save_lowered(self) -> None:
+        """High watermarks beyond the end of their logs, as found when those were opened, are gone
+        from the disk before anything is appended."""
+        self._high_watermarks.save_unsaved()
 
     def high_watermark(self, log: Log) -> int:
         """The last checkpointed one, within what the log holds; without one the log's start."""
-        stored = self._high_watermarks.get((log.topic, log.index), log.log_start_offset)
+        stored = self._high_watermarks.get((log.topic, log.index)) or log.log_start_offset
         return min(max(stored, log.log_start_offset), log.log_end_offset)
 
     def delete_log(self, log: Log, now_ms: int) -> None:
@@ -300,29 +313,17 @@ class LogStore:
     # --- checkpoints ------------------------------------------------------------------------------
 
     def checkpoint_high_watermarks(self, offsets: Mapping[Partition, int]) -> None:
-        """Partitions that are not open keep what the file said."""
-        self._high_watermarks.update(offsets)
-        self._write_offsets(checkpoints.HIGH_WATERMARKS, self._high_watermarks)
+        self._high_watermarks.save(offsets)
 
     def begin_high_watermarks(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
-        """The same in two steps: what is returned may run in a thread, one at a time."""
-        self._high_watermarks.update(offsets)
-        path = self.directory / checkpoints.HIGH_WATERMARKS
-        data = checkpoints.encode_offsets(self._high_watermarks)
-        return lambda: self.disk.replace(path, data, sync=True)
+        """The same in two steps: what is returned may run in a thread."""
+        return self._high_watermarks.begin_save(offsets)
 
     def checkpoint_recovery_points(self) -> None:
-        for partition, log in self.logs.items():
-            self._recovery_points[partition] = log.recovery_point
-        self._write_offsets(checkpoints.RECOVERY_POINTS, self._recovery_points)
+        self._recovery_points.save({at: log.recovery_point for at, log in self.logs.items()})
 
     def checkpoint_log_starts(self) -> None:
-        for partition, log in self.logs.items():
-            self._log_starts[partition] = log.log_start_offset
-        self._write_offsets(checkpoints.LOG_STARTS, self._log_starts)
-
-    def _write_offsets(self, name: str, offsets: Mapping[Partition, int]) -> None:
-        self.disk.replace(self.directory / name, checkpoints.encode_offsets(offsets), sync=True)
+        self._log_starts.save({at: log.log_start_offset for at, log in self.logs.items()})
 
     # --- the end ----------------------------------------------------------------------------------
 

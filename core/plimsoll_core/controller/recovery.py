@@ -30,6 +30,10 @@ CAUSES: Mapping[UncleanRecovery, str] = {
     "Proactive": "recovery: the most complete log that was told of in time leads, possible data"
     " loss",
 }
+ASKED = "recovery: a client asked for a leader, possible data loss"
+NAMED = "recovery: its object names a leader, possible data loss"
+UNCLEAN_CAUSES = (*CAUSES.values(), ASKED, NAMED)
+"""What the records of unclean elections say, all of them."""
 
 
 def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:

@@ -15,7 +15,7 @@ from plimsoll_core.controller.racks import broker_has_a_rack
 from plimsoll_core.controller.turn import Contact, Turn
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import Answer, RegisterBroker, Registered
-from plimsoll_core.model import Broker
+from plimsoll_core.model import Broker, Partition
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import BrokerRegistered, BrokerUpdated
 
@@ -80,6 +80,7 @@ def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroke
     )
     soft = turn.soft
     soft.leaving.discard(request.broker_id)
+    soft.emptied.discard(request.broker_id)
     soft.shutdown_offsets.pop(request.broker_id, None)
     _heard(turn, request.broker_id, broker_epoch)
     return Registered(broker_epoch=broker_epoch)
@@ -179,11 +180,10 @@ def empty_volume_is_no_last_copy(turn: Turn, request: RegisterBroker) -> Refusal
     """A failed mount looks exactly like an empty disk."""
     if not request.volume_is_empty:
         return None
-    alone = [
-        p for p in turn.hosted(request.broker_id) if not {*p.isr, *p.elr} - {request.broker_id}
-    ]
+    alone = [p for p in turn.hosted(request.broker_id) if _may_be_last(turn, p, request.broker_id)]
     if not alone:
         return None
+    turn.soft.emptied.add(request.broker_id)
     first = min(alone, key=lambda p: (turn.image.topics[p.topic_id].name, p.index))
     return Refusal(
         reason=Reason.VolumeNotEmptied,
@@ -191,9 +191,16 @@ def empty_volume_is_no_last_copy(turn: Turn, request: RegisterBroker) -> Refusal
             f"Broker {request.broker_id}'s volume is empty, but the broker may hold the only"
             f" complete copy of {len(alone)} partitions, such as"
             f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach its old volume, or"
-            " bring another complete replica back first."
+            " bring another complete replica back first, or give up what it held by naming leaders"
+            " in their Topics' spec.uncleanRecovery.elect."
         ),
     )
+
+
+def _may_be_last(turn: Turn, partition: Partition, broker_id: BrokerId) -> bool:
+    """Nobody else is known to be complete, and no human has given up what this one held."""
+    given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
+    return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
 
 
 # Order matters: whose volume it is comes before what it may do.

@@ -10,25 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_core import messages as m
-from plimsoll_core import move_messages as moves
 from plimsoll_core.controller.activation import activate
 from plimsoll_core.controller.alter_partition import alter_partition
 from plimsoll_core.controller.declarations import declare, detach
 from plimsoll_core.controller.deletion import object_gone
+from plimsoll_core.controller.elections import elect_leaders, name_leaders
 from plimsoll_core.controller.heartbeat import heartbeat
 from plimsoll_core.controller.liveness import proven_dead
 from plimsoll_core.controller.membership import set_members
-from plimsoll_core.controller.movement import limit, report_copies
 from plimsoll_core.controller.producer_ids import allocate
-from plimsoll_core.controller.reassignment import alter_reassignments
-from plimsoll_core.controller.reassignment_objects import object_gone as reassignment_gone
-from plimsoll_core.controller.reassignment_objects import run
 from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
 from plimsoll_core.controller.storage import report_failed
 from plimsoll_core.controller.tick import tick
 from plimsoll_core.controller.topics import create_topics, delete_topics
 from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
+from plimsoll_core.election_messages import ElectLeaders, NameLeaders
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Refusal
 
@@ -43,14 +40,11 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.ReportFailedReplicas: report_failed,
     m.CreateTopics: create_topics,
     m.DeleteTopics: delete_topics,
+    ElectLeaders: elect_leaders,
     m.DeclareTopic: declare,
     m.TopicObjectGone: object_gone,
     m.DetachTopic: detach,
-    moves.AlterReassignments: alter_reassignments,
-    moves.RunReassignment: run,
-    moves.ReassignmentObjectGone: reassignment_gone,
-    moves.LimitMovement: limit,
-    moves.ReportCopies: report_copies,
+    NameLeaders: name_leaders,
     m.SetMembers: set_members,
     m.Activated: activate,
     m.Tick: tick,

@@ -43,7 +43,7 @@ class Settings:
     rack_policy: RackPolicy = "Preferred"
     unclean_recovery: UncleanRecovery = "Balanced"
     unclean_wait_ms: int = 5_000
-    target_lost_ms: int = 120_000
+    preferred_leader_interval_ms: int = 30_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -82,9 +82,9 @@ class Soft:
     aside, so this one may judge, until then.  `leaderless`: since when this term has known that
     nobody leads a partition.  `reports`: what replicas of such partitions told of their logs.
     `overdue_ms`: when a proactive recovery stops waiting for more of them.  `failed`: in which
-    lifetime a broker said that its disk took its log out of service.  `copies`: how many bytes of a
-    partition that moves its leader and its new replicas hold.  `away_ms`: since when this term has
-    known that a broker does not take part.
+    lifetime a broker said that its disk took its log out of service.  `emptied`: who was refused
+    for an empty volume that may stand for the last copy.  `given_up`: which of these a human named
+    all the same, in which term.  `leaders_due_ms`: when leaderships go back to where they belong.
     """
 
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
@@ -98,29 +98,23 @@ class Soft:
     reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
     overdue_ms: dict[PartitionKey, int] = field(default_factory=dict)
     failed: dict[PartitionKey, dict[BrokerId, BrokerEpoch]] = field(default_factory=dict)
-    copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
-    away_ms: dict[BrokerId, int] = field(default_factory=dict)
+    emptied: set[BrokerId] = field(default_factory=set)
+    given_up: dict[PartitionKey, tuple[BrokerId, LeaderEpoch]] = field(default_factory=dict)
+    leaders_due_ms: int | None = None
 
     def saw(self, partition: Partition, now_ms: int) -> None:
-        """A partition as it is now: led, or not; moving, or not."""
-        if not partition.moving:
-            self.copies.pop(partition.key, None)
+        """A partition as it is now: led, or not."""
         if partition.leader is None:
             self.leaderless.setdefault(partition.key, now_ms)
             return
-        for memory in (self.leaderless, self.reports, self.overdue_ms):
+        for memory in (self.leaderless, self.reports, self.overdue_ms, self.given_up):
             memory.pop(partition.key, None)
 
     def forget(self, topic_id: TopicId, partitions: int) -> None:
         """The topic is gone."""
+        gone = (self.leaderless, self.reports, self.overdue_ms, self.failed, self.given_up)
         for index in range(partitions):
-            for memory in (
-                self.leaderless,
-                self.reports,
-                self.overdue_ms,
-                self.failed,
-                self.copies,
-            ):
+            for memory in gone:
                 memory.pop(PartitionKey(topic_id, index), None)
 
 

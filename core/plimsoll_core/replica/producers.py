@@ -19,7 +19,9 @@ _SEQUENCES = 2**31
 
 
 class ProducerEntry(NamedTuple):
-    """A line of a producer snapshot, as Kafka keeps it: the newest batch only."""
+    """A line of a producer snapshot: one batch.  Kafka writes the newest of each producer and takes
+    the last line it reads; here all that are remembered are written, oldest first, so that a retry
+    of any of them is still known after a restart."""
 
     producer_id: int
     producer_epoch: int
@@ -114,20 +116,22 @@ class ProducerStates:
             ProducerEntry(
                 producer_id,
                 producer.epoch,
-                last.last_sequence,
-                last.last_offset,
-                last.offset_delta,
-                last.timestamp,
+                batch.last_sequence,
+                batch.last_offset,
+                batch.offset_delta,
+                batch.timestamp,
             )
             for producer_id, producer in sorted(self._producers.items())
-            for last in [producer.batches[-1]]
+            for batch in producer.batches
         ]
 
     def restore(self, entries: Iterable[ProducerEntry]) -> None:
         """Start over from a snapshot; the batches after it follow through `update`."""
         self._producers.clear()
         for entry in entries:
-            producer = self._producers[entry.producer_id] = _Producer(entry.producer_epoch)
+            producer = self._producers.get(entry.producer_id)
+            if producer is None or producer.epoch != entry.producer_epoch:
+                producer = self._producers[entry.producer_id] = _Producer(entry.producer_epoch)
             first = (entry.last_sequence - entry.offset_delta) % _SEQUENCES
             producer.batches.append(
                 _Batch(

@@ -20,9 +20,8 @@ from plimsoll_core.messages import (
     AllocateProducerIds,
     AlterPartition,
     Answer,
-    CreateTopics,
-    DeleteTopics,
     FetchMetadata,
+    Forwarded,
     Heartbeat,
     Refused,
     RegisterBroker,
@@ -205,7 +204,7 @@ class Connection(asyncio.Protocol):
         if sessions is not None and not self._may_propose(sessions, command.request):
             self.close("its broker has a newer connection")
             return _finished_future()
-        forwarded = isinstance(command.request, CreateTopics | DeleteTopics)
+        forwarded = isinstance(command.request, Forwarded)
         if forwarded and self._forwarded >= FORWARDED_MAX:
             text = f"{FORWARDED_MAX} requests of clients wait for the controller. Ask again later."
             self._reply(correlation_id, controller, refused(Reason.TooManyWaiting, text))

@@ -17,9 +17,8 @@ _PREFIXES = (
     ("isrexpand", "caught-up"),
     ("storage", "storage"),
     ("recovery", "recovery"),
-    ("reassignment", "reassignment"),
 )
-PLANNED = frozenset({"shutdown", "restart", "caught-up", "reassignment"})
+PLANNED = frozenset({"shutdown", "restart", "caught-up"})
 OTHER = "other"
 WORDS = tuple(sorted({found for _, found in _PREFIXES} | {OTHER}))
 

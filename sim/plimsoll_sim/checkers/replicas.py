@@ -47,7 +47,7 @@ class ReplicaChecker:
             replica, log, leader = hosted.replica, hosted.log, hosted.replica.leader
             state = (
                 log.log_end_offset,
-                log._cuts,
+                log.cuts,
                 replica.high_watermark,
                 replica.partition,
                 leader,
@@ -70,7 +70,7 @@ class ReplicaChecker:
         copy = ghost.copy_of(host.id)
         fresh = before is None
         copy.start = log.log_start_offset
-        if before is None or before[1] != log._cuts or before[5] != log.log_start_offset:
+        if before is None or before[1] != log.cuts or before[5] != log.log_start_offset:
             _reread(ghost, copy, hosted)
             contents.check_producers(ghost, copy, hosted)
         elif before[0] != log.log_end_offset:

@@ -98,5 +98,17 @@ def test_states_equal_snapshot_and_replay(
     for one in log[cut:]:
         restored.update(one)
     assert restored.snapshot() == whole.snapshot()
-    for one in log[-1:]:
-        assert restored.check(one) == Duplicate(one.base_offset, one.next_offset - 1)
+    for one in log:
+        assert restored.check(one) == whole.check(one)
+
+
+def test_every_batch_that_may_be_retried_is_known_after_a_restart() -> None:
+    """Five may be in flight: a retry of the oldest is no gap in the sequence."""
+    states = ProducerStates()
+    batches = [batch(n, 1, 0, n, 7) for n in range(7)]
+    for one in batches:
+        states.update(one)
+    restored = ProducerStates(states.snapshot())
+    for one in batches[2:]:
+        assert restored.check(one) == Duplicate(one.base_offset, one.base_offset)
+    assert restored.check(batches[1]) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER

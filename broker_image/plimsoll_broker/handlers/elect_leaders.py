@@ -1,0 +1,108 @@
+"""ElectLeaders: decided by the controller, answered once this broker sees the new leaders.
+
+Source: the protocol's rule for elections on request; KIP-460.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plimsoll_broker.dispatch import Handler, RequestContext
+from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers.forward import forward, timeout_ms_of
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_core.election_messages import (
+    ElectionAnswer,
+    ElectionKind,
+    ElectionsAnswer,
+    ElectLeaders,
+    PartitionName,
+)
+from plimsoll_core.messages import (
+    Answer,
+    Refused,
+)
+from plimsoll_core.model import ClusterImage, PartitionKey
+from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.versions import ApiKey
+
+_KINDS: dict[int, ElectionKind] = {0: "Preferred", 1: "Unclean"}
+_PREFERRED = 0
+
+
+def elect_leaders(view: ClusterView) -> Handler:
+    async def handle(context: RequestContext) -> bytes:
+        version = context.api_version
+        request = decode_request(ApiKey.ELECT_LEADERS, version, context.body)
+        context.body.release()
+        names = _names(request)
+        answer = await _elect(view, getattr(request, "election_type", _PREFERRED), names, request)
+        values = _values(answer, names or ())
+        return encode_response(ApiKey.ELECT_LEADERS, version, values)
+
+    return handle
+
+
+def _names(request: Any) -> tuple[PartitionName, ...] | None:
+    """None: all there are."""
+    if request.topic_partitions is None:
+        return None
+    return tuple(
+        PartitionName(topic=each.topic, index=index)
+        for each in request.topic_partitions
+        for index in each.partitions
+    )
+
+
+async def _elect(
+    view: ClusterView, kind: int, names: tuple[PartitionName, ...] | None, request: Any
+) -> Answer:
+    if kind not in _KINDS:
+        message = f"There is no election of type {kind}; 0 is preferred, 1 is unclean."
+        return Refused(reason="InvalidRequest", code=shared.INVALID_REQUEST, message=message)
+    if names == ():
+        return ElectionsAnswer(partitions=())
+    timeout_ms = timeout_ms_of(request)
+    answer = await forward(view, ElectLeaders(kind=_KINDS[kind], partitions=names), timeout_ms)
+    if isinstance(answer, ElectionsAnswer):
+        won = [each for each in answer.partitions if not each.code]
+        await view.watch.wait_for(
+            lambda image: all(_visible(image, one) for one in won), timeout_ms
+        )
+    return answer
+
+
+def _visible(image: ClusterImage, won: ElectionAnswer) -> bool:
+    """This broker knows of the election, or of a later one, or the topic is gone."""
+    topic_id = image.topic_ids.get(won.topic)
+    key = None if topic_id is None else PartitionKey(topic_id, won.index)
+    found = None if key is None else image.partitions.get(key)
+    return found is None or found.leader_epoch >= won.leader_epoch
+
+
+def _values(answer: Answer, names: tuple[PartitionName, ...]) -> dict[str, Any]:
+    """What is refused as a whole is refused for each partition that was named: version 0 has no
+    other place for it."""
+    code = 0
+    if isinstance(answer, ElectionsAnswer):
+        answers = answer.partitions
+    elif isinstance(answer, Refused):
+        code = answer.code
+        answers = tuple(
+            ElectionAnswer(topic=each.topic, index=each.index, code=code, message=answer.message)
+            for each in names
+        )
+    else:
+        raise AssertionError(f"the controller answered {answer}")
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for each in answers:
+        result = {
+            "partition_id": each.index,
+            "error_code": each.code,
+            "error_message": each.message or None,
+        }
+        by_topic.setdefault(each.topic, []).append(result)
+    results = [
+        {"topic": topic, "partition_result": partitions} for topic, partitions in by_topic.items()
+    ]
+    return {"error_code": code, "replica_election_results": results}

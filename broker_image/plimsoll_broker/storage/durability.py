@@ -1,0 +1,92 @@
+"""What of a log has not reached the disk for certain, and what a flush must therefore sync.
+
+Called by `Log`.  Everything below a recovery point is on the disk: the batches, and the indexes of
+every sealed segment (who trusted half an index would delete a segment too early, or not find a
+time).  The active segment's indexes are synced by checkpoints only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from plimsoll_broker.storage.parts import Flush
+from plimsoll_broker.storage.segment import Segment
+from plimsoll_broker.storage.snapshots import PendingSnapshot
+
+
+class Unsynced:
+    """`cuts` counts how often something was cut: a flush that began before it proves nothing."""
+
+    __slots__ = ("_flushed", "_indexes", "cuts")
+
+    def __init__(self) -> None:
+        self.cuts = 0
+        self._flushed: tuple[Segment, int] | None = None
+        self._indexes: list[Segment] = []
+
+    def bytes(self, segments: Sequence[Segment]) -> int:
+        """How much a start after a crash would have to read, at most."""
+        unread = 0
+        for segment in reversed(segments):
+            unread += segment.size
+            if self._flushed is not None and self._flushed[0] is segment:
+                return unread - self._flushed[1]
+        return unread
+
+    def all_flushed(self, active: Segment) -> None:
+        """The log was found as it was left."""
+        self._flushed = (active, active.size)
+
+    def sealed(self, segment: Segment, *, synced: bool) -> None:
+        """Its indexes are written.  `synced`: its batches are on the disk already, so no flush of
+        theirs will sync the indexes: that is done now, before anybody could believe them."""
+        if synced:
+            for file in segment.index_files():
+                file.fsync()
+            segment.release_indexes()
+        else:
+            self._indexes.append(segment)
+
+    def cut(self) -> None:
+        self.cuts += 1
+        self._flushed = None
+
+    def begin(
+        self,
+        segments: Sequence[Segment],
+        recovery_point: int,
+        log_end_offset: int,
+        snapshot: PendingSnapshot | None,
+    ) -> Flush:
+        """`snapshot`: with a checkpoint."""
+        active = segments[-1]
+        indexes = [segment for segment in self._indexes if segment in segments]
+        files = [
+            segment.file
+            for segment, following in pairwise(segments)
+            if following.base_offset > recovery_point
+        ]
+        files.append(active.file)
+        for segment in (*indexes, active) if snapshot is not None else indexes:
+            files += segment.index_files()
+        return Flush(
+            up_to_offset=log_end_offset,
+            files=tuple(files),
+            cuts=self.cuts,
+            active=(active, active.size),
+            indexes=tuple(indexes),
+            snapshot=snapshot,
+        )
+
+    def done(self, flush: Flush) -> bool:
+        """False: something was cut since it began."""
+        if flush.cuts != self.cuts:
+            if flush.snapshot is not None:
+                flush.snapshot.drop()
+            return False
+        self._flushed = flush.active
+        self._indexes = [segment for segment in self._indexes if segment not in flush.indexes]
+        for segment in flush.indexes:
+            segment.release_indexes()
+        return True

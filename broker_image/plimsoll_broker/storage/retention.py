@@ -1,0 +1,58 @@
+"""Which segments of a log retention lets go: the oldest ones, whole, never above what is committed.
+
+Called by `Log`, which drops them.  Source: Kafka's retention.ms and retention.bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.segment import Segment
+
+
+class Due(NamedTuple):
+    """Everything below `offset` may go; `active`: that is the whole log, the last segment too."""
+
+    offset: int
+    active: bool
+
+
+def due(
+    segments: Sequence[Segment],
+    log_end_offset: int,
+    config: LogConfig,
+    now_ms: int,
+    high_watermark: int,
+) -> Due:
+    """What is too old or too much."""
+    offset = segments[0].base_offset
+    if not config.delete:
+        return Due(offset, active=False)
+    size = sum(segment.size for segment in segments)
+    ends = [following.base_offset for _, following in pairwise(segments)] + [log_end_offset]
+    for segment, end in zip(segments, ends, strict=True):
+        active = segment is segments[-1]
+        surplus = config.retention_bytes is not None and (
+            not active and size - segment.size >= config.retention_bytes
+        )
+        if end > high_watermark or not segment.size:
+            break
+        if not surplus and not _expired(segment, config.retention_ms, now_ms):
+            break
+        size -= segment.size
+        offset = end
+        if active:
+            return Due(offset, active=True)
+    return Due(offset, active=False)
+
+
+def _expired(segment: Segment, retention_ms: int | None, now_ms: int) -> bool:
+    if retention_ms is None:
+        return False
+    newest = segment.max_timestamp
+    if newest < 0:
+        newest = segment.modified_ms()
+    return now_ms - newest > retention_ms
