@@ -31,4 +31,9 @@ unit: setup ## The unit tier only
 demo: setup ## A cluster on a real Kubernetes, a broker killed in mid-write, and the verdict
 	@$(PY) dev/demo.py
 
+FOR ?= 600
+.PHONY: sim
+sim: setup ## Clusters on virtual time under random faults, new seeds for ten minutes (FOR=seconds)
+	@.venv/bin/python -W ignore -m plimsoll_sim --seconds $(FOR) --jobs $$(nproc)
+
 -include dev/dev.mk
