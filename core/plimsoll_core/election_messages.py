@@ -7,11 +7,8 @@ from typing import Literal
 import msgspec
 
 from plimsoll_core.ids import BrokerId, LeaderEpoch
+from plimsoll_core.message import Message
 from plimsoll_core.model import TopicObject
-
-
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    pass
 
 
 class PartitionName(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +33,7 @@ class ElectionAnswer(msgspec.Struct, frozen=True, kw_only=True):
 ElectionKind = Literal["Preferred", "Unclean"]
 
 
-class ElectLeaders(_Message, frozen=True, kw_only=True):
+class ElectLeaders(Message, frozen=True, kw_only=True):
     """Forwarded by a broker for a client.  `partitions` None: all that need it.
 
     `needed_only`: nothing is answered for a partition that needs no election.  `answered`: what
@@ -57,7 +54,7 @@ class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
     at_leader_epoch: LeaderEpoch
 
 
-class NameLeaders(_Message, frozen=True, kw_only=True):
+class NameLeaders(Message, frozen=True, kw_only=True):
     """A Topic object names leaders for partitions that nobody leads.
 
     Asked as often as the operator looks at the object.  Nothing is answered where there is nothing
@@ -69,5 +66,5 @@ class NameLeaders(_Message, frozen=True, kw_only=True):
     answered: tuple[ElectionAnswer, ...] = ()
 
 
-class ElectionsAnswer(_Message, frozen=True, kw_only=True):
+class ElectionsAnswer(Message, frozen=True, kw_only=True):
     partitions: tuple[ElectionAnswer, ...]

@@ -3,29 +3,20 @@
 The controller, every broker, a restart and the simulator all come through `apply`, so equal logs
 give equal images.  Each application costs what the record touches, never the size of the cluster.
 A record that contradicts the image is our own bug and fails an assert; nothing here refuses,
-reads a clock, or decides.  Snapshots (`encode_image`) are canonical: equal images, equal bytes.
+reads a clock, or decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
-from uuid import UUID
 
-import msgspec
 from immutables import Map
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from plimsoll_core import records as r
-from plimsoll_core.ids import (
-    BrokerEpoch,
-    BrokerId,
-    ControllerEpoch,
-    LeaderEpoch,
-    MetadataOffset,
-    PartitionEpoch,
-)
+from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
 from plimsoll_core.model import Broker, ClusterImage, Partition, PartitionKey, Topic
 
 HOUR_MS = 3_600_000
@@ -127,6 +118,7 @@ def _topic_created(image: ClusterImage, record: r.TopicCreated) -> ClusterImage:
         replication_factor=record.replication_factor,
         min_isr=record.min_isr,
         configs=Map(record.configs),
+        strategy=record.strategy,
         object=record.object,
         deletion_policy=record.deletion_policy,
     )
@@ -139,8 +131,9 @@ def _topic_created(image: ClusterImage, record: r.TopicCreated) -> ClusterImage:
 
 def _topic_configured(image: ClusterImage, record: r.TopicConfigured) -> ClusterImage:
     topic = image.topics[record.topic_id]
-    min_isr = topic.min_isr if record.min_isr is UNSET else record.min_isr
-    return _with_topic(image, replace(topic, configs=Map(record.configs), min_isr=min_isr))
+    stated = {name: getattr(record, name) for name in r.TOPIC_FIELDS}
+    stated = {name: value for name, value in stated.items() if value is not UNSET}
+    return _with_topic(image, replace(topic, configs=Map(record.configs), **stated))
 
 
 def _topic_bound(image: ClusterImage, record: r.TopicBound) -> ClusterImage:
@@ -174,7 +167,7 @@ def _topic_removed(image: ClusterImage, record: r.TopicRemoved) -> ClusterImage:
         topics=image.topics.delete(topic.id),
         topic_ids=image.topic_ids.delete(topic.name),
         partitions=partitions.finish(),
-        hosted=_move_hosted(image.hosted, gone, {}),
+        hosted=move_hosted(image.hosted, gone, {}),
         removals_ms=_removals_after(image.removals_ms, record.now_ms),
     )
 
@@ -216,7 +209,7 @@ def _partitions_created(image: ClusterImage, record: r.PartitionsCreated) -> Clu
     return replace(
         _with_topic(image, grown),
         partitions=partitions.finish(),
-        hosted=_move_hosted(image.hosted, {}, new),
+        hosted=move_hosted(image.hosted, {}, new),
     )
 
 
@@ -241,11 +234,11 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
                     gone.setdefault(broker_id, []).append(key)
                 for broker_id in set(record.replicas) - set(old.replicas):
                     new.setdefault(broker_id, []).append(key)
-    hosted = _move_hosted(image.hosted, gone, new) if gone or new else image.hosted
+    hosted = move_hosted(image.hosted, gone, new) if gone or new else image.hosted
     return replace(image, partitions=partitions.finish(), hosted=hosted)
 
 
-def _move_hosted(
+def move_hosted(
     hosted: Hosted,
     gone: dict[BrokerId, list[PartitionKey]],
     new: dict[BrokerId, list[PartitionKey]],
@@ -271,6 +264,20 @@ def _producer_ids_allocated(image: ClusterImage, record: r.ProducerIdsAllocated)
     return replace(image, next_producer_id=record.next_producer_id)
 
 
+def _reassignment_noted(image: ClusterImage, record: r.ReassignmentNoted) -> ClusterImage:
+    row = record.reassignment
+    return replace(image, reassignments=image.reassignments.set(row.object.uid, row))
+
+
+def _reassignment_forgotten(image: ClusterImage, record: r.ReassignmentForgotten) -> ClusterImage:
+    return replace(image, reassignments=image.reassignments.delete(record.uid))
+
+
+def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> ClusterImage:
+    assert record.bytes_per_second > 0, "moves may be slow, but they go on"
+    return replace(image, movement_bytes_per_second=record.bytes_per_second)
+
+
 def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImage:
     assert record.end_offset <= image.next_offset, "a snapshot of the future"
     return image
@@ -294,75 +301,8 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.TopicOrphaned: _topic_orphaned,
     r.TopicRemoved: _topic_removed,
     r.ProducerIdsAllocated: _producer_ids_allocated,
+    r.ReassignmentNoted: _reassignment_noted,
+    r.ReassignmentForgotten: _reassignment_forgotten,
+    r.MovementLimited: _movement_limited,
     r.SnapshotTaken: _snapshot_taken,
 }
-
-
-# --- snapshots ---------------------------------------------------------------------------------
-
-
-class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """An image as rows: what is derived (`topic_ids`, `hosted`) is not stored."""
-
-    format: int = 1
-    cluster_id: UUID
-    name: str
-    controller_epoch: ControllerEpoch
-    next_offset: MetadataOffset
-    members: tuple[BrokerId, ...]
-    brokers: tuple[Broker, ...]
-    topics: tuple[Topic, ...]
-    partitions: tuple[Partition, ...]
-    next_producer_id: int
-    removals_ms: tuple[int, ...]
-
-
-def encode_image(image: ClusterImage) -> bytes:
-    """Canonical JSON of the image, for a snapshot."""
-    snapshot = _Snapshot(
-        cluster_id=image.cluster_id,
-        name=image.name,
-        controller_epoch=image.controller_epoch,
-        next_offset=image.next_offset,
-        members=image.members,
-        brokers=tuple(broker for _, broker in sorted(image.brokers.items())),
-        topics=tuple(topic for _, topic in sorted(image.topics.items())),
-        partitions=tuple(partition for _, partition in sorted(image.partitions.items())),
-        next_producer_id=image.next_producer_id,
-        removals_ms=image.removals_ms,
-    )
-    return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
-
-
-def decode_image(data: bytes) -> ClusterImage:
-    """The image of a snapshot; raises `msgspec.DecodeError` on anything else."""
-    snapshot = msgspec.json.decode(data, type=_Snapshot, dec_hook=_typed)
-    if snapshot.format != 1:
-        raise msgspec.ValidationError(f"snapshot format {snapshot.format} is not known here")
-    hosted: dict[BrokerId, list[PartitionKey]] = {}
-    for partition in snapshot.partitions:
-        for broker_id in partition.replicas:
-            hosted.setdefault(broker_id, []).append(partition.key)
-    return ClusterImage(
-        cluster_id=snapshot.cluster_id,
-        name=snapshot.name,
-        controller_epoch=snapshot.controller_epoch,
-        next_offset=snapshot.next_offset,
-        members=snapshot.members,
-        brokers=Map({broker.id: broker for broker in snapshot.brokers}),
-        topics=Map({topic.id: topic for topic in snapshot.topics}),
-        topic_ids=Map({topic.name: topic.id for topic in snapshot.topics}),
-        partitions=Map({partition.key: partition for partition in snapshot.partitions}),
-        hosted=_move_hosted(Map(), {}, hosted),
-        next_producer_id=snapshot.next_producer_id,
-        removals_ms=snapshot.removals_ms,
-    )
-
-
-def _plain(value: object) -> object:
-    assert isinstance(value, Map), f"{type(value)} has no place in an image"
-    return dict(value.items())
-
-
-def _typed(wanted: Any, value: Any) -> Any:
-    return Map(value)

@@ -70,6 +70,18 @@ def reassign(image: ClusterImage) -> Iterator[str]:
             yield f"Reassign: {_name(p)} still moves though {sorted(target)} is in isr {p.isr}"
 
 
+def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
+    """I26: a partition never loses its last ISR member to a reassignment."""
+    for key, new in after.partitions.items():
+        old = before.partitions.get(key)
+        if old is None or old is new or new.replicas == old.replicas:
+            continue
+        if old.isr and not new.isr:
+            yield f"Reassign: {_name(new)} lost its last in-sync replica to a move: {old}"
+        if len(new.isr) < min(len(old.isr), new.effective_min_isr):
+            yield f"Reassign: {_name(new)} fell below min ISR by a move: {old.isr} to {new.isr}"
+
+
 def indexes(image: ClusterImage) -> Iterator[str]:
     """What is derived equals what it is derived from; partitions have no gaps."""
     hosted: dict[BrokerId, set[PartitionKey]] = {}

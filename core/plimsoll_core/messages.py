@@ -2,7 +2,7 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
-`election_messages`, which is a part of this.
+`election_messages` and `move_messages`, which are parts of this.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 
@@ -21,11 +21,17 @@ from plimsoll_core.ids import (
     MetadataOffset,
     PartitionEpoch,
 )
+from plimsoll_core.message import Message
 from plimsoll_core.model import Endpoint, Recovery, TopicObject
-
-
-class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    pass
+from plimsoll_core.move_messages import (
+    AlterReassignments,
+    LimitMovement,
+    ReassignmentObjectGone,
+    ReassignmentsAnswer,
+    ReassignmentState,
+    ReportCopies,
+    RunReassignment,
+)
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +46,7 @@ class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
 # --- what brokers send -------------------------------------------------------------------------
 
 
-class RegisterBroker(_Message, frozen=True, kw_only=True):
+class RegisterBroker(Message, frozen=True, kw_only=True):
     """Start a lifetime.  `previous_broker_epoch` comes from the clean-shutdown marker, else None.
 
     `volume_is_empty`: no meta.properties was found; an id that was registered before may format
@@ -59,7 +65,7 @@ class RegisterBroker(_Message, frozen=True, kw_only=True):
     position: LogPosition | None = None
 
 
-class Heartbeat(_Message, frozen=True, kw_only=True):
+class Heartbeat(Message, frozen=True, kw_only=True):
     """`applied_offset`: how much metadata the broker has applied (records)."""
 
     broker_id: BrokerId
@@ -88,7 +94,7 @@ class IsrProposal(msgspec.Struct, frozen=True, kw_only=True):
     cause: str
 
 
-class AlterPartition(_Message, frozen=True, kw_only=True):
+class AlterPartition(Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     proposals: tuple[IsrProposal, ...]
@@ -105,7 +111,7 @@ class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
     log_end_offset: int
 
 
-class ReportReplicaLogs(_Message, frozen=True, kw_only=True):
+class ReportReplicaLogs(Message, frozen=True, kw_only=True):
     """Sent by replicas of partitions that nobody leads, again and again until somebody does: the
     answers that a recovery compares."""
 
@@ -119,7 +125,7 @@ class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
     index: int
 
 
-class ReportFailedReplicas(_Message, frozen=True, kw_only=True):
+class ReportFailedReplicas(Message, frozen=True, kw_only=True):
     """Replicas in an ISR whose disk failed: out of service until their broker starts again."""
 
     broker_id: BrokerId
@@ -127,7 +133,7 @@ class ReportFailedReplicas(_Message, frozen=True, kw_only=True):
     replicas: tuple[FailedReplica, ...]
 
 
-class AllocateProducerIds(_Message, frozen=True, kw_only=True):
+class AllocateProducerIds(Message, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
 
@@ -142,14 +148,14 @@ class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
     configs: dict[str, str] = {}
 
 
-class CreateTopics(_Message, frozen=True, kw_only=True):
+class CreateTopics(Message, frozen=True, kw_only=True):
     """Forwarded by a broker for a client.  Topics made so live in the log only."""
 
     topics: tuple[NewTopic, ...]
     validate_only: bool = False
 
 
-class DeleteTopics(_Message, frozen=True, kw_only=True):
+class DeleteTopics(Message, frozen=True, kw_only=True):
     """Forwarded by a broker for a client; by name or by id."""
 
     names: tuple[str, ...] = ()
@@ -163,7 +169,7 @@ Forwarded = CreateTopics | DeleteTopics | ElectLeaders
 # --- what the operator itself asks -------------------------------------------------------------
 
 
-class DeclareTopic(_Message, frozen=True, kw_only=True):
+class DeclareTopic(Message, frozen=True, kw_only=True):
     """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
 
     `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
@@ -177,11 +183,11 @@ class DeclareTopic(_Message, frozen=True, kw_only=True):
     min_isr: int
     strategy: str = "RoundRobin"
     assignment: tuple[tuple[BrokerId, ...], ...] | None = None
-    configs: dict[str, str] = {}
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
     deletion_policy: str = "Delete"
 
 
-class TopicObjectGone(_Message, frozen=True, kw_only=True):
+class TopicObjectGone(Message, frozen=True, kw_only=True):
     """An object is proven absent (never merely not seen).  Times are the API server's.
 
     The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
@@ -195,13 +201,13 @@ class TopicObjectGone(_Message, frozen=True, kw_only=True):
     acknowledged: bool = False
 
 
-class DetachTopic(_Message, frozen=True, kw_only=True):
+class DetachTopic(Message, frozen=True, kw_only=True):
     """The namespace may no longer declare topics here: the topic stays, without an object."""
 
     object: TopicObject
 
 
-class SetMembers(_Message, frozen=True, kw_only=True):
+class SetMembers(Message, frozen=True, kw_only=True):
     """The broker ids that the LogCluster's count and exclusions ask for."""
 
     broker_ids: tuple[BrokerId, ...]
@@ -210,7 +216,7 @@ class SetMembers(_Message, frozen=True, kw_only=True):
 # --- what the controller's own shell tells it ---------------------------------------------------
 
 
-class Activated(_Message, frozen=True, kw_only=True):
+class Activated(Message, frozen=True, kw_only=True):
     """The term's first record is committed: re-run unfinished fences, shutdowns and elections.
 
     `cluster_name` declares a cluster whose log is new.  `second_opinion`: the term before this one
@@ -221,13 +227,13 @@ class Activated(_Message, frozen=True, kw_only=True):
     second_opinion: bool = False
 
 
-class Tick(_Message, frozen=True, kw_only=True):
+class Tick(Message, frozen=True, kw_only=True):
     """Time passed: look for expired sessions.  `late_ms`: by how much this scan ran late."""
 
     late_ms: int = 0
 
 
-class BrokerProvenDead(_Message, frozen=True, kw_only=True):
+class BrokerProvenDead(Message, frozen=True, kw_only=True):
     """Proof of death for one lifetime: its last connection was closed by the peer, and its
     listener refuses or its pod (by uid) is terminated.  Fences at once."""
 
@@ -243,13 +249,18 @@ Request = (
     | AllocateProducerIds
     | ReportReplicaLogs
     | ReportFailedReplicas
+    | ReportCopies
     | CreateTopics
     | DeleteTopics
     | ElectLeaders
+    | AlterReassignments
     | DeclareTopic
     | TopicObjectGone
     | DetachTopic
     | NameLeaders
+    | RunReassignment
+    | ReassignmentObjectGone
+    | LimitMovement
     | SetMembers
     | Activated
     | Tick
@@ -260,7 +271,7 @@ Request = (
 # --- answers ----------------------------------------------------------------------------------
 
 
-class Refused(_Message, frozen=True, kw_only=True):
+class Refused(Message, frozen=True, kw_only=True):
     """`reason` is a `Reason`'s name, `code` Kafka's."""
 
     reason: str
@@ -268,14 +279,14 @@ class Refused(_Message, frozen=True, kw_only=True):
     message: str
 
 
-class Registered(_Message, frozen=True, kw_only=True):
+class Registered(Message, frozen=True, kw_only=True):
     """`may_format`: consent to an empty volume."""
 
     broker_epoch: BrokerEpoch
     may_format: bool = True
 
 
-class HeartbeatAnswer(_Message, frozen=True, kw_only=True):
+class HeartbeatAnswer(Message, frozen=True, kw_only=True):
     is_caught_up: bool
     is_fenced: bool
     should_shut_down: bool
@@ -295,11 +306,11 @@ class PartitionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     recovery: Recovery = Recovery.RECOVERED
 
 
-class PartitionsAnswer(_Message, frozen=True, kw_only=True):
+class PartitionsAnswer(Message, frozen=True, kw_only=True):
     partitions: tuple[PartitionAnswer, ...]
 
 
-class ProducerIdBlock(_Message, frozen=True, kw_only=True):
+class ProducerIdBlock(Message, frozen=True, kw_only=True):
     first: int
     length: int
 
@@ -316,11 +327,11 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int = 0
 
 
-class TopicsAnswer(_Message, frozen=True, kw_only=True):
+class TopicsAnswer(Message, frozen=True, kw_only=True):
     topics: tuple[TopicAnswer, ...]
 
 
-class Done(_Message, frozen=True, kw_only=True):
+class Done(Message, frozen=True, kw_only=True):
     """Nothing to tell but that it is committed."""
 
 
@@ -332,6 +343,8 @@ Answer = (
     | ProducerIdBlock
     | TopicsAnswer
     | ElectionsAnswer
+    | ReassignmentsAnswer
+    | ReassignmentState
     | Done
 )
 
@@ -339,7 +352,7 @@ Answer = (
 # --- the metadata stream ------------------------------------------------------------------------
 
 
-class FetchMetadata(_Message, frozen=True, kw_only=True):
+class FetchMetadata(Message, frozen=True, kw_only=True):
     """Long poll: records from `offset` on, or a snapshot first when they are gone.
 
     Sent on the stream connection only.  `nonce` names the batch before `offset`.
@@ -363,7 +376,7 @@ class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
     record_count: int
 
 
-class MetadataUpdate(_Message, frozen=True, kw_only=True):
+class MetadataUpdate(Message, frozen=True, kw_only=True):
     """`snapshot` (compressed JSON of the image at `snapshot_end`) comes first when it is given."""
 
     snapshot: bytes | None = None

@@ -7,6 +7,7 @@ replayed from the same records.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 from typing import Literal, NamedTuple
 from uuid import UUID
@@ -24,6 +25,9 @@ from plimsoll_core.ids import (
     PartitionEpoch,
     TopicId,
 )
+
+MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
+"""How fast a broker takes in the replicas that it is given, until somebody says otherwise."""
 
 
 class Recovery(Enum):
@@ -88,6 +92,20 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
         return self.leader is None and not self.isr and not self.elr
 
     @property
+    def moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas it has when its move is over; what it has when it does not move."""
+        return tuple(r for r in self.replicas if r not in self.removing)
+
+    @property
+    def settled(self) -> tuple[BrokerId, ...]:
+        """The replicas without those that a move adds."""
+        return tuple(r for r in self.replicas if r not in self.adding)
+
+    @property
     def effective_min_isr(self) -> int:
         """The protocol's m(p): never above the number of settled replicas, never below 1."""
         return max(1, min(self.min_isr, len(set(self.replicas) - set(self.adding))))
@@ -99,6 +117,59 @@ class TopicObject(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     name: str
     uid: str
+
+
+class ReassignmentObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The Kubernetes object that asks for a reassignment."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+MovePhase = Literal["Running", "Completed", "Cancelled", "Failed"]
+"""The last three are final."""
+
+
+class MovedPartitions(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of one topic, as ranges [first, last], inclusive."""
+
+    topic_id: TopicId
+    ranges: tuple[tuple[int, int], ...]
+
+    def named(self) -> Iterator[PartitionKey]:
+        for first, last in self.ranges:
+            for index in range(first, last + 1):
+                yield PartitionKey(self.topic_id, index)
+
+    def holds(self, key: PartitionKey) -> bool:
+        same_topic = key.topic_id == self.topic_id
+        return same_topic and any(first <= key.index <= last for first, last in self.ranges)
+
+
+class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
+    """A Reassignment object that was begun, as committed: it is never begun twice.
+
+    How far it is says each partition by itself; `partitions` is empty once the phase is final.
+    `bytes_per_second` None: the cluster's limit.  `reason` and `message`: why it failed.  Times are
+    the operator's wall clock.
+    """
+
+    object: ReassignmentObject
+    phase: MovePhase
+    partitions: tuple[MovedPartitions, ...] = ()
+    total: int = 0
+    bytes_per_second: int | None = None
+    paused: bool = False
+    reason: str = ""
+    message: str = ""
+    started_ms: int = 0
+    ended_ms: int | None = None
+
+    def named(self) -> Iterator[PartitionKey]:
+        """The partitions that it moves, one by one."""
+        for moved in self.partitions:
+            yield from moved.named()
 
 
 class PendingDeletion(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +192,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     replication_factor: int
     min_isr: int
     configs: Map[str, str] = Map()
+    strategy: str = "RoundRobin"
     object: TopicObject | None = None
     detached_from: TopicObject | None = None
     deletion_policy: str = "Delete"
@@ -150,7 +222,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's committed state after `next_offset` records.
 
     `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
-    found without a scan.  `name` is empty until the cluster is declared.
+    found without a scan.  `name` is empty until the cluster is declared.  `reassignments`: by the
+    uids of their objects, until those are gone.
     """
 
     cluster_id: UUID
@@ -165,3 +238,5 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     hosted: Map[BrokerId, Map[PartitionKey, None]] = Map()
     next_producer_id: int = 0
     removals_ms: tuple[int, ...] = ()
+    reassignments: Map[str, Reassignment] = Map()
+    movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND

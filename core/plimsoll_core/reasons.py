@@ -33,6 +33,8 @@ class Reason(Enum):
     InvalidReplicaAssignment = (39, "invalid-replica-assignment")
     InvalidConfig = (40, "invalid-config")
     PolicyViolation = (44, "policy-violation")
+    ReassignmentInProgress = (60, "reassignment-in-progress")
+    NoReassignmentInProgress = (85, "no-reassignment-in-progress")
     TopicDeletionDisabled = (73, "topic-deletion-disabled")
     PreferredLeaderNotAvailable = (80, "preferred-leader-not-available")
     EligibleLeadersNotAvailable = (83, "eligible-leaders-not-available")

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
-from plimsoll_core.model import Endpoint, PendingDeletion, Recovery, TopicObject
+from plimsoll_core.model import Endpoint, PendingDeletion, Reassignment, Recovery, TopicObject
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -92,6 +92,7 @@ class TopicCreated(_Record, frozen=True, kw_only=True):
     replication_factor: int
     min_isr: int
     configs: dict[str, str] = {}
+    strategy: str = "RoundRobin"
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
 
@@ -142,11 +143,18 @@ PARTITION_FIELDS = (
 
 
 class TopicConfigured(_Record, frozen=True, kw_only=True):
-    """A topic's whole set of configs, from now on; `min_isr` is what new partitions start with."""
+    """A topic's whole set of configs, from now on; the others are what new partitions start with,
+    and how the topic is placed."""
 
     topic_id: UUID
     configs: dict[str, str]
     min_isr: int | UnsetType = UNSET
+    replication_factor: int | UnsetType = UNSET
+    strategy: str | UnsetType = UNSET
+
+
+TOPIC_FIELDS = ("min_isr", "replication_factor", "strategy")
+"""What `TopicConfigured` may state besides the configs."""
 
 
 class TopicBound(_Record, frozen=True, kw_only=True):
@@ -179,6 +187,24 @@ class ProducerIdsAllocated(_Record, frozen=True, kw_only=True):
     next_producer_id: int
 
 
+class ReassignmentNoted(_Record, frozen=True, kw_only=True):
+    """A Reassignment object is under way, or has ended: the whole row."""
+
+    reassignment: Reassignment
+
+
+class ReassignmentForgotten(_Record, frozen=True, kw_only=True):
+    """The object is gone, and nothing moves for it any more."""
+
+    uid: str
+
+
+class MovementLimited(_Record, frozen=True, kw_only=True):
+    """How fast a broker may take in replicas that no Reassignment limits otherwise."""
+
+    bytes_per_second: int
+
+
 class SnapshotTaken(_Record, frozen=True, kw_only=True):
     """A snapshot at `end_offset` is complete: slots below it may be used again."""
 
@@ -204,6 +230,9 @@ Record = (
     | TopicOrphaned
     | TopicRemoved
     | ProducerIdsAllocated
+    | ReassignmentNoted
+    | ReassignmentForgotten
+    | MovementLimited
     | SnapshotTaken
 )
 """Everything the log may hold."""

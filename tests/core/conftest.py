@@ -19,6 +19,7 @@ from plimsoll_core.invariants import (
     Full,
     epochs_monotone,
     full_after,
+    reassigned_in_sync,
     recovery_quorum,
     violations,
 )
@@ -68,6 +69,7 @@ class World:
         self.full = full_after(self.full, before, self.image)
         broken = violations(self.image, EVERY_RECORD)
         broken += epochs_monotone(before, self.image)
+        broken += reassigned_in_sync(before, self.image)
         broken += recovery_quorum(self.image, self.full)
         assert not broken, f"after {record}: {broken}"
 

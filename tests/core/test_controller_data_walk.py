@@ -11,15 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll_core.controller.recovery import CAUSES
-from plimsoll_core.election_messages import (
-    ElectLeaders,
-    NamedLeader,
-    NameLeaders,
-)
-from plimsoll_core.messages import (
-    BrokerProvenDead,
-    Tick,
-)
+from plimsoll_core.election_messages import ElectLeaders, NamedLeader, NameLeaders
+from plimsoll_core.messages import BrokerProvenDead, Tick
+from plimsoll_core.move_messages import AlterReassignments, PartitionTarget
 from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
 
 BROKERS = 4
@@ -124,6 +118,20 @@ class Data:
         if follower in p.isr and follower != leader:
             self.world.propose([member for member in p.isr if member != follower])
 
+    def reassign(self, target: tuple[int, ...] | None) -> None:
+        """Begin, replace or cancel a move."""
+        wanted = PartitionTarget(topic="orders", index=0, replicas=target)
+        self.world.ask(AlterReassignments(targets=(wanted,)))
+
+    def drop(self) -> None:
+        """Who is no replica any more deletes its copy; one that is down does so when it is back,
+        unless it is a replica again by then."""
+        for broker in sorted(set(range(BROKERS)) - set(self.world.p().replicas)):
+            self.lossy_open.discard(broker)
+            self.fetched.discard(broker)
+            if broker in self.running:
+                self.logs[broker] = []
+
     def check(self) -> None:
         p = self.world.p()
         end = len(self.committed)
@@ -208,7 +216,33 @@ def name_leader(data: Data, broker: int, bits: int) -> None:
 
 def configure(data: Data, broker: int, bits: int) -> None:
     strategy = ("Balanced", "Balanced", "Proactive", "Manual")[bits % 4]
-    data.world.declare(min_isr=data.world.p().min_isr, configs={UNCLEAN_RECOVERY: strategy})
+    data.world.declare(
+        min_isr=data.world.p().min_isr,
+        replication_factor=factor(data),
+        configs={UNCLEAN_RECOVERY: strategy},
+    )
+
+
+def lower_or_raise(data: Data, broker: int, bits: int) -> None:
+    wanted = factor(data)
+    data.world.declare(min_isr=1 + bits % min(3, wanted), replication_factor=wanted)
+
+
+def factor(data: Data) -> int:
+    return data.world.image.topics[data.world.p().topic_id].replication_factor
+
+
+def reassign(data: Data, broker: int, bits: int) -> None:
+    """By a client, to any brokers in any order, or back; or by the object, to another factor."""
+    if bits % 7 == 0:
+        data.reassign(None)
+    elif bits % 7 == 1:
+        wanted = 1 + bits % BROKERS
+        data.world.declare(min_isr=min(data.world.p().min_isr, wanted), replication_factor=wanted)
+    else:
+        order = [(broker + bits * step) % BROKERS for step in range(BROKERS)]
+        row = list(dict.fromkeys([*order, *range(BROKERS)]))
+        data.reassign(tuple(row[: factor(data)]))
 
 
 STEPS: tuple[Callable[[Data, int, int], None], ...] = (
@@ -216,11 +250,12 @@ STEPS: tuple[Callable[[Data, int, int], None], ...] = (
     restart,
     wait,
     lambda data, broker, bits: data.world.take_over(),
-    lambda data, broker, bits: data.world.declare(min_isr=1 + bits % 3),
+    lower_or_raise,
     tell,
     configure,
     lambda data, broker, bits: data.world.ask(ElectLeaders(kind="Preferred")),
     name_leader,
+    reassign,
 )
 
 
@@ -230,10 +265,11 @@ def step(data: Data, move: tuple[int, int, int]) -> None:
         lead(data, kind, broker, bits)
     else:
         STEPS[kind - 3](data, broker, bits)
+    data.drop()
 
 
 MOVES = st.tuples(
-    st.sampled_from([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 10, 11]),
+    st.sampled_from([0, 0, 1, 1, 1, 1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 12, 12]),
     st.integers(0, BROKERS - 1),
     st.integers(0, 99),
 )

@@ -43,6 +43,7 @@ class TestDeclare:
         ]
 
     def test_what_holds_already_adds_nothing(self, world: Any) -> None:
+        world.declare()
         end = len(world.log)
         assert world.declare().topics[0].code == 0
         assert len(world.log) == end
@@ -87,7 +88,7 @@ class TestDeclare:
         ("fields", "reason", "words"),
         [
             ({"partitions": 1}, "InvalidPartitions", "cannot decrease to 1"),
-            ({"replication_factor": 2}, "InvalidReplicationFactor", "cannot change it to 2"),
+            ({"replication_factor": 5}, "NotEnoughBrokers", "needs 5 brokers"),
             ({"min_isr": 4}, "InvalidConfig", "not 4"),
             ({"min_isr": 0}, "InvalidConfig", "not 0"),
             ({"configs": {"min.insync.replicas": "2"}}, "InvalidConfig", "minInSyncReplicas"),

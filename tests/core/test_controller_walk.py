@@ -15,7 +15,7 @@ from plimsoll_core.election_messages import (
     NameLeaders,
     PartitionName,
 )
-from plimsoll_core.image import apply_all, decode_image, encode_image
+from plimsoll_core.image import apply_all
 from plimsoll_core.messages import (
     AllocateProducerIds,
     BrokerProvenDead,
@@ -23,13 +23,25 @@ from plimsoll_core.messages import (
     DeleteTopics,
     DetachTopic,
     NewTopic,
+    Refused,
     Request,
     SetMembers,
     Tick,
     TopicObjectGone,
 )
-from plimsoll_core.model import TopicObject
+from plimsoll_core.model import ReassignmentObject, TopicObject
+from plimsoll_core.move_messages import (
+    AlterReassignments,
+    CopySize,
+    LimitMovement,
+    PartitionTarget,
+    ReassignmentObjectGone,
+    ReportCopies,
+    RunReassignment,
+    TopicMove,
+)
 from plimsoll_core.reasons import Reason
+from plimsoll_core.snapshot import decode_image, encode_image
 from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
 
 BROKERS = st.integers(0, 4)
@@ -96,6 +108,7 @@ def create(world: Any, broker: int, bits: int) -> Request | None:
 def declare(world: Any, broker: int, bits: int) -> Request | None:
     return world.declaration(
         partitions=1 + bits % 9,
+        replication_factor=2 + bits % 2 if bits % 5 else 1 + broker,
         min_isr=1 + bits % 3,
         strategy="Blocked" if bits % 2 else "RoundRobin",
         configs={"retention.ms": str(bits)}
@@ -167,6 +180,63 @@ def name_leaders(world: Any, broker: int, bits: int) -> Request | None:
     return NameLeaders(object=holder, leaders=leaders)
 
 
+def _row(broker: int, bits: int) -> tuple[int, ...]:
+    """Any brokers in any order, also none, or one that there is not."""
+    chosen = [n for n in range(6) if bits >> n & 1][: 1 + bits % 4]
+    return tuple(chosen[broker % max(len(chosen), 1) :] + chosen[: broker % max(len(chosen), 1)])
+
+
+def reassign(world: Any, broker: int, bits: int) -> Request | None:
+    """A client's targets and cancels, for partitions that move and for others."""
+    names = sorted(world.image.topic_ids)
+    name = names[bits % len(names)] if names else "none"
+    targets = tuple(
+        PartitionTarget(
+            topic=name, index=index, replicas=None if bits % 3 == 0 else _row(broker, bits + index)
+        )
+        for index in range(1 + bits % 3)
+    )
+    return AlterReassignments(targets=targets, allow_factor_change=bits % 4 > 0)
+
+
+def run_object(world: Any, broker: int, bits: int) -> Request | None:
+    """One of four Reassignments, each with one spec."""
+    number = bits % 4
+    moves = (
+        (TopicMove(topic="orders", off=(broker,), replan=True),),
+        (TopicMove(topic="orders", partitions=(0, 1), replicas=(1, 2, 3)),),
+        (TopicMove(topic="client-1", replication_factor=3, replan=True),),
+        (TopicMove(topic="client-2", off=(0,)), TopicMove(topic="orders", off=(3,))),
+    )
+    return RunReassignment(
+        object=_object(number),
+        moves=moves[number],
+        paused=bits > 240,
+        cancelled=160 < bits < 200,
+        wall_ms=world.now_ms,
+    )
+
+
+def _object(number: int) -> ReassignmentObject:
+    return ReassignmentObject(namespace="kafka", name=f"move-{number}", uid=f"uid-{number}")
+
+
+def object_gone(world: Any, broker: int, bits: int) -> Request | None:
+    return ReassignmentObjectGone(object=_object(bits % 4))
+
+
+def movement(world: Any, broker: int, bits: int) -> Request | None:
+    if bits % 2:
+        return LimitMovement(bytes_per_second=bits)
+    keys = sorted(world.image.partitions)
+    copies = tuple(CopySize(topic_id=key.topic_id, index=key.index, size=bits) for key in keys)
+    return on_registered(
+        world,
+        broker,
+        lambda epoch: ReportCopies(broker_id=broker, broker_epoch=epoch, copies=copies),
+    )
+
+
 def tick(world: Any, broker: int, bits: int) -> Request | None:
     world.now_ms += bits * 40
     return Tick(late_ms=bits if broker == 4 else 0)
@@ -194,6 +264,12 @@ MAKERS = (
     detach,
     members,
     producer_ids,
+    reassign,
+    reassign,
+    run_object,
+    run_object,
+    object_gone,
+    movement,
 )
 
 
@@ -216,8 +292,8 @@ def step(world: Any, move: tuple[int, int, int, int | None]) -> None:
         request = MAKERS[kind](world, broker, bits)
         if request is not None:
             answer = world.ask(request, crash_after=crash)
-            reason = getattr(answer, "reason", None)
-            assert reason is None or reason in Reason.__members__
+            if isinstance(answer, Refused):
+                assert answer.reason in Reason.__members__
 
 
 MOVES = st.tuples(

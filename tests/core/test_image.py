@@ -8,7 +8,7 @@ import pytest
 from immutables import Map
 
 from plimsoll_core import records as r
-from plimsoll_core.image import HOUR_MS, apply, apply_all, decode_image, encode_image
+from plimsoll_core.image import HOUR_MS, apply, apply_all
 from plimsoll_core.model import (
     ClusterImage,
     Endpoint,
@@ -18,6 +18,7 @@ from plimsoll_core.model import (
     Recovery,
     TopicObject,
 )
+from plimsoll_core.snapshot import decode_image, encode_image
 
 TOPIC = UUID(int=7)
 OBJECT = TopicObject(namespace="shop", name="orders", uid="u1")

@@ -54,6 +54,10 @@ def change(p: Partition, wish: Wish, ok: Acceptable) -> Partition:
         led = _elect(p, shaped, wish.preferred, ok)
     else:
         led = _recover(shaped, wish.unclean)
+    ended = _complete_reassignment(led)
+    if ended is not led:
+        # Whoever was just elected out of the ELR, or uncleanly, is the whole target.
+        led = _reshape_elr(p, ended, wish.lost)
     return _with_epochs(p, led)
 
 
@@ -72,13 +76,12 @@ def _wished(p: Partition, wish: Wish) -> Partition:
 
 def _complete_reassignment(p: Partition) -> Partition:
     """Step 1: a move ends with the change that brings its whole target into the ISR."""
-    if not p.adding and not p.removing:
+    if not p.moving:
         return p
-    target = tuple(r for r in p.replicas if r not in p.removing)
     isr = tuple(r for r in p.isr if r not in p.removing)
-    if not isr or not target or not set(target) <= set(isr):
+    if not isr or not p.target or not set(p.target) <= set(isr):
         return p
-    return replace(p, isr=isr, replicas=target, adding=(), removing=())
+    return replace(p, isr=isr, replicas=p.target, adding=(), removing=())
 
 
 def _reshape_elr(before: Partition, p: Partition, lost: AbstractSet[BrokerId]) -> Partition:
@@ -165,7 +168,7 @@ def as_records(
         PartitionsChanged(
             cause=cause,
             topic_id=UUID(int=number),
-            ranges=_ranges(indexes),
+            ranges=ranges(indexes),
             leader_epoch_step=step,
             **dict(stated),
         )
@@ -173,11 +176,12 @@ def as_records(
     )
 
 
-def _ranges(indexes: list[int]) -> tuple[tuple[int, int], ...]:
-    ranges: list[tuple[int, int]] = []
+def ranges(indexes: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Sorted indexes as ranges [first, last], inclusive."""
+    found: list[tuple[int, int]] = []
     for index in indexes:
-        if ranges and ranges[-1][1] == index - 1:
-            ranges[-1] = (ranges[-1][0], index)
+        if found and found[-1][1] == index - 1:
+            found[-1] = (found[-1][0], index)
         else:
-            ranges.append((index, index))
-    return tuple(ranges)
+            found.append((index, index))
+    return tuple(found)

@@ -8,7 +8,11 @@ Source: the protocol's rules for topics and for min ISR changes; `Topic` in the 
 
 from __future__ import annotations
 
+from immutables import Map
+from msgspec.structs import replace
+
 from plimsoll_core import placement
+from plimsoll_core.controller.declared_moves import CAUSE, declared_moves
 from plimsoll_core.controller.min_isr import spread_min_isr
 from plimsoll_core.controller.topics import (
     Plan,
@@ -145,14 +149,6 @@ def _cannot_change(topic: Topic, request: DeclareTopic) -> Refusal | None:
                 f" {request.partitions}. Set partitions back to {topic.partitions} or more."
             ),
         )
-    if request.replication_factor != topic.replication_factor:
-        return Refusal(
-            reason=Reason.InvalidReplicationFactor,
-            message=(
-                f"Topic {topic.name} has replication factor {topic.replication_factor}; this"
-                f" version cannot change it to {request.replication_factor}. Set it back."
-            ),
-        )
     return None
 
 
@@ -169,6 +165,7 @@ def _create(turn: Turn, request: DeclareTopic) -> Topic | Refusal:
         rows=rows,
         min_isr=request.min_isr,
         configs=request.configs,
+        strategy=request.strategy,
         object=request.object,
         deletion_policy=request.deletion_policy,
     )
@@ -197,11 +194,16 @@ def _adjust(turn: Turn, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
         more = _more_rows(turn, topic, request)
     if isinstance(more, Refusal):
         return more
+    moves = declared_moves(turn, topic, request)
+    if isinstance(moves, Refusal):
+        return moves
     _bind(turn, topic, request)
     _configure(turn, topic, request)
     if more:
         add_partitions(turn, topic.id, more, "grown by its object")
-    if not spread_min_isr(turn, topic.id):
+    now = moves[: turn.settings.slice_partitions_max]
+    turn.change(now, CAUSE)
+    if len(now) < len(moves) or not spread_min_isr(turn, topic.id):
         turn.again = request
     return turn.image.topics[topic.id]
 
@@ -225,7 +227,14 @@ def _bind(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
 
 
 def _configure(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
-    if dict(topic.configs) == request.configs and topic.min_isr == request.min_isr:
+    stated = replace(
+        topic,
+        configs=Map(request.configs),
+        min_isr=request.min_isr,
+        replication_factor=request.replication_factor,
+        strategy=request.strategy,
+    )
+    if topic == stated:
         return
     turn.add(
         TopicConfigured(
@@ -233,6 +242,8 @@ def _configure(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
             topic_id=topic.id,
             configs=dict(sorted(request.configs.items())),
             min_isr=request.min_isr,
+            replication_factor=request.replication_factor,
+            strategy=request.strategy,
         )
     )
 
@@ -254,10 +265,10 @@ def _more_rows(turn: Turn, topic: Topic, request: DeclareTopic) -> Assignment | 
         return placement.place(
             pool,
             extra,
-            topic.replication_factor,
+            request.replication_factor,
             request.strategy,
             first=topic.partitions,
             start=start,
         )
 
-    return among_pools(turn, topic.replication_factor, place)
+    return among_pools(turn, request.replication_factor, place)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_core import messages as m
+from plimsoll_core import move_messages as moves
 from plimsoll_core.controller.activation import activate
 from plimsoll_core.controller.alter_partition import alter_partition
 from plimsoll_core.controller.declarations import declare, detach
@@ -18,7 +19,11 @@ from plimsoll_core.controller.elections import elect_leaders, name_leaders
 from plimsoll_core.controller.heartbeat import heartbeat
 from plimsoll_core.controller.liveness import proven_dead
 from plimsoll_core.controller.membership import set_members
+from plimsoll_core.controller.movement import limit, report_copies
 from plimsoll_core.controller.producer_ids import allocate
+from plimsoll_core.controller.reassignment import alter_reassignments
+from plimsoll_core.controller.reassignment_objects import object_gone as reassignment_gone
+from plimsoll_core.controller.reassignment_objects import run
 from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
 from plimsoll_core.controller.storage import report_failed
@@ -45,6 +50,11 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.TopicObjectGone: object_gone,
     m.DetachTopic: detach,
     NameLeaders: name_leaders,
+    moves.AlterReassignments: alter_reassignments,
+    moves.RunReassignment: run,
+    moves.ReassignmentObjectGone: reassignment_gone,
+    moves.LimitMovement: limit,
+    moves.ReportCopies: report_copies,
     m.SetMembers: set_members,
     m.Activated: activate,
     m.Tick: tick,

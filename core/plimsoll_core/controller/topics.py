@@ -38,6 +38,7 @@ class Plan:
     rows: Assignment
     min_isr: int
     configs: Mapping[str, str]
+    strategy: str = placement.ROUND_ROBIN
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
 
@@ -256,6 +257,7 @@ def create(turn: Turn, plan: Plan, cause: str) -> Topic:
             replication_factor=len(plan.rows[0]),
             min_isr=plan.min_isr,
             configs=dict(sorted(plan.configs.items())),
+            strategy=plan.strategy,
             object=plan.object,
             deletion_policy=plan.deletion_policy,
         )

@@ -44,6 +44,7 @@ class Settings:
     unclean_recovery: UncleanRecovery = "Balanced"
     unclean_wait_ms: int = 5_000
     preferred_leader_interval_ms: int = 30_000
+    target_lost_ms: int = 120_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,6 +86,8 @@ class Soft:
     lifetime a broker said that its disk took its log out of service.  `emptied`: who was refused
     for an empty volume that may stand for the last copy.  `given_up`: which of these a human named
     all the same, in which term.  `leaders_due_ms`: when leaderships go back to where they belong.
+    `copies`: how many bytes of a partition that moves its leader and its new replicas hold.
+    `away_ms`: since when this term has known that a broker does not take part.
     """
 
     contacts: dict[BrokerId, Contact] = field(default_factory=dict)
@@ -101,9 +104,13 @@ class Soft:
     emptied: set[BrokerId] = field(default_factory=set)
     given_up: dict[PartitionKey, tuple[BrokerId, LeaderEpoch]] = field(default_factory=dict)
     leaders_due_ms: int | None = None
+    copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
+    away_ms: dict[BrokerId, int] = field(default_factory=dict)
 
     def saw(self, partition: Partition, now_ms: int) -> None:
-        """A partition as it is now: led, or not."""
+        """A partition as it is now: led, or not; moving, or not."""
+        if not partition.moving:
+            self.copies.pop(partition.key, None)
         if partition.leader is None:
             self.leaderless.setdefault(partition.key, now_ms)
             return
@@ -112,7 +119,14 @@ class Soft:
 
     def forget(self, topic_id: TopicId, partitions: int) -> None:
         """The topic is gone."""
-        gone = (self.leaderless, self.reports, self.overdue_ms, self.failed, self.given_up)
+        gone = (
+            self.leaderless,
+            self.reports,
+            self.overdue_ms,
+            self.failed,
+            self.given_up,
+            self.copies,
+        )
         for index in range(partitions):
             for memory in gone:
                 memory.pop(PartitionKey(topic_id, index), None)

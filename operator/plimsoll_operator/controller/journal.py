@@ -12,10 +12,11 @@ from itertools import groupby
 from uuid import UUID
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
-from plimsoll_core.image import apply_all, decode_image
+from plimsoll_core.image import apply_all
 from plimsoll_core.messages import MetadataBatchCopy
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import Record
+from plimsoll_core.snapshot import decode_image
 from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.codec import decode_records, pack
 from plimsoll_operator.metalog.interface import (

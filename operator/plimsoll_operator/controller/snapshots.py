@@ -12,9 +12,9 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
-from plimsoll_core.image import encode_image
 from plimsoll_core.messages import Done
 from plimsoll_core.records import SnapshotTaken
+from plimsoll_core.snapshot import encode_image
 from plimsoll_operator.controller.journal import Restored
 from plimsoll_operator.metalog.interface import MetadataLog
 

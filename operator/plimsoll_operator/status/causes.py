@@ -17,8 +17,9 @@ _PREFIXES = (
     ("isrexpand", "caught-up"),
     ("storage", "storage"),
     ("recovery", "recovery"),
+    ("reassignment", "reassignment"),
 )
-PLANNED = frozenset({"shutdown", "restart", "caught-up"})
+PLANNED = frozenset({"shutdown", "restart", "caught-up", "reassignment"})
 OTHER = "other"
 WORDS = tuple(sorted({found for _, found in _PREFIXES} | {OTHER}))
 

@@ -1,0 +1,90 @@
+"""Which partitions have to move, because a Topic object states other replicas than they have.
+
+Called for DeclareTopic.  Only what is stated moves anything: another replication factor, or the
+rows of an Explicit assignment.  Where the placement formula would put replicas now is not looked
+at: what is placed stays.  A move under way is left alone, unless a broker that it adds stayed away
+for long and somebody else can take its place.
+Source: the protocol's rule for reassignments; `Topic` in the API's rules.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.controller.change import Ids, Wish
+from plimsoll_core.controller.reassignment import begun, check_target, mover_of, running
+from plimsoll_core.controller.targets import Want, choose
+from plimsoll_core.controller.topics import as_reason
+from plimsoll_core.controller.turn import Turn
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages import DeclareTopic
+from plimsoll_core.model import Partition, PartitionKey, Topic
+from plimsoll_core.placement import EXPLICIT
+from plimsoll_core.reasons import Reason, Refusal
+
+CAUSE = "reassignment by its Topic object"
+
+
+def declared_moves(
+    turn: Turn, topic: Topic, request: DeclareTopic
+) -> list[tuple[Partition, Wish]] | Refusal:
+    """All of them or a refusal; none when everything is as stated, or on its way there."""
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    partitions = [turn.image.partitions[key] for key in keys]
+    if request.strategy == EXPLICIT and request.assignment is not None:
+        rows = zip(partitions, request.assignment, strict=False)
+        targets = [(p, row) for p, row in rows if row != p.target]
+    else:
+        found = _chosen(turn, request, partitions)
+        if isinstance(found, Refusal):
+            return found
+        targets = found
+    return _begun(turn, topic, targets)
+
+
+def _chosen(
+    turn: Turn, request: DeclareTopic, partitions: list[Partition]
+) -> list[tuple[Partition, Ids]] | Refusal:
+    factor = request.replication_factor
+    wants = [Want(partition=p, size=factor) for p in partitions if len(p.target) != factor]
+    movers = running(turn.image)
+    for p in partitions:
+        lost = lost_targets(turn, p) if p.moving else frozenset()
+        if lost and len(p.target) == factor and mover_of(movers, p.key) is None:
+            wants.append(Want(partition=p, size=factor, off=lost))
+    return choose(turn, wants) if wants else []
+
+
+def _begun(
+    turn: Turn, topic: Topic, targets: list[tuple[Partition, Ids]]
+) -> list[tuple[Partition, Wish]] | Refusal:
+    movers = running(turn.image)
+    wishes: list[tuple[Partition, Wish]] = []
+    for p, target in targets:
+        if target == p.target:
+            continue
+        held = mover_of(movers, p.key)
+        if held is not None:
+            where = f"{held.object.namespace}/{held.object.name}"
+            return Refusal(
+                reason=Reason.ReassignmentInProgress,
+                message=(
+                    f"{topic.name}-{p.index} is moved by Reassignment {where}; its replicas change"
+                    " when that has ended."
+                ),
+            )
+        refusal = check_target(turn, p, target)
+        if refusal:
+            return as_reason(refusal, Reason.InvalidReplicaAssignment, Reason.PlacementInvalid)
+        wish = begun(p, target)
+        if isinstance(wish, Refusal):
+            return wish
+        wishes.append((p, wish))
+    return wishes
+
+
+def lost_targets(turn: Turn, p: Partition) -> frozenset[BrokerId]:
+    """Brokers that a move adds and that have been away for long."""
+    limit_ms = turn.settings.target_lost_ms
+    away = turn.soft.away_ms
+    return frozenset(
+        b for b in p.adding if b not in p.isr and turn.now_ms - away.get(b, turn.now_ms) >= limit_ms
+    )

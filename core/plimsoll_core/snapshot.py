@@ -1,0 +1,97 @@
+"""An image as bytes and back, for snapshots of the metadata log and the brokers' copies of it.
+
+Canonical: equal images give equal bytes.  What is derived is not stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from immutables import Map
+
+from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.image import move_hosted
+from plimsoll_core.model import (
+    MOVEMENT_BYTES_PER_SECOND,
+    Broker,
+    ClusterImage,
+    Partition,
+    PartitionKey,
+    Reassignment,
+    Topic,
+)
+
+
+class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """An image as rows: what is derived (`topic_ids`, `hosted`) is not stored."""
+
+    format: int = 1
+    cluster_id: UUID
+    name: str
+    controller_epoch: ControllerEpoch
+    next_offset: MetadataOffset
+    members: tuple[BrokerId, ...]
+    brokers: tuple[Broker, ...]
+    topics: tuple[Topic, ...]
+    partitions: tuple[Partition, ...]
+    next_producer_id: int
+    removals_ms: tuple[int, ...]
+    reassignments: tuple[Reassignment, ...] = ()
+    movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND
+
+
+def encode_image(image: ClusterImage) -> bytes:
+    """Canonical JSON of the image, for a snapshot."""
+    snapshot = _Snapshot(
+        cluster_id=image.cluster_id,
+        name=image.name,
+        controller_epoch=image.controller_epoch,
+        next_offset=image.next_offset,
+        members=image.members,
+        brokers=tuple(broker for _, broker in sorted(image.brokers.items())),
+        topics=tuple(topic for _, topic in sorted(image.topics.items())),
+        partitions=tuple(partition for _, partition in sorted(image.partitions.items())),
+        next_producer_id=image.next_producer_id,
+        removals_ms=image.removals_ms,
+        reassignments=tuple(row for _, row in sorted(image.reassignments.items())),
+        movement_bytes_per_second=image.movement_bytes_per_second,
+    )
+    return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
+
+
+def decode_image(data: bytes) -> ClusterImage:
+    """The image of a snapshot; raises `msgspec.DecodeError` on anything else."""
+    snapshot = msgspec.json.decode(data, type=_Snapshot, dec_hook=_typed)
+    if snapshot.format != 1:
+        raise msgspec.ValidationError(f"snapshot format {snapshot.format} is not known here")
+    hosted: dict[BrokerId, list[PartitionKey]] = {}
+    for partition in snapshot.partitions:
+        for broker_id in partition.replicas:
+            hosted.setdefault(broker_id, []).append(partition.key)
+    return ClusterImage(
+        cluster_id=snapshot.cluster_id,
+        name=snapshot.name,
+        controller_epoch=snapshot.controller_epoch,
+        next_offset=snapshot.next_offset,
+        members=snapshot.members,
+        brokers=Map({broker.id: broker for broker in snapshot.brokers}),
+        topics=Map({topic.id: topic for topic in snapshot.topics}),
+        topic_ids=Map({topic.name: topic.id for topic in snapshot.topics}),
+        partitions=Map({partition.key: partition for partition in snapshot.partitions}),
+        hosted=move_hosted(Map(), {}, hosted),
+        next_producer_id=snapshot.next_producer_id,
+        removals_ms=snapshot.removals_ms,
+        reassignments=Map({row.object.uid: row for row in snapshot.reassignments}),
+        movement_bytes_per_second=snapshot.movement_bytes_per_second,
+    )
+
+
+def _plain(value: object) -> object:
+    assert isinstance(value, Map), f"{type(value)} has no place in an image"
+    return dict(value.items())
+
+
+def _typed(wanted: Any, value: Any) -> Any:
+    return Map(value)

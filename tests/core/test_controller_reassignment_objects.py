@@ -1,0 +1,341 @@
+"""A Reassignment object: begun once and as a whole, and forgotten when its object is gone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from plimsoll_core.messages import (
+    BrokerProvenDead,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    Refused,
+    Tick,
+)
+from plimsoll_core.model import MovedPartitions, ReassignmentObject
+from plimsoll_core.move_messages import (
+    AlterReassignments,
+    PartitionTarget,
+    ReassignmentObjectGone,
+    ReassignmentState,
+    RunReassignment,
+    TopicMove,
+)
+from plimsoll_core.records import PartitionsChanged, ReassignmentNoted
+from plimsoll_core.snapshot import decode_image, encode_image
+
+OBJECT = ReassignmentObject(namespace="kafka", name="off-1", uid="u1")
+OTHER = ReassignmentObject(namespace="kafka", name="other", uid="u2")
+
+
+def client_topic(world: Any, name: str = "orders", rows: Any = ((0, 1, 2),)) -> None:
+    configs = {"min.insync.replicas": "2"}
+    world.ask(CreateTopics(topics=(NewTopic(name=name, assignment=rows, configs=configs),)))
+
+
+@pytest.fixture
+def five(new_world: Callable[..., Any]) -> Any:
+    """Brokers 0 to 4; `orders` has three partitions on 0, 1, 2, and belongs to a client."""
+    world = new_world(5)
+    client_topic(world, rows=((0, 1, 2), (1, 2, 0), (2, 0, 1)))
+    return world
+
+
+def run(world: Any, *moves: TopicMove, **fields: Any) -> Any:
+    return world.ask(RunReassignment(**{"object": OBJECT, "moves": moves, **fields}))
+
+
+def to(*replicas: int, partitions: tuple[int, ...] = (0,), **fields: Any) -> TopicMove:
+    return TopicMove(topic="orders", partitions=partitions, replicas=replicas, **fields)
+
+
+def row(world: Any, uid: str = "u1") -> Any:
+    return world.image.reassignments[uid]
+
+
+def dies(world: Any, broker: int) -> None:
+    epoch = world.image.brokers[broker].broker_epoch
+    world.ask(BrokerProvenDead(broker_id=broker, broker_epoch=epoch, evidence="e"))
+    world.ask(Tick())
+
+
+class TestBegin:
+    def test_all_partitions_are_on_their_way_and_the_row_says_which(self, five: Any) -> None:
+        state = run(five, to(3, 4, 0, partitions=(0, 1)), wall_ms=77, bytes_per_second=5)
+        assert state == ReassignmentState(phase="Running")
+        assert [five.p(n).adding for n in range(3)] == [(3, 4), (3, 4), ()]
+        topic_id = five.image.topic_ids["orders"]
+        assert row(five).partitions == (MovedPartitions(topic_id=topic_id, ranges=((0, 1),)),)
+        assert (row(five).total, row(five).started_ms, row(five).bytes_per_second) == (2, 77, 5)
+
+    def test_asked_again_nothing_is_added(self, five: Any) -> None:
+        run(five, to(3, 4, 0))
+        end = len(five.log)
+        assert run(five, to(3, 4, 0)).phase == "Running"
+        assert len(five.log) == end
+
+    def test_what_copies_nothing_is_completed_at_once(self, five: Any) -> None:
+        assert run(five, to(2, 1, 0), wall_ms=9).phase == "Completed"
+        assert five.p().replicas == (2, 1, 0)
+        assert (row(five).partitions, row(five).total, row(five).ended_ms) == ((), 1, 9)
+
+    def test_completed_when_the_last_partition_is(self, five: Any) -> None:
+        moves = (to(0, 1, 3, partitions=(0, 1)),)
+        run(five, *moves)
+        five.propose([0, 1, 2, 3])
+        assert run(five, *moves).phase == "Running"
+        five.propose([0, 1, 2, 3], 1)
+        assert run(five, *moves, wall_ms=9).phase == "Completed"
+
+    def test_never_begun_twice(self, five: Any) -> None:
+        """One-shot: whatever happens to the partitions later is not this object's."""
+        run(five, to(2, 1, 0))
+        run(five, to(0, 1, 2), object=OTHER)
+        assert run(five, to(2, 1, 0)).phase == "Completed"
+        assert five.p().replicas == (0, 1, 2)
+
+    def test_off_moves_what_is_there_and_nothing_else(self, five: Any) -> None:
+        client_topic(five, "far", rows=((0, 2, 3), (1, 2, 3)))
+        state = run(five, TopicMove(topic="far", off=(1,)))
+        assert state.phase == "Running"
+        assert five.p(0, "far").replicas == (0, 2, 3)
+        assert (five.p(1, "far").target, five.p(1, "far").removing) == ((2, 3, 4), (1,))
+        assert row(five).total == 1
+
+    def test_another_factor_for_a_topic_without_an_object(self, five: Any) -> None:
+        state = run(five, TopicMove(topic="orders", replication_factor=4))
+        assert state.phase == "Running"
+        assert [len(five.p(n).target) for n in range(3)] == [4, 4, 4]
+        assert five.image.topics[five.image.topic_ids["orders"]].replication_factor == 4
+
+    def test_all_or_nothing(self, five: Any) -> None:
+        end = len(five.log)
+        answer = run(five, to(0, 1, 3), to(0, 1, 9, partitions=(1,)))
+        assert isinstance(answer, Refused)
+        assert "not registered: 9" in answer.message
+        assert len(five.log) == end
+
+    def test_a_topic_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
+        answer = run(five, TopicMove(topic="later", partitions=(0,), replicas=(1, 2, 3)))
+        assert answer.reason == "UnknownTopicOrPartition"
+        assert not five.image.reassignments
+        client_topic(five, "later")
+        again = run(five, TopicMove(topic="later", partitions=(0,), replicas=(1, 2, 3)))
+        assert again.phase == "Running"
+
+    @pytest.mark.parametrize(
+        ("moves", "words"),
+        [
+            ((), "no partition"),
+            ((to(1, 1),), "names a broker twice"),
+            ((to(0, 1, 3), to(0, 1, 4)), "Two moves name orders-0"),
+            ((TopicMove(topic="orders"),), "exactly one of"),
+            ((to(1, 2, off=(3,)),), "exactly one of"),
+            ((TopicMove(topic="orders", replication_factor=0),), "at least 1"),
+        ],
+    )
+    def test_what_waiting_cannot_mend_has_failed(self, five: Any, moves: Any, words: str) -> None:
+        state = run(five, *moves)
+        assert (state.phase, state.reason) == ("Failed", "InvalidRequest")
+        assert words in state.message
+        assert run(five, *moves) == state, "and it says so for ever"
+
+    def test_what_a_topic_object_states_is_refused(self, new_world: Callable[..., Any]) -> None:
+        world = new_world(5)
+        world.declare(partitions=2)
+        state = run(world, TopicMove(topic="orders", replication_factor=4))
+        assert (state.phase, state.reason) == ("Failed", "PolicyViolation")
+        assert "Topic shop/orders" in state.message
+        assert not world.p().moving
+
+    def test_a_partition_moves_for_one_object_at_a_time(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        answer = run(five, to(0, 1, 4), object=OTHER)
+        assert (answer.reason, answer.code) == ("ReassignmentInProgress", 60)
+        assert "kafka/off-1" in answer.message
+        five.propose([0, 1, 2, 3])
+        run(five, to(0, 1, 3))
+        assert run(five, to(0, 1, 4), object=OTHER).phase == "Running"
+
+    def test_clients_leave_an_objects_partitions_alone(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        for replicas in (None, (0, 1, 4)):
+            target = PartitionTarget(topic="orders", index=0, replicas=replicas)
+            (answer,) = five.ask(AlterReassignments(targets=(target,))).partitions
+            assert answer.reason == "PolicyViolation"
+            assert "Reassignment kafka/off-1" in answer.message
+
+    def test_a_crash_in_the_middle_of_the_beginning_ends_in_the_same_place(
+        self, new_world: Callable[..., Any]
+    ) -> None:
+        world = new_world(5, slice_partitions_max=2)
+        client_topic(world, rows=((0, 1, 2),) * 7)
+        request = RunReassignment(object=OBJECT, moves=(TopicMove(topic="orders", off=(1,)),))
+        world.ask(request, crash_after=1)
+        assert not world.image.reassignments
+        assert 0 < sum(world.p(n).moving for n in range(7)) < 7
+        assert world.ask(request).phase == "Running"
+        assert all(world.p(n).moving for n in range(7))
+        assert row(world).total == 7
+
+
+class TestPauseAndLimit:
+    def test_paused_before_it_began(self, five: Any) -> None:
+        assert run(five, to(0, 1, 3), paused=True).phase is None
+        assert not five.p().moving
+        assert run(five, to(0, 1, 3)).phase == "Running"
+
+    def test_paused_and_slowed_on_the_way(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        assert run(five, to(0, 1, 3), paused=True, bytes_per_second=9).phase == "Running"
+        assert (row(five).paused, row(five).bytes_per_second) == (True, 9)
+        run(five, to(0, 1, 3))
+        assert (row(five).paused, row(five).bytes_per_second) == (False, None)
+        assert five.p().moving
+
+
+class TestCancel:
+    def test_cancelled_partitions_are_as_before(self, five: Any) -> None:
+        moves = (to(3, 4, 0, partitions=(0, 1)),)
+        run(five, *moves)
+        assert run(five, *moves, cancelled=True, wall_ms=3).phase == "Cancelled"
+        assert {frozenset(five.p(n).replicas) for n in (0, 1)} == {frozenset((0, 1, 2))}
+        assert not five.p().moving
+        assert row(five).ended_ms == 3
+        assert run(five, *moves).phase == "Cancelled", "uncancelling begins nothing"
+
+    def test_cancelled_before_it_began(self, five: Any) -> None:
+        assert run(five, to(0, 1, 3), cancelled=True).phase == "Cancelled"
+        assert not five.p().moving
+
+    def test_what_is_done_stays_done(self, five: Any) -> None:
+        moves = (to(0, 1, 3, partitions=(0, 1)),)
+        run(five, *moves)
+        five.propose([0, 1, 2, 3])
+        run(five, *moves, cancelled=True)
+        assert five.p(0).replicas == (0, 1, 3)
+        assert set(five.p(1).replicas) == {0, 1, 2}
+
+    def test_the_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
+        moves = (to(3, 4, 0, partitions=(0, 1)),)
+        run(five, *moves)
+        five.propose([0, 3])
+        dies(five, 3)
+        assert five.p(0).elr == (3,)
+        state = run(five, *moves, cancelled=True)
+        assert (state.phase, state.reason) == ("Running", "InvalidReplicaAssignment")
+        assert "orders-0" in state.message
+        assert (five.p(0).moving, five.p(1).moving) == (True, False)
+        five.propose([0, 1])
+        assert run(five, *moves, cancelled=True).phase == "Cancelled"
+        assert five.p(0).isr == (0, 1)
+
+    def test_the_factor_goes_back_too(self, five: Any) -> None:
+        moves = (TopicMove(topic="orders", replication_factor=5),)
+        run(five, *moves)
+        run(five, *moves, cancelled=True)
+        assert five.image.topics[five.image.topic_ids["orders"]].replication_factor == 3
+
+    def test_slices(self, new_world: Callable[..., Any]) -> None:
+        world = new_world(5, slice_partitions_max=2)
+        client_topic(world, rows=((0, 1, 2),) * 7)
+        moves = (TopicMove(topic="orders", off=(1,)),)
+        run(world, *moves)
+        first = world.decide(RunReassignment(object=OBJECT, moves=moves, cancelled=True))
+        changed = [r for r in first.records if isinstance(r, PartitionsChanged)]
+        assert [r.ranges for r in changed] == [((0, 1),)]
+        assert run(world, *moves, cancelled=True).phase == "Cancelled"
+        assert not any(world.p(n).moving for n in range(7))
+
+
+class TestGone:
+    def test_deletion_rolls_back_and_forgets(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        assert five.ask(ReassignmentObjectGone(object=OBJECT)).phase is None
+        assert not five.p().moving
+        assert not five.image.reassignments
+        assert five.ask(ReassignmentObjectGone(object=OBJECT)).phase is None
+
+    def test_what_cannot_go_back_yet_is_not_forgotten(self, five: Any) -> None:
+        run(five, to(3, 4, 0))
+        five.propose([0, 3])
+        dies(five, 3)
+        state = five.ask(ReassignmentObjectGone(object=OBJECT))
+        assert (state.phase, state.reason) == ("Running", "InvalidReplicaAssignment")
+        assert five.image.reassignments
+        five.propose([0, 1])
+        assert five.ask(ReassignmentObjectGone(object=OBJECT)).phase is None
+        assert not five.image.reassignments
+
+    def test_an_ended_one_is_just_forgotten(self, five: Any) -> None:
+        run(five, to(2, 1, 0))
+        five.ask(ReassignmentObjectGone(object=OBJECT))
+        assert not five.image.reassignments
+        assert five.p().replicas == (2, 1, 0)
+
+    def test_the_topic_may_go_on_the_way(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        five.ask(DeleteTopics(names=("orders",)))
+        assert run(five, to(0, 1, 3)).phase == "Completed"
+
+
+class TestTargetLost:
+    def test_a_target_that_dies_is_named(self, five: Any) -> None:
+        run(five, to(0, 3, 4))
+        dies(five, 3)
+        state = run(five, to(0, 3, 4))
+        assert (state.phase, state.reason) == ("Running", "TargetDown")
+        assert "Broker 3 is down" in state.message
+        assert "orders-0" in state.message
+        five.start(3)
+        assert run(five, to(0, 3, 4)).reason == ""
+
+    def test_after_a_while_another_one_is_chosen_if_that_is_wished(self, five: Any) -> None:
+        moves = (to(0, 1, 3, replan=True),)
+        run(five, *moves)
+        dies(five, 3)
+        run(five, *moves)
+        assert five.p().adding == (3,)
+        five.now_ms += five.settings.target_lost_ms
+        for broker in (0, 1, 2, 4):
+            five.beat(broker)
+        assert run(five, *moves).reason == ""
+        assert (five.p().target, five.p().adding) == ((0, 1, 4), (4,))
+
+    def test_without_that_wish_it_waits(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        dies(five, 3)
+        five.now_ms += five.settings.target_lost_ms
+        for broker in (0, 1, 2, 4):
+            five.beat(broker)
+        assert run(five, to(0, 1, 3)).reason == "TargetDown"
+        assert five.p().adding == (3,)
+
+    def test_nobody_else_to_choose(self, new_world: Callable[..., Any]) -> None:
+        world = new_world(4)
+        client_topic(world)
+        moves = (to(0, 1, 3, replan=True),)
+        run(world, *moves)
+        dies(world, 3)
+        world.now_ms += world.settings.target_lost_ms
+        for broker in (0, 1, 2):
+            world.beat(broker)
+        state = run(world, *moves)
+        assert world.p().target == (0, 1, 2), "a former replica may be had for nothing"
+        assert (state.phase, state.reason) == ("Running", "")
+
+    def test_a_partition_without_a_leader_is_named(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        for broker in (0, 1, 2):
+            dies(five, broker)
+        state = run(five, to(0, 1, 3))
+        assert state.reason == "NoLeader"
+        assert "orders-0" in state.message
+
+
+def test_rows_survive_a_snapshot(five: Any) -> None:
+    run(five, to(0, 1, 3), bytes_per_second=9)
+    assert decode_image(encode_image(five.image)) == five.image
+    noted = [r for r in five.log if isinstance(r, ReassignmentNoted)]
+    assert [r.reassignment for r in noted] == [row(five)]
