@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -35,7 +36,9 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One broker.  `controllers`: "host:port", where a DNS name stands for all its addresses."""
+    """One broker.  `controllers`: "host:port", where a DNS name stands for all its addresses.
+    `on_controller_loss`: whether leaders stop answering reads and acks=0/1 once they cannot know
+    any more that nobody else leads."""
 
     cluster_id: UUID
     broker_id: int | None = None
@@ -46,6 +49,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics: Address | None = None
     rack: str | None = None
     pod_uid: str | None = None
+    on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
     configs: dict[str, str | int | bool] = {}
 
     @property

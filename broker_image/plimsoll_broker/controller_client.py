@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from plimsoll_broker.control_connection import ControlConnection, connect
-from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import Answer, Heartbeat, Refused
 from plimsoll_core.reasons import Reason
 from plimsoll_wire import control
@@ -32,6 +32,7 @@ ATTEMPT_MS_MAX = 5_000
 BACKOFF_MS = 50
 BACKOFF_MS_MAX = 1_000
 ADDRESSES_MAX = 16
+_NONE_COMMITTED = MetadataOffset(0)
 
 
 class NoController(Exception):
@@ -53,10 +54,13 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """`confirmed`: the controller could show that it still is the one."""
+    """`confirmed`: the controller could show that it still is the one.  The rest as in the reply
+    that it came with."""
 
     answer: Answer
     confirmed: bool
+    metadata_end: MetadataOffset = _NONE_COMMITTED
+    session_timeout_ms: int = 0
 
 
 class ControllerClient:
@@ -143,7 +147,9 @@ class ControllerClient:
             return None
         if reply.unconfirmed:
             await self._look_elsewhere(heartbeat)
-        return HeartbeatResult(reply.answer, not reply.unconfirmed)
+        return HeartbeatResult(
+            reply.answer, not reply.unconfirmed, reply.metadata_end, reply.session_timeout_ms
+        )
 
     def give_up(self, why: str) -> None:
         """Leave the present controller; the next request looks for one."""

@@ -7,11 +7,11 @@ and closes it before the volume closes.  It decides nothing.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Coroutine, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from plimsoll_broker.clock import monotonic_ms
 from plimsoll_broker.fetcher import FetcherPool
 from plimsoll_broker.hosted import effective_configs
 from plimsoll_broker.proposals import Controller, ProposalSender
@@ -23,13 +23,10 @@ from plimsoll_broker.threads import in_thread
 from plimsoll_broker.upkeep import Upkeep
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.model import ClusterImage
+from plimsoll_core.replica.lease import Lease
 
 LAG_CONFIG = "replica.lag.time.max.ms"
 LAG_MS = 30_000
-
-
-def monotonic_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class ControllerLink(Controller, ControllerEpochs, Protocol):
@@ -45,6 +42,7 @@ class DataPath:
         configs: Mapping[str, str],
         store: LogStore,
         controller: ControllerLink,
+        lease: Lease | None = None,
     ) -> None:
         broker_id, broker_epoch = broker
         self._store = store
@@ -61,6 +59,7 @@ class DataPath:
         self.fetchers = FetcherPool(self.manager, lambda: broker_epoch)
         self.manager.fetchers = self.fetchers
         self.manager.controllers = controller
+        self.manager.lease = lease
         self._upkeep = Upkeep(self.manager)
 
     def _altered(self, *answer: Any) -> bool:

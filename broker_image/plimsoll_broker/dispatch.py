@@ -23,6 +23,18 @@ class CloseConnection(Exception):
     """A handler's way to say that this client gets no answer but a closed connection."""
 
 
+class Connection:
+    """What handlers remember of one connection, for as long as it lasts.
+
+    `fetch_replied_ms`: when the last reply to a follower's fetch was made.
+    """
+
+    __slots__ = ("fetch_replied_ms",)
+
+    def __init__(self) -> None:
+        self.fetch_replied_ms: int | None = None
+
+
 class RequestContext:
     """One request.  `body` is writable and belongs to the handler; `client` names the peer."""
 
@@ -32,18 +44,25 @@ class RequestContext:
         "body",
         "client",
         "client_id",
+        "connection",
         "correlation_id",
         "listener_host",
         "listener_port",
     )
 
     def __init__(
-        self, api_key: ApiKey, api_version: int, correlation_id: int, body: memoryview
+        self,
+        api_key: ApiKey,
+        api_version: int,
+        correlation_id: int,
+        body: memoryview,
+        connection: Connection | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.body = body
+        self.connection = Connection() if connection is None else connection
         self.client_id: str | None = None
         self.client = ""
         self.listener_host = ""

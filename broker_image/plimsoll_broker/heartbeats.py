@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 
-from plimsoll_broker.controller_client import ControllerClient
+from plimsoll_broker.clock import monotonic_ms
+from plimsoll_broker.controller_client import ControllerClient, HeartbeatResult
 from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch
 from plimsoll_core.messages import Heartbeat, HeartbeatAnswer, Refused
 from plimsoll_core.reasons import Reason
+from plimsoll_core.replica.lease import Lease
 
 logger = logging.getLogger("plimsoll.lifecycle")
 
@@ -35,18 +36,23 @@ class Heartbeats:
     """`run` is the task; it raises LifetimeOver."""
 
     def __init__(
-        self, client: ControllerClient, stream: MetadataStream, broker_epoch: BrokerEpoch
+        self,
+        client: ControllerClient,
+        stream: MetadataStream,
+        broker_epoch: BrokerEpoch,
+        lease: Lease | None = None,
     ) -> None:
         self._client = client
         self._stream = stream
         self._broker_epoch = broker_epoch
+        self._lease = lease
         self._want_fence = True
         self._want_shutdown = False
         self._kick = asyncio.Event()
         self._changed = asyncio.Event()
         self.fenced = True
         self.may_stop = False
-        self.answered_at_ms = _now_ms()
+        self.answered_at_ms = monotonic_ms()
 
     def unfence(self) -> None:
         """Everything is loaded: take part."""
@@ -61,7 +67,7 @@ class Heartbeats:
     @property
     def silent_ms(self) -> int:
         """How long no confirmed controller has answered."""
-        return _now_ms() - self.answered_at_ms
+        return monotonic_ms() - self.answered_at_ms
 
     async def wait_unfenced(self) -> None:
         while self.fenced:
@@ -70,11 +76,11 @@ class Heartbeats:
 
     async def wait_may_stop(self, *, silent_ms_max: int, all_ms_max: int) -> bool:
         """Whether the controller let us go; False when it did not in time."""
-        end_ms = _now_ms() + all_ms_max
+        end_ms = monotonic_ms() + all_ms_max
         # Only silence from now on counts: the last answer may be a whole interval old.
-        self.answered_at_ms = _now_ms()
+        self.answered_at_ms = monotonic_ms()
         while not self.may_stop:
-            left_ms = min(end_ms - _now_ms(), silent_ms_max - self.silent_ms)
+            left_ms = min(end_ms - monotonic_ms(), silent_ms_max - self.silent_ms)
             if left_ms <= 0:
                 return False
             self._changed.clear()
@@ -86,14 +92,21 @@ class Heartbeats:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            started_ms = _now_ms()
+            started_ms = monotonic_ms()
             self._kick.clear()
             await self._beat()
             interval_ms = HURRIED_INTERVAL_MS if self._hurried else INTERVAL_MS
-            left_ms = max(10, interval_ms - (_now_ms() - started_ms))
+            left_ms = max(10, interval_ms - (monotonic_ms() - started_ms))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left_ms / 1000):
                     await self._kick.wait()
+
+    def _extend_lease(self, sent_ms: int, result: HeartbeatResult) -> None:
+        """By a confirmed answer; a controller that does not say after how much silence it fences
+        extends nothing."""
+        known = isinstance(result.answer, HeartbeatAnswer) and result.session_timeout_ms > 0
+        if known and self._lease is not None:
+            self._lease.answered(sent_ms, result.session_timeout_ms, result.metadata_end)
 
     @property
     def _hurried(self) -> bool:
@@ -110,13 +123,15 @@ class Heartbeats:
             want_fence=self._want_fence,
             want_shutdown=self._want_shutdown,
         )
+        sent_ms = monotonic_ms()
         result = await self._client.heartbeat(heartbeat, ANSWER_MS_MAX)
         if result is None:
             if self.silent_ms > LOST_MS_MAX:
                 self._client.give_up("the controller has been silent")
             return
         if result.confirmed:
-            self.answered_at_ms = _now_ms()
+            self.answered_at_ms = monotonic_ms()
+            self._extend_lease(sent_ms, result)
         match result.answer:
             case HeartbeatAnswer(is_fenced=is_fenced, should_shut_down=should_shut_down):
                 if is_fenced != self.fenced:
@@ -128,7 +143,3 @@ class Heartbeats:
                 raise LifetimeOver(message)
             case other:
                 logger.warning("heartbeat refused: %s", other)
-
-
-def _now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000

@@ -30,6 +30,7 @@ from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages import Refused, RegisterBroker, Registered
 from plimsoll_core.model import Endpoint
+from plimsoll_core.replica.lease import Lease
 
 logger = logging.getLogger("plimsoll.lifecycle")
 
@@ -133,14 +134,17 @@ class BrokerNode:
         logger.info("broker %d has epoch %d", self.config.id, self._epoch)
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
-        self._heartbeats = Heartbeats(self._client, stream, self._epoch)
+        lease = Lease() if self.config.on_controller_loss == "StopServing" else None
+        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease)
         self._spawn("metadata stream", stream.run())
         self._spawn("heartbeats", self._heartbeats.run())
 
         # A broker epoch is the metadata offset of the registration record.
         await stream.wait_applied(MetadataOffset(self._epoch))
         self.state = BrokerState.RECOVERY
-        self._serving = Serving(self.config, self._store, self._client, stream, self._epoch)
+        self._serving = Serving(
+            self.config, self._store, self._client, stream, (self._epoch, lease)
+        )
         await self._serving.start()
         for name, work in self._serving.tasks():
             self._spawn(name, work)

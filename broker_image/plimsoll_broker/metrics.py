@@ -63,6 +63,8 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     yield _counter("bytes_out", "Bytes sent to consumers", traffic.bytes_out)
     yield _counter("replication_bytes_in", "Bytes appended from leaders", traffic.replicated_in)
     yield _counter("replication_bytes_out", "Bytes sent to followers", traffic.replicated_out)
+    text = "Reads and acks=0/1 refused because somebody else may lead (onControllerLoss)"
+    yield _counter("unleased_refusals", text, traffic.unleased_refusals)
     for name, text, counts in (
         ("isr_shrinks", "ISR shrinks proposed by this broker, by cause", traffic.isr_shrinks),
         ("isr_expands", "ISR expansions proposed by this broker, by cause", traffic.isr_expands),

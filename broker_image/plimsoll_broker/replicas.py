@@ -25,6 +25,7 @@ from plimsoll_broker.storage.store import Found, LogStore
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages import IsrProposal, PartitionAnswer
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.replica.lease import Lease, from_followers
 from plimsoll_core.replica.ready import NOTHING
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.surroundings import Surroundings
@@ -67,10 +68,12 @@ class Traffic:
         "isr_shrinks",
         "replicated_in",
         "replicated_out",
+        "unleased_refusals",
     )
 
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0
+        self.unleased_refusals = 0
         self.isr_expands: dict[str, int] = {}
         self.isr_shrinks: dict[str, int] = {}
 
@@ -93,11 +96,13 @@ class ReplicaManager:
         self.driver = Driver(self._count_and(propose))
         self.fetchers: Fetchers | None = None
         self.controllers: ControllerEpochs | None = None
+        self.lease: Lease | None = None
         self.image: ClusterImage | None = None
         self.broken: dict[PartitionKey, str] = {}
         self.on_failure: Callable[[], None] | None = None
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._dirty: dict[Hosted, None] = {}
+        self._refusing = False
 
     def _count_and(
         self, propose: Callable[[Hosted, IsrProposal], None]
@@ -119,6 +124,34 @@ class ReplicaManager:
     def saw_controller_epoch(self, epoch: int) -> None:
         if self.controllers is not None and epoch > self.controllers.highest_epoch:
             self.controllers.saw_epoch(ControllerEpoch(epoch))
+
+    # --- whether to serve without a controller --------------------------------------------------
+
+    def may_serve(self, hosted: Hosted) -> bool:
+        """Whether reads and acks=0/1 of this leader may be answered: always, unless the cluster
+        wants them to stop when somebody else may lead by now."""
+        lease = self.lease
+        if lease is None or self.image is None:
+            return True
+        now_ms = self.now_ms()
+        if lease.from_controller(now_ms, self.image.next_offset):
+            self._refusing = False
+            return True
+        leader, known = hosted.replica.leader, hosted.applied
+        if leader is None or known is None:
+            return False
+        if from_followers(leader, known, now_ms - lease.window_ms):
+            return True
+        self.traffic.unleased_refusals += 1
+        if not self._refusing:
+            self._refusing = True
+            logger.warning(
+                "no controller has confirmed this broker for %d ms: reads and acks=0/1 are refused "
+                "where not every electable replica follows, %r is the first",
+                lease.window_ms,
+                hosted,
+            )
+        return False
 
     # --- looking up -----------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from plimsoll_broker.server import Server
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.replica.lease import Lease
 
 
 class Serving:
@@ -32,14 +33,15 @@ class Serving:
         store: LogStore,
         client: ControllerClient,
         stream: MetadataStream,
-        broker_epoch: BrokerEpoch,
+        lifetime: tuple[BrokerEpoch, Lease | None],
     ) -> None:
         self._config = config
         self._broker_id = BrokerId(config.id)
         self._stream = stream
         self.loaded = False
+        broker_epoch, lease = lifetime
         broker = (self._broker_id, broker_epoch)
-        self.data = DataPath(broker, config.kafka_configs, store, client)
+        self.data = DataPath(broker, config.kafka_configs, store, client, lease)
         self._watch = ImageWatch(stream.image)
         self._reports = RecoveryReports(self.data.manager, client, broker)
         table = routes(broker, self.data.manager, client, self._watch)

@@ -16,6 +16,7 @@ from typing import cast
 
 from plimsoll_broker.dispatch import (
     CloseConnection,
+    Connection,
     Dispatch,
     Reply,
     RequestContext,
@@ -79,6 +80,7 @@ class Session(asyncio.BufferedProtocol):
         self._output_full = False
         self._peer = ""
         self._listener = ("", 0)
+        self._connection = Connection()
         self._loop = asyncio.get_running_loop()
         self.last_heard = self._loop.time()
 
@@ -195,6 +197,7 @@ class Session(asyncio.BufferedProtocol):
             header.api_version,
             header.correlation_id,
             memoryview(frame)[header.body_at :],
+            self._connection,
         )
         context.client_id = header.client_id
         context.client = self._peer

@@ -20,7 +20,7 @@ import msgspec
 from plimsoll_core.election_messages import (
     ElectLeaders,
 )
-from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
     AllocateProducerIds,
     AlterPartition,
@@ -72,11 +72,15 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandReply(msgspec.Struct, frozen=True, kw_only=True):
-    """`unconfirmed`: the controller can not show that it still is the one; it extends nothing."""
+    """`unconfirmed`: the controller can not show that it still is the one; it extends nothing.
+    `metadata_end`: how many records were committed when it was sent.  `session_timeout_ms`: after
+    how much silence a broker is fenced; 0: it does not say."""
 
     controller_epoch: ControllerEpoch
     unconfirmed: bool = False
     answer: Answer
+    metadata_end: MetadataOffset = MetadataOffset(0)
+    session_timeout_ms: int = 0
 
 
 class MetadataReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -158,6 +158,8 @@ async def test_a_broker_registers_and_every_reply_carries_the_epoch() -> None:
         assert isinstance(reply.answer, Registered)
         assert reply.controller_epoch == controller.epoch
         assert not reply.unconfirmed
+        assert reply.metadata_end == controller.image.next_offset
+        assert reply.session_timeout_ms == controller.settings.session_timeout_ms
         await peer.close()
 
 

@@ -13,9 +13,13 @@ import pytest
 import yaml
 from tests.controller.builders import CLUSTER_UID, a_cluster
 
+from plimsoll_broker import config as broker_config
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.local.brokers import BrokerProcess
+from plimsoll_operator.local.layout import Layout, Ports
+from plimsoll_operator.manifests.configmap import FILE, config_map
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.verification import Driver
 from plimsoll_operator.manifests.verification import children as driver_children
@@ -66,6 +70,7 @@ CONFIGURED = {
     },
     "storage": {"size": "10Gi", "storageClassName": "fast"},
     "config": {"log.retention.hours": 168, "log.flush.interval.ms": 1000},
+    "onControllerLoss": "StopServing",
 }
 
 CASES: dict[str, list[dict[str, Any]]] = {
@@ -104,6 +109,25 @@ def test_every_pod_is_restricted(pod: dict[str, Any]):
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
+
+
+@pytest.mark.parametrize(
+    ("spec", "means"), [({}, "KeepServing"), ({"onControllerLoss": "StopServing"}, "StopServing")]
+)
+def test_brokers_are_told_what_to_do_without_a_controller(
+    spec: dict[str, Any], means: str, tmp_path: Path
+):
+    """By ConfigMap and in local mode; a default is left out, for brokers that know no such key."""
+    in_pod = tmp_path / FILE
+    in_pod.write_text(config_map(a_context(**spec))["data"][FILE])
+    assert ("on_controller_loss" in in_pod.read_text()) == bool(spec)
+    layout = Layout(tmp_path)
+    process = BrokerProcess(0, layout, restart=False, changed=lambda: None)
+    wish = a_cluster(**spec).on_controller_loss
+    process.configure(UUID(CLUSTER_UID), "127.0.0.1:9", Ports(kafka=1, metrics=2), {}, wish)
+    environment = {"PLIMSOLL_BROKER_ID": "0", "PLIMSOLL_ADVERTISED_HOST": "b"}
+    for path in (in_pod, layout.broker_config(0)):
+        assert broker_config.read(path, environment).on_controller_loss == means
 
 
 def test_broker_pods_have_no_token():

@@ -54,17 +54,18 @@ class _Read(NamedTuple):
 class _Poll:
     """A request, parked or not; partitions wake it."""
 
-    __slots__ = ("asked", "future", "manager", "request", "timer", "version")
+    __slots__ = ("asked", "connection", "future", "manager", "request", "timer", "version")
 
     def __init__(
         self,
         manager: ReplicaManager,
-        version: int,
+        context: RequestContext,
         request: FetchRequest,
         asked: list[tuple[FetchTopic, list[_Asked]]],
     ) -> None:
         self.manager = manager
-        self.version = version
+        self.version = context.api_version
+        self.connection = context.connection
         self.request = request
         self.asked = asked
         self.future: asyncio.Future[Reply | None] | None = None
@@ -101,6 +102,8 @@ class _Poll:
         checked = replica.consumer_fetch(
             partition.offset, partition.leader_epoch, partition.last_fetched_epoch
         )
+        if checked is Code.NONE and not self.for_follower and not self.manager.may_serve(hosted):
+            checked = Code.NOT_LEADER_OR_FOLLOWER
         if checked is not Code.NONE:
             return _refusal(partition.partition, checked)
         end = log.log_end_offset if self.for_follower else replica.high_watermark
@@ -119,6 +122,7 @@ class _Poll:
         traffic = self.manager.traffic
         if self.for_follower:
             traffic.replicated_out += read.size
+            self.connection.fetch_replied_ms = self.manager.now_ms()
             epoch = self.manager.controller_epoch
             return encode_response(self.version, read.topics, controller_epoch=epoch)
         traffic.bytes_out += read.size
@@ -178,10 +182,10 @@ class FetchHandler:
         if request.session_id != 0:
             return encode_response(version, [], _FETCH_SESSION_ID_NOT_FOUND)
         asked = [
-            (topic, [self._arrived(request, topic, one) for one in topic.partitions])
+            (topic, [self._arrived(context, request, topic, one) for one in topic.partitions])
             for topic in request.topics
         ]
-        poll = _Poll(self._manager, version, request, asked)
+        poll = _Poll(self._manager, context, request, asked)
         read = poll.read()
         enough = read.urgent or read.size >= request.min_bytes or not request.topics
         if enough or request.max_wait_ms <= 0:
@@ -189,7 +193,11 @@ class FetchHandler:
         return poll.park()
 
     def _arrived(
-        self, request: FetchRequest, topic: FetchTopic, partition: FetchPartition
+        self,
+        context: RequestContext,
+        request: FetchRequest,
+        topic: FetchTopic,
+        partition: FetchPartition,
     ) -> _Asked:
         """Find the partition; a follower's position counts from now on."""
         manager = self._manager
@@ -209,6 +217,7 @@ class FetchHandler:
                     partition.offset,
                     partition.last_fetched_epoch,
                     partition.log_start_offset or 0,
+                    context.connection.fetch_replied_ms,
                 ),
                 manager.now_ms(),
             )

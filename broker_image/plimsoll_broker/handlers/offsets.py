@@ -76,11 +76,14 @@ class ListOffsetsHandler:
         leader_epoch = _epoch(getattr(asked, "current_leader_epoch", -1))
         replica = hosted.replica
         timestamp = asked.timestamp
-        latest = replica.latest_offset(leader_epoch, for_replica=request.replica_id >= 0)
+        for_replica = request.replica_id >= 0
+        latest = replica.latest_offset(leader_epoch, for_replica=for_replica)
         # On a new leader only the end is unknown; the start and older records are not.
         unknown_end = latest is Code.OFFSET_NOT_AVAILABLE
         if isinstance(latest, Code) and not (unknown_end and timestamp != LATEST):
             return _Offset(latest)
+        if not for_replica and not self._manager.may_serve(hosted):
+            return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
         if timestamp == LATEST:
             return _Offset(Code.NONE, offset=latest)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
@@ -136,6 +139,8 @@ class OffsetForLeaderEpochHandler:
             )
             if isinstance(found, Code):
                 code = found
+            elif not self._manager.may_serve(hosted):
+                code = Code.NOT_LEADER_OR_FOLLOWER
             elif found is not None:
                 epoch, end_offset = found
         return {

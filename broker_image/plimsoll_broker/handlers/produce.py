@@ -134,6 +134,8 @@ class ProduceHandler:
         if hosted is None:
             manager = self._manager
             return ProducedPartition(index, manager.missing(manager.topic_id(topic), index)), None
+        if request.acks != -1 and not self._manager.may_serve(hosted):
+            return ProducedPartition(index, Code.NOT_LEADER_OR_FOLLOWER), None
         checked = _check(hosted, records)
         if isinstance(checked, ProducedPartition):
             return checked._replace(partition=index), None

@@ -12,6 +12,7 @@ from plimsoll_core.messages import IsrMember, IsrProposal
 from plimsoll_core.model import Partition, Recovery
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink
 from plimsoll_core.replica.surroundings import Surroundings
+from plimsoll_core.replica.values import FollowerFetch
 
 EXPAND_CAUSE = "IsrExpand"
 SHRINK_CAUSE = "IsrShrinkLag"
@@ -22,6 +23,7 @@ class Progress:
     """How far one follower is, as its fetches in this term tell; None = not heard of."""
 
     __slots__ = (
+        "acknowledged_ms",
         "broker_epoch",
         "caught_up_ms",
         "fetch_leader_end",
@@ -37,11 +39,11 @@ class Progress:
         self.fetch_ms = 0
         self.fetch_leader_end: int | None = None
         self.caught_up_ms = caught_up_ms
+        self.acknowledged_ms: int | None = None  # when it certainly followed in this term
 
-    def fetched(
-        self, offset: int, log_start: int, broker_epoch: int, leader_end: int, now_ms: int
-    ) -> None:
-        """A fetch at `offset` proves that everything below it is on the follower's disk."""
+    def fetched(self, fetch: FollowerFetch, leader_end: int, now_ms: int) -> None:
+        """A fetch at an offset proves that everything below it is on the follower's disk."""
+        offset = fetch.offset
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif self.fetch_leader_end is not None and offset >= self.fetch_leader_end:
@@ -49,8 +51,10 @@ class Progress:
         self.fetch_ms = now_ms
         self.fetch_leader_end = leader_end
         self.log_end = offset
-        self.log_start = log_start
-        self.broker_epoch = broker_epoch
+        self.log_start = fetch.log_start
+        self.broker_epoch = fetch.broker_epoch
+        if fetch.leader_epoch is not None:
+            self.acknowledged_ms = fetch.acknowledged_ms
 
 
 class Leader:

@@ -273,9 +273,7 @@ class Replica:
         registered = self._around.brokers.get(BrokerId(fetch.broker_id))
         if registered is not None and fetch.broker_epoch < registered.broker_epoch:
             return Code.NOT_LEADER_OR_FOLLOWER
-        progress.fetched(
-            fetch.offset, fetch.log_start, fetch.broker_epoch, self.log.log_end_offset, now_ms
-        )
+        progress.fetched(fetch, self.log.log_end_offset, now_ms)
         if fetch.broker_id not in leader.isr.committed:
             self._consider(leader, BrokerId(fetch.broker_id), now_ms)
         return Code.NONE

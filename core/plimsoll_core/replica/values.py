@@ -83,6 +83,8 @@ class FollowerFetch(NamedTuple):
     offset: int
     last_fetched_epoch: int | None
     log_start: int
+    acknowledged_ms: int | None = None
+    """When the reply was made that this fetch acknowledges: what came before it on its way."""
 
 
 class EndOffset(NamedTuple):

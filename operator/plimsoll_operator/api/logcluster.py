@@ -200,6 +200,9 @@ class Racks(Api, frozen=True, kw_only=True):
     ) = None
 
 
+OnControllerLoss = Literal["KeepServing", "StopServing"]
+
+
 class LogClusterSpec(Api, frozen=True, kw_only=True):
     """What a cluster should be."""
 
@@ -220,6 +223,23 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     racks: Racks | None = None
     topics: Topics | None = None
     config: Config | None = None
+    on_controller_loss: (
+        Annotated[
+            OnControllerLoss,
+            Meta(
+                description=(
+                    "What brokers do that hear no controller. KeepServing (default): everything "
+                    "but elections, ISR changes and administration. StopServing: a leader answers "
+                    "reads and acks=0/1 only as long as nobody else can lead: for 5.4 s (with the "
+                    "default session timeout), and after that where every other replica in ISR "
+                    "and ELR follows it. So partitions with one replica serve on, and those that "
+                    "are below min ISR, or lose an ISR member meanwhile, stop. acks=all goes on "
+                    "in both. Brokers read it when they start."
+                ),
+            ),
+        ]
+        | None
+    ) = None
 
 
 class BrokersStatus(Api, frozen=True, kw_only=True):
@@ -316,6 +336,10 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rack_policy(self) -> RackPolicy:
         return (self.spec.racks and self.spec.racks.policy) or "Preferred"
+
+    @property
+    def on_controller_loss(self) -> OnControllerLoss:
+        return self.spec.on_controller_loss or "KeepServing"
 
     @property
     def key(self) -> tuple[Name, Name]:

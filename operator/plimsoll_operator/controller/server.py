@@ -15,7 +15,7 @@ from itertools import count
 from typing import cast
 from uuid import UUID
 
-from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
     AllocateProducerIds,
     AlterPartition,
@@ -291,6 +291,8 @@ class Connection(asyncio.Protocol):
             controller_epoch=controller.epoch if controller else ControllerEpoch(0),
             unconfirmed=controller.unconfirmed if controller else False,
             answer=answer,
+            metadata_end=controller.image.next_offset if controller else MetadataOffset(0),
+            session_timeout_ms=controller.settings.session_timeout_ms if controller else 0,
         )
         self._send(correlation_id, reply)
 

@@ -50,7 +50,12 @@ class BrokerProcess:
         self._stopping = asyncio.Event()
 
     def configure(
-        self, cluster_id: UUID, controller: str, ports: Ports, configs: dict[str, str]
+        self,
+        cluster_id: UUID,
+        controller: str,
+        ports: Ports,
+        configs: dict[str, str],
+        on_controller_loss: str,
     ) -> None:
         """Write the broker's config."""
         config = {
@@ -62,6 +67,7 @@ class BrokerProcess:
             "controllers": [controller],
             "metrics": {"host": LOOPBACK, "port": ports.metrics},
             "configs": configs,
+            "on_controller_loss": on_controller_loss,
         }
         path = self._layout.broker_config(self.broker_id)
         write_whole(path, msgspec.json.format(msgspec.json.encode(config)))

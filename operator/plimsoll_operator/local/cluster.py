@@ -177,7 +177,8 @@ class LocalCluster:
         )
 
     def _start_brokers(self, planned: Remembered) -> None:
-        configs = config_strings(self._wishes.documents.cluster.spec.config or {})
+        cluster = self._wishes.documents.cluster
+        configs = config_strings(cluster.spec.config or {})
         for broker_id in self._members:
             broker = BrokerProcess(
                 int(broker_id),
@@ -187,7 +188,9 @@ class LocalCluster:
             )
             controller = f"{LOOPBACK}:{planned.controller_port}"
             ports = planned.brokers[int(broker_id)]
-            broker.configure(planned.cluster_id, controller, ports, configs)
+            broker.configure(
+                planned.cluster_id, controller, ports, configs, cluster.on_controller_loss
+            )
             self._brokers.append(broker)
             self._spawn(f"broker {broker_id}", broker.run())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from plimsoll_core.reasons import Refusal
 from plimsoll_core.topic_configs import broker_configs
@@ -24,7 +25,7 @@ def _configs(context: Context) -> dict[str, str]:
 
 def config_map(context: Context) -> Manifest:
     """What `python -m plimsoll_broker --config` reads; id and names come from the environment."""
-    config = {
+    config: dict[str, Any] = {
         "cluster_id": str(context.cluster_id),
         "data_dir": f"{DATA}/log",
         "listen": {"host": "0.0.0.0", "port": labels.KAFKA_PORT},
@@ -32,6 +33,9 @@ def config_map(context: Context) -> Manifest:
         "metrics": {"host": "0.0.0.0", "port": labels.METRICS_PORT},
         "configs": _configs(context),
     }
+    if context.cluster.on_controller_loss != "KeepServing":
+        # Only what differs from the default: a broker of an older version knows no such key.
+        config["on_controller_loss"] = context.cluster.on_controller_loss
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
