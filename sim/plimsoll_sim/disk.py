@@ -1,9 +1,9 @@
 """A simulated volume: what a process wrote, and what of it a power cut would leave.
 
 A killed process loses nothing.  A power cut leaves each file with what was synced plus an arbitrary
-prefix of what was appended since (a cut below the synced part may come undone), and each directory
-with a prefix of its changes since its last sync: a rename or a deletion may not have happened.
-A file that was replaced is old or new.  Source: the protocol's disk model.
+prefix of what was appended since, whose end may be zeros (a cut below the synced part may come
+undone), and each directory with a prefix of its changes since its last sync: a rename or a deletion
+may not have happened.  A file that was replaced is old or new.  Source: the protocol's disk model.
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class Node:
             self.data = self.data[: self.durable] + self.cut_off
         elif len(self.data) > self.durable:
             del self.data[rng.randint(self.durable, len(self.data)) :]
+            if rng.random() < 0.2:
+                # The file's new size reached the disk, the bytes of its last blocks did not.
+                blank = len(self.data) - rng.randint(self.durable, len(self.data))
+                self.data[len(self.data) - blank :] = bytes(blank)
         self.sync()
 
 

@@ -1,76 +1,29 @@
 """Everything that goes wrong, one small function a fault, and how it ends again.
 
-`Chaos` picks faults by the run's weights at the seed's times.  A fault that lasts schedules its own
-end; `World.heal` ends them all.
+`schedule` says when.  A fault that lasts schedules its own end; `World.heal` ends them all.
 """
 
 from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.disk import Folder
 from plimsoll_sim.operators import OperatorHost
 from plimsoll_sim.process import Process
+from plimsoll_sim.schedule import Schedule
 from plimsoll_sim.world import TOPIC, World
 
 
-class Chaos:
-    """Faults for one world.
-
-    Each is numbered and has random numbers of its own, so that a run without some of them has the
-    others as they were; `only` names those that happen (None: all).
-    """
+class Chaos(Schedule):
+    """Faults for one world; each says what it did, None for nothing."""
 
     def __init__(self, world: World, only: frozenset[int] | None = None) -> None:
-        self.world = world
-        self.struck: list[int] = []
-        self._only = only
-        self._root = world.rng.getrandbits(64)
-        self._number = 0
-        self._rng = world.rng
-        names = [name for name, _ in world.options.faults]
-        self._weights = [weight for _, weight in world.options.faults]
-        self._faults = [(name, getattr(self, "_" + name.replace(" ", "_"))) for name in names]
+        super().__init__(world, only)
         self._old_disks: dict[int, Folder] = {}
         self._backup = world.etcd.backup()
-        self._on = True
-
-    def begin(self) -> None:
-        self._next()
-
-    def end(self) -> None:
-        self._on = False
-
-    def _next(self) -> None:
-        self._number += 1
-        self._rng = random.Random(self._root + self._number)
-        gap_ms = self.world.options.fault_gap_ms
-        self.world.later(round(self._rng.expovariate(1 / gap_ms) * 1_000) + 1, self._strike)
-
-    def _strike(self) -> None:
-        if not self._on:
-            return
-        name, act = self._rng.choices(self._faults, self._weights)[0]
-        told = act() if self._only is None or self._number in self._only else None
-        if told is not None:
-            self.struck.append(self._number)
-            self.world.counts[name] += 1
-            self.world.note(f"fault {self._number}: {name}: {told}")
-        self._next()
-
-    def _after(self, action: Callable[[], None]) -> None:
-        """At some time later, unless everything was healed meanwhile."""
-        ms = self._rng.expovariate(1 / self.world.options.heal_ms) + 1
-
-        def act() -> None:
-            if self._on:
-                action()
-
-        self.world.later(round(ms * 1_000), act)
 
     # --- brokers ----------------------------------------------------------------------------------
 
@@ -94,20 +47,21 @@ class Chaos:
         if host is None:
             return None
         host.stop()
-        self._back(host)
+        if host.process is not None:
+            host.process.at_death.append(lambda: self._back(host))
         return host.name
 
-    def _cut_power_of_broker(self) -> str | None:
-        host = self._running()
-        return None if host is None else self._power(host)
+    def _cut_power_of_broker(self) -> str:
+        return self._power(self._rng.choice(list(self.world.brokers.values())))
 
     def _power(self, host: BrokerHost) -> str:
-        lost = cut_power(self.world, host)
-        self._back(host)
-        return f"{host.name}, data of {lost} is lost"
+        """Also where no broker runs at the moment: what it wrote may not be on the disk yet."""
+        if host.running:
+            self._back(host)
+        return f"{host.name}, data of {cut_power(self.world, host)} is lost"
 
-    def _cut_power_of_all(self) -> str | None:
-        return "; ".join(self._power(host) for host in self.world.brokers.values() if host.running)
+    def _cut_power_of_all(self) -> str:
+        return "; ".join(self._power(host) for host in self.world.brokers.values())
 
     def _crash_at_io(self) -> str | None:
         host = self._running()
@@ -172,15 +126,15 @@ class Chaos:
         return host.name
 
     def _old_disk(self) -> str | None:
-        host = self._running()
-        if host is None:
-            return None
+        """An image that was taken earlier, preferably after a clean stop, comes back."""
+        host = self._rng.choice(list(self.world.brokers.values()))
         known = self._old_disks.get(host.id)
-        if known is None:
+        if known is None or (not host.running and self._rng.random() < 0.5):
             self._old_disks[host.id] = image_of(host)
             return None
+        if host.running:
+            self._back(host)
         change_disk(self.world, host, known)
-        self._back(host)
         return host.name
 
     # --- links ------------------------------------------------------------------------------------
@@ -225,6 +179,17 @@ class Chaos:
 
         self._after(mend)
         return f"{pair}"
+
+    def _stall_connection(self) -> str | None:
+        """What one side of a connection sends arrives late, perhaps after its sender's end."""
+        network = self.world.network
+        ends = network.between({host.name for host in self.world.brokers.values()})
+        if not ends:
+            return None
+        end = self._rng.choice(ends)
+        network.stall(end)
+        self._after(lambda: network.unstall(end))
+        return f"{end.process} to {end.peer.process}"
 
     # --- operators and their API server -----------------------------------------------------------
 

@@ -60,6 +60,11 @@ class Handle:
         return self.when_s
 
 
+def _own(context: Context | None) -> Context:
+    """An empty context is nobody's, and false."""
+    return contextvars.copy_context() if context is None else context
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """`network` is set by whoever builds the world; `crashes` are the bugs that surfaced."""
 
@@ -84,7 +89,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> Handle:
-        handle = Handle(callback, args, context or contextvars.copy_context())
+        handle = Handle(callback, args, _own(context))
         self._ready.append(handle)
         return handle
 
@@ -118,7 +123,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> Handle:
         """Run at exactly this virtual time."""
-        handle = Handle(callback, args, context or contextvars.copy_context(), us / 1_000_000)
+        handle = Handle(callback, args, _own(context), us / 1_000_000)
         self._count += 1
         heapq.heappush(self._events, (us, self._count, handle))
         return handle
@@ -212,7 +217,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        context = context or contextvars.copy_context()
+        context = _own(context)
         task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
         process = context.get(PROCESS)
         if process is not None:

@@ -182,6 +182,7 @@ class Network:
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._ends: dict[End, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
+        self._stalled: dict[End, None] = {}
         self._ports = 40_000
 
     def resolve(self, host: str) -> list[str]:
@@ -197,12 +198,32 @@ class Network:
         if self._cut.pop((source, target), self) is self:
             return
         for end in list(self._ends):
-            if (end.process.host, end.peer.process.host) == (source, target) and end.held:
+            link = (end.process.host, end.peer.process.host)
+            if link == (source, target) and end.held and end not in self._stalled:
                 self.release(end)
 
     def heal_all(self) -> None:
         for source, target in list(self._cut):
             self.heal(source, target)
+        for end in list(self._stalled):
+            self.unstall(end)
+
+    def between(self, hosts: set[str]) -> list[End]:
+        """The connections' sides that send from or to one of these hosts."""
+        return [
+            end
+            for end in self._ends
+            if end not in self._stalled
+            and (end.process.host in hosts or end.peer.process.host in hosts)
+        ]
+
+    def stall(self, end: End) -> None:
+        """What this side sends is kept back until `unstall`; its process may end meanwhile."""
+        self._stalled[end] = None
+
+    def unstall(self, end: End) -> None:
+        if self._stalled.pop(end, self) is None:
+            self.release(end)
 
     @property
     def cuts(self) -> list[tuple[str, str]]:
@@ -298,7 +319,7 @@ class Network:
         source, target = end.process.host, peer.process.host
         if source in self.dark:
             return
-        kept = self.keeps(end, what)
+        kept = self.keeps(end, what) or end in self._stalled
         if kept or target in self.dark or (source, target) in self._cut or end.held:
             end.held.append(what)
             return

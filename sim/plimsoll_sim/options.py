@@ -25,6 +25,7 @@ FAULTS: dict[str, int] = {
     "cut broker from controllers": 5,
     "cut client": 3,
     "slow link": 4,
+    "stall connection": 5,
     "kill operator": 4,
     "stop operator": 2,
     "pause operator": 4,
@@ -44,7 +45,11 @@ RARE = frozenset({"restore etcd", "empty disk", "old disk", "disk broken"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Times are virtual milliseconds.  Brokers are numbered from `first_broker` on."""
+    """Times are virtual milliseconds.  Brokers are numbered from `first_broker` on.
+
+    `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
+    after something was committed; `at_once`: how many that last may do so at the same time.
+    """
 
     brokers: int
     first_broker: int = 0
@@ -54,6 +59,7 @@ class Options:
     min_isr: int
     slots: int
     latency_us: tuple[int, int]
+    api_latency_us: tuple[int, int] = (500, 5_000)
     lag_time_max_ms: int
     slice_partitions_max: int
     segment_bytes: int
@@ -63,6 +69,9 @@ class Options:
     think_ms: tuple[int, int]
     fault_gap_ms: int
     heal_ms: int
+    burst: float = 0.0
+    nervous: float = 0.0
+    at_once: int = 100
     faults: tuple[tuple[str, int], ...]
 
     def lines(self) -> list[str]:
@@ -81,10 +90,11 @@ def draw(rng: random.Random) -> Options:
     """Options for one run."""
     brokers = rng.choice((3, 3, 3, 4, 5))
     factor = rng.randint(2, min(brokers, 4)) if rng.random() < 0.9 else 1
+    share = rng.choice((0.12, 0.25, 0.5))
     chosen = [
         (name, weight)
         for name, weight in FAULTS.items()
-        if rng.random() < (0.06 if name in RARE else 0.5)
+        if rng.random() < (0.06 if name in RARE else share)
     ]
     producers = tuple(
         rng.choice(((-1, True), (-1, True), (-1, False), (1, False), (0, False)))
@@ -97,7 +107,8 @@ def draw(rng: random.Random) -> Options:
         replication_factor=factor,
         min_isr=rng.randint(1, factor),
         slots=rng.choice((16, 32, 64)),
-        latency_us=rng.choice(((50, 500), (100, 5_000), (1_000, 40_000))),
+        latency_us=rng.choice(((50, 500), (100, 5_000), (1_000, 40_000), (5_000, 200_000))),
+        api_latency_us=rng.choice(((500, 5_000), (500, 5_000), (20_000, 300_000))),
         lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
         slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),
         segment_bytes=rng.choice((200, 1_000, 1_000_000)),
@@ -107,5 +118,8 @@ def draw(rng: random.Random) -> Options:
         think_ms=rng.choice(((1, 50), (10, 500), (200, 2_000))),
         fault_gap_ms=rng.choice((400, 1_500, 4_000)),
         heal_ms=rng.choice((500, 2_000, 8_000)),
+        burst=rng.choice((0.0, 0.3, 0.6)),
+        nervous=rng.choice((0.0, 0.02, 0.1)),
+        at_once=rng.choice((1, 2, 3, 100)),
         faults=tuple(chosen) or (("kill broker", 1),),
     )

@@ -10,6 +10,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -71,7 +72,7 @@ class World:
         self.network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network
         self.etcd = Etcd(stream())
-        self.weather = Weather()
+        self.weather = Weather(latency_us=options.api_latency_us)
         self.ghost = MetadataGhost(CLUSTER_ID)
         self.replicas = ReplicaChecker(self.ghost)
         self.witness = ClientChecker(self.ghost)
@@ -84,6 +85,7 @@ class World:
         self.stop_clients = False
         self.counts: Counter[str] = Counter()
         self.expect_liveness = True
+        self.committed: list[Callable[[], None]] = []
         self.events: list[str] = []
         self.digest = 0
         self._client_rng = stream()
@@ -241,8 +243,8 @@ class World:
                 self.start_operator(operator)
 
     def later(self, us: int, action: object) -> None:
-        """Something the world does, not a process."""
-        self.loop.at_us(self.loop.now_us + us, action, context=None)  # type: ignore[arg-type]
+        """Something the world does, not a process: it happens whoever is gone by then."""
+        self.loop.at_us(self.loop.now_us + us, action, context=Context())  # type: ignore[arg-type]
 
     def _stored(self, plural: str, item: dict[str, object]) -> None:
         before = len(self.ghost.history)
@@ -253,6 +255,8 @@ class World:
             self._violation = self._violation or violation
         for record in self.ghost.history[before:]:
             self.note(f"committed {_short(record)}")
+            for hook in self.committed:
+                hook()
 
     def until(self, condition: object, us_max: int, what: str) -> None:
         """Step until it is so; raises NotAlive when it takes longer than `us_max`."""
