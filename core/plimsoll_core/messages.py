@@ -162,7 +162,7 @@ class DeleteTopics(Message, frozen=True, kw_only=True):
     ids: tuple[UUID, ...] = ()
 
 
-Forwarded = CreateTopics | DeleteTopics | ElectLeaders
+Forwarded = CreateTopics | DeleteTopics | ElectLeaders | AlterReassignments
 """What brokers ask on behalf of clients."""
 
 

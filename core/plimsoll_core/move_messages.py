@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerEpoch, BrokerId, PartitionEpoch
 from plimsoll_core.message import Message
 from plimsoll_core.model import MovePhase, ReassignmentObject
 
@@ -26,13 +26,15 @@ class PartitionTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one target; `code` 0 is success.  `reason`: a `Reason`'s name or ""."""
+    """What became of one target; `code` 0 is success, and `partition_epoch` that of the change.
+    `reason`: a `Reason`'s name or ""."""
 
     topic: str
     index: int
     code: int = 0
     reason: str = ""
     message: str = ""
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
 
 
 class AlterReassignments(Message, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ from plimsoll_core.messages import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
+from plimsoll_core.move_messages import AlterReassignments
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
@@ -52,6 +53,7 @@ BrokerRequest = (
     | CreateTopics
     | DeleteTopics
     | ElectLeaders
+    | AlterReassignments
 )
 """What may come over the network; the operator's own requests never do."""
 

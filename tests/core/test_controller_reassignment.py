@@ -211,7 +211,7 @@ def five(new_world: Callable[..., Any]) -> Any:
 class TestRequest:
     def test_from_the_request_to_the_last_isr(self, five: Any) -> None:
         (answer,) = alter(five, (0, 1, 3))
-        assert answer == TargetAnswer(topic="orders", index=0)
+        assert answer == TargetAnswer(topic="orders", index=0, partition_epoch=1)
         assert (five.p().replicas, five.p().adding) == ((0, 1, 3, 2), (3,))
         five.propose([0, 1, 2, 3])
         assert (five.p().replicas, five.p().isr) == ((0, 1, 3), (0, 1, 3))

@@ -10,6 +10,7 @@ from plimsoll_broker.handlers.describe_configs import describe_configs
 from plimsoll_broker.handlers.describe_topic_partitions import describe_topic_partitions
 from plimsoll_broker.handlers.elect_leaders import elect_leaders
 from plimsoll_broker.handlers.metadata import metadata
+from plimsoll_broker.handlers.reassignments import alter_reassignments, list_reassignments
 from plimsoll_broker.handlers.view import ClusterView
 from plimsoll_wire.versions import ApiKey
 
@@ -24,4 +25,6 @@ def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
         ApiKey.CREATE_TOPICS: create_topics(view),
         ApiKey.DELETE_TOPICS: delete_topics(view),
         ApiKey.ELECT_LEADERS: elect_leaders(view),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments(view),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: list_reassignments(view),
     }

@@ -1,7 +1,8 @@
 """Passing a client's admin request on to the controller (any broker takes one).
 
-Called by CreateTopics, DeleteTopics and ElectLeaders.  Sent once: they are not idempotent, so an
-unknown outcome is the client's to look into, which is what REQUEST_TIMED_OUT tells it.
+Called by CreateTopics, DeleteTopics, ElectLeaders and AlterPartitionReassignments.  Sent once: they
+are not idempotent, so an unknown outcome is the client's to look into, which is what
+REQUEST_TIMED_OUT tells it.
 """
 
 from __future__ import annotations

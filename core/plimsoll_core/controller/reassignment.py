@@ -178,7 +178,7 @@ def alter_reassignments(turn: Turn, request: AlterReassignments) -> Answer:
     times = Counter((one.topic, one.index) for one in request.targets)
     times.update((one.topic, one.index) for one in request.answered)
     movers = running(turn.image)
-    answers = list(request.answered)
+    judged: list[tuple[PartitionTarget, Wish | Refusal]] = []
     begins: list[tuple[Partition, Wish]] = []
     cancels: list[tuple[Partition, Wish]] = []
     for one in now:
@@ -191,20 +191,21 @@ def alter_reassignments(turn: Turn, request: AlterReassignments) -> Answer:
             wish = _check_free(movers, found) or _judge(turn, request, one, found)
         else:
             wish = found
-        answers.append(_answer(one, wish))
+        judged.append((one, wish))
         if isinstance(wish, Wish) and isinstance(found, Partition):
             (cancels if one.replicas is None else begins).append((found, wish))
     turn.change(begins, CAUSE)
     turn.change(cancels, CANCELLED)
     note_factors(turn, (p.topic_id for p, _ in (*begins, *cancels)))
+    answers = (*request.answered, *(_answer(turn, one, wish) for one, wish in judged))
     if rest:
         turn.again = AlterReassignments(
             targets=rest,
             allow_factor_change=request.allow_factor_change,
             forced=request.forced,
-            answered=tuple(answers),
+            answered=answers,
         )
-    return ReassignmentsAnswer(partitions=tuple(answers))
+    return ReassignmentsAnswer(partitions=answers)
 
 
 def _find(turn: Turn, one: PartitionTarget) -> Partition | Refusal:
@@ -250,9 +251,11 @@ def _judge(
     return refusal or begun(p, one.replicas)
 
 
-def _answer(one: PartitionTarget, wish: Wish | Refusal) -> TargetAnswer:
+def _answer(turn: Turn, one: PartitionTarget, wish: Wish | Refusal) -> TargetAnswer:
     if not isinstance(wish, Refusal):
-        return TargetAnswer(topic=one.topic, index=one.index)
+        key = PartitionKey(turn.image.topic_ids[one.topic], one.index)
+        epoch = turn.image.partitions[key].partition_epoch
+        return TargetAnswer(topic=one.topic, index=one.index, partition_epoch=epoch)
     return TargetAnswer(
         topic=one.topic,
         index=one.index,

@@ -1,0 +1,144 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: which replicas are moved where.
+
+The first is decided by the controller and answered once this broker sees what was decided; the
+second reads this broker's image.  Source: the protocol's rule for reassignments; KIP-455.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from plimsoll_broker.dispatch import Handler, RequestContext
+from plimsoll_broker.handlers.forward import forward, timeout_ms_of
+from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_core.messages import Answer, Refused
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.move_messages import (
+    AlterReassignments,
+    PartitionTarget,
+    ReassignmentsAnswer,
+    TargetAnswer,
+)
+from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.versions import ApiKey
+
+
+def alter_reassignments(view: ClusterView) -> Handler:
+    async def handle(context: RequestContext) -> bytes:
+        version = context.api_version
+        request = decode_request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, context.body)
+        context.body.release()
+        targets = _targets(request)
+        answer = await _alter(view, targets, request) if targets else _NOTHING
+        values = _altered(answer, targets)
+        return encode_response(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, values)
+
+    return handle
+
+
+_NOTHING = ReassignmentsAnswer(partitions=())
+
+
+def _targets(request: Any) -> tuple[PartitionTarget, ...]:
+    """A partition without replicas is a cancel."""
+    return tuple(
+        PartitionTarget(
+            topic=topic.name,
+            index=each.partition_index,
+            replicas=None if each.replicas is None else tuple(each.replicas),
+        )
+        for topic in request.topics
+        for each in topic.partitions
+    )
+
+
+async def _alter(view: ClusterView, targets: tuple[PartitionTarget, ...], request: Any) -> Answer:
+    command = AlterReassignments(
+        targets=targets,
+        allow_factor_change=getattr(request, "allow_replication_factor_change", True),
+    )
+    timeout_ms = timeout_ms_of(request)
+    answer = await forward(view, command, timeout_ms)
+    if isinstance(answer, ReassignmentsAnswer):
+        begun = [each for each in answer.partitions if not each.code]
+        await view.watch.wait_for(
+            lambda image: all(_visible(image, one) for one in begun), timeout_ms
+        )
+    return answer
+
+
+def _visible(image: ClusterImage, begun: TargetAnswer) -> bool:
+    """This broker knows of the change, or of a later one, or the topic is gone."""
+    topic_id = image.topic_ids.get(begun.topic)
+    key = None if topic_id is None else PartitionKey(topic_id, begun.index)
+    found = None if key is None else image.partitions.get(key)
+    return found is None or found.partition_epoch >= begun.partition_epoch
+
+
+def _altered(answer: Answer, targets: tuple[PartitionTarget, ...]) -> dict[str, Any]:
+    """What is refused as a whole is refused for each partition too."""
+    code, message = 0, None
+    if isinstance(answer, ReassignmentsAnswer):
+        answers = answer.partitions
+    elif isinstance(answer, Refused):
+        code, message = answer.code, answer.message
+        answers = tuple(
+            TargetAnswer(topic=one.topic, index=one.index, code=code, message=answer.message)
+            for one in targets
+        )
+    else:
+        raise AssertionError(f"the controller answered {answer}")
+    by_topic: dict[str, list[dict[str, Any]]] = {}
+    for each in answers:
+        result = {
+            "partition_index": each.index,
+            "error_code": each.code,
+            "error_message": each.message or None,
+        }
+        by_topic.setdefault(each.topic, []).append(result)
+    responses = [{"name": topic, "partitions": results} for topic, results in by_topic.items()]
+    return {"error_code": code, "error_message": message, "responses": responses}
+
+
+def list_reassignments(view: ClusterView) -> Handler:
+    def handle(context: RequestContext) -> bytes:
+        version = context.api_version
+        request = decode_request(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, context.body)
+        context.body.release()
+        by_topic: dict[str, list[Partition]] = {}
+        for partition in _named(view.image, request.topics):
+            if partition.moving:
+                name = view.image.topics[partition.topic_id].name
+                by_topic.setdefault(name, []).append(partition)
+        topics = [
+            {"name": name, "partitions": [_ongoing(partition) for partition in partitions]}
+            for name, partitions in sorted(by_topic.items())
+        ]
+        values = {"error_code": 0, "error_message": None, "topics": topics}
+        return encode_response(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, values)
+
+    return handle
+
+
+def _named(image: ClusterImage, topics: Any) -> Iterable[Partition]:
+    """All partitions when none are named; what is not there moves nowhere."""
+    if topics is None:
+        return sorted(image.partitions.values(), key=lambda p: p.key)
+    keys = {
+        PartitionKey(image.topic_ids[topic.name], index): None
+        for topic in topics
+        if topic.name in image.topic_ids
+        for index in topic.partition_indexes
+    }
+    found = (image.partitions.get(key) for key in keys)
+    return [partition for partition in found if partition is not None]
+
+
+def _ongoing(partition: Partition) -> dict[str, Any]:
+    return {
+        "partition_index": partition.index,
+        "replicas": partition.replicas,
+        "adding_replicas": partition.adding,
+        "removing_replicas": partition.removing,
+    }
