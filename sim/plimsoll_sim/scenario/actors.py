@@ -35,12 +35,13 @@ At = tuple[str, int]
 
 @dataclass(slots=True, kw_only=True)
 class Batch:
-    """A record batch, and the newest answer to it; None while there is none."""
+    """A record batch, and the answer to its newest try; None while there is none."""
 
     sent: Sent
     at: At
     acks: int
     by: Actor
+    tries: int = 0
     answer: str | None = None
     shown: bool = False
 
@@ -103,32 +104,38 @@ class Actor(Caller):
         self.sequence += records
         return sent
 
-    async def produce(self, batch: Batch, host: str) -> None:
-        """Send it, once; its answer is noted when it comes."""
+    def produce(self, batch: Batch, host: str) -> None:
+        """Send it, once; its answer is noted when it comes, unless it was sent again meanwhile."""
         batch.answer = None
+        batch.tries += 1
         self._witness.sent(batch.at, batch.sent.ident)
+        self.begin(self._produce(batch, host, batch.tries))
+
+    async def _produce(self, batch: Batch, host: str, number: int) -> None:
+        answer = await self._try(batch, host)
+        if batch.tries == number:
+            batch.answer = answer
+
+    async def _try(self, batch: Batch, host: str) -> str:
         values = produce_values(batch.at, batch.acks, sealed(batch.sent, self.producer))
         try:
             connection = await self.connected(host)
             frame = self.frame(ApiKey.PRODUCE, 9, values)
             future = connection.send(frame, answered=batch.acks != 0)
             if future is None:
-                batch.answer = "sent"
-                return
+                return "sent"
             reply = await self.answer(future, ApiKey.PRODUCE, 9)
         except Lost as error:
-            batch.answer = f"{error}, it may or may not be written"
-            return
+            return f"{error}, it may or may not be written"
         partition = reply.responses[0].partition_responses[0]
         code, offset = int(partition.error_code), int(partition.base_offset)
         if code != Code.NONE:
-            batch.answer = f"refused, {Code(code).name}"
-            return
-        batch.answer = f"acknowledged at {offset}"
+            return f"refused, {Code(code).name}"
         try:
             self._witness.acked(batch.at, batch.sent.ident, offset, batch.acks)
         except Violation as violation:
             self._violation = violation
+        return f"acknowledged at {offset}"
 
     # --- reading ----------------------------------------------------------------------------------
 

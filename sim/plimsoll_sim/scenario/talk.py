@@ -20,7 +20,7 @@ def _target(stage: Stage, words: Words, at: tuple[str, int]) -> str:
 def _sent(stage: Stage, batches: list[Batch], host: str, patience: str) -> list[str]:
     """Send them, one after another on one connection; their answers as far as they come in time."""
     for batch in batches:
-        batch.by.begin(batch.by.produce(batch, host))
+        batch.by.produce(batch, host)
     stage.waited(lambda: all(batch.answer is not None for batch in batches), microseconds(patience))
     return stage.answers(batches)
 
