@@ -8,7 +8,7 @@ from uuid import UUID
 from plimsoll_broker.config import Address, BrokerConfig
 from plimsoll_broker.lifecycle import BrokerNode, BrokerState
 from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_sim.disk import MOUNT, SimDisk, Volume
+from plimsoll_sim.disk import MOUNT, PowerCut, SimDisk, Volume
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.network import Network
 from plimsoll_sim.process import Process
@@ -100,11 +100,11 @@ class BrokerHost:
         if self.process is not None:
             self.process.die()
 
-    def lose_power(self, chance: random.Random | None = None) -> None:
+    def lose_power(self, cut: PowerCut | None = None) -> None:
         """The process ends and so does what was not on the disk; peers are not told."""
         self._network.dark.add(self.name)
         self.kill()
-        self.volume.lose_power(chance)
+        self.volume.lose_power(cut)
 
     def stop(self) -> None:
         """SIGTERM."""

@@ -28,6 +28,29 @@ T = TypeVar("T")
 MOUNT = "data"
 
 
+class PowerCut:
+    """How much it leaves of what was not synced; here as chance has it."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def changes(self, count: int) -> int:
+        """How many of a directory's changes have happened."""
+        return self._rng.randint(0, count)
+
+    def size(self, durable: int, size: int) -> int:
+        """Where a file ends."""
+        return self._rng.randint(durable, size)
+
+    def written(self, durable: int, size: int) -> int:
+        """Up to where it has its bytes: the new size may reach the disk before the last blocks."""
+        return self._rng.randint(durable, size) if self._rng.random() < 0.2 else size
+
+    def uncuts(self) -> bool:
+        """Whether a file that was cut below what was durable is as long as before."""
+        return self._rng.random() < 0.3
+
+
 class Node:
     """A file: its bytes, how many of them are durable, and what a cut took away undurably."""
 
@@ -53,15 +76,13 @@ class Node:
             self.durable = size
         del self.data[size:]
 
-    def lose_power(self, rng: random.Random) -> None:
-        if self.cut_off and rng.random() < 0.3:
+    def lose_power(self, cut: PowerCut) -> None:
+        if self.cut_off and cut.uncuts():
             self.data = self.data[: self.durable] + self.cut_off
         elif len(self.data) > self.durable:
-            del self.data[rng.randint(self.durable, len(self.data)) :]
-            if rng.random() < 0.2:
-                # The file's new size reached the disk, the bytes of its last blocks did not.
-                blank = len(self.data) - rng.randint(self.durable, len(self.data))
-                self.data[len(self.data) - blank :] = bytes(blank)
+            del self.data[cut.size(self.durable, len(self.data)) :]
+            written = cut.written(self.durable, len(self.data))
+            self.data[written:] = bytes(len(self.data) - written)
         self.sync()
 
 
@@ -99,13 +120,13 @@ class Folder:
         for entry in self.entries.values():
             entry.sync()
 
-    def lose_power(self, rng: random.Random) -> None:
-        kept = rng.randint(0, len(self.undo))
+    def lose_power(self, cut: PowerCut) -> None:
+        kept = cut.changes(len(self.undo))
         for undo in reversed(self.undo[kept:]):
             undo()
         self.undo.clear()
         for entry in self.entries.values():
-            entry.lose_power(rng)
+            entry.lose_power(cut)
 
 
 class Volume:
@@ -122,9 +143,8 @@ class Volume:
         self._rng = rng
         self._now_us = now_us
 
-    def lose_power(self, chance: random.Random | None = None) -> None:
-        """`chance` decides how much of what was not synced is left."""
-        self.root.lose_power(self._rng if chance is None else chance)
+    def lose_power(self, cut: PowerCut | None = None) -> None:
+        self.root.lose_power(cut or PowerCut(self._rng))
 
     def write_back(self) -> None:
         """The kernel brings its page cache to the disk."""

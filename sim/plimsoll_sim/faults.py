@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import copy
-import random
 from pathlib import Path
 
 from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.disk import Folder
+from plimsoll_sim.disk import Folder, PowerCut
 from plimsoll_sim.operators import OperatorHost
 from plimsoll_sim.process import Process
 from plimsoll_sim.schedule import Schedule
@@ -310,12 +309,10 @@ class Chaos(Schedule):
         return f"{wanted.partitions + 1}"
 
 
-def cut_power(
-    world: World, host: BrokerHost, chance: random.Random | None = None
-) -> list[tuple[str, int]]:
+def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[tuple[str, int]]:
     """The machine stops at once; returns the partitions whose logs lost data."""
     before = _logs(host)
-    host.lose_power(chance)
+    host.lose_power(cut)
     after = _logs(host)
     lost = sorted(name for name, data in before.items() if after.get(name) != data)
     world.ghost.lossy(host.id, lost)

@@ -1,29 +1,43 @@
 """Loaded dice: in a scenario nothing happens by chance.
 
-Every time is the least that it can be, nothing is split or lost, and a power cut leaves of each
-file as much as the scenario says.
+Every time is the least that it can be, nothing is split or lost, and a power cut leaves as much as
+the scenario says.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from plimsoll_sim.disk import PowerCut
 
 T = TypeVar("T")
 ALL = 2**62
 
 
+class Chosen(PowerCut):
+    """Leaves so many bytes and so many changes of a directory, of those that were not synced."""
+
+    def __init__(self, *, content: int, entries: int) -> None:
+        self._content = content
+        self._entries = entries
+
+    def changes(self, count: int) -> int:
+        return min(self._entries, count)
+
+    def size(self, durable: int, size: int) -> int:
+        return min(durable + self._content, size)
+
+    def written(self, durable: int, size: int) -> int:
+        return size
+
+    def uncuts(self) -> bool:
+        return False
+
+
 class Dice(random.Random):
-    """`more`: how far above the least a choice goes where it can.  Bits stay seeded: what needs
-    names that differ still gets them."""
-
-    def __init__(self, seed: int = 0, more: int = 0) -> None:
-        super().__init__(seed)
-        self._more = more
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Dice:
-        return super().__new__(cls)
+    """Bits stay seeded: what needs names that differ still gets them."""
 
     def random(self) -> float:
         return 0.999_999
@@ -33,10 +47,11 @@ class Dice(random.Random):
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         first, end = (0, start) if stop is None else (start, stop)
-        return min(first + self._more, end - 1)
+        assert first < end
+        return first
 
     def randint(self, a: int, b: int) -> int:
-        return min(a + self._more, b)
+        return a
 
     def choice(self, seq: Sequence[T]) -> T:  # type: ignore[override]
         return seq[0]

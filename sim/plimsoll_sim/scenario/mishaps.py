@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from plimsoll_sim.brokers import BrokerHost
+from pathlib import Path
+
+from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.faults import change_disk, cut_power, image_of
 from plimsoll_sim.process import Process
-from plimsoll_sim.scenario.dice import ALL, Dice
+from plimsoll_sim.scenario.dice import ALL, Chosen
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
@@ -28,23 +30,35 @@ def kill(stage: Stage, words: Words) -> None:
 
 
 def power(stage: Stage, words: Words) -> list[str]:
-    """power 2 keep=none: the machine loses power.  Of each file there is what was synced, and of
-    the rest `none`, `all` or so many bytes.  Nobody is told: its connections stay silent."""
-    keep = words.option("keep", "none")
-    more = {"none": 0, "all": ALL}.get(keep)
-    dice = Dice(more=whole(keep) if more is None else more)
+    """power 2 keep=none entries=none: the machine loses power.  Of each file there is what was
+    synced, and of the rest `none`, `all` or so many bytes; of each directory's changes since its
+    last sync the first so many (without `entries`: all if anything is kept of the files).  Nobody
+    is told: its connections stay silent."""
+    content = _amount(words.option("keep", "none"))
+    entries = _amount(words.option("entries", "all" if content else "none"))
     told: list[str] = []
     for host in _brokers(stage, words):
-        lost = cut_power(stage.world, host, dice)
+        lost = cut_power(stage.world, host, Chosen(content=content, entries=entries))
         names = ", ".join(f"{topic}-{index}" for topic, index in lost)
         told.append(f"{host.id}: data of {names} is lost" if lost else f"{host.id}: nothing lost")
     return told
 
 
+def _amount(text: str) -> int:
+    named = {"none": 0, "all": ALL}
+    return named[text] if text in named else whole(text)
+
+
 def write_back(stage: Stage, words: Words) -> None:
-    """write-back 2: the kernel brings all that was written to the disk."""
+    """write-back 2: the kernel brings all that was written to the disk; `file=15.log`: of orders-0
+    (or `of=`) only what is in the file whose name ends so."""
+    name, at = words.option("file", ""), stage.at(words.option("of", ""))
     for host in _brokers(stage, words):
-        host.volume.write_back()
+        if not name:
+            host.volume.write_back()
+            continue
+        for _, node in host.volume.nodes(Path(DATA) / f"{at[0]}-{at[1]}", name):
+            node.sync()
 
 
 def stop(stage: Stage, words: Words) -> None:

@@ -135,8 +135,8 @@ def settle(stage: Stage, words: Words) -> None:
 
 
 def look(stage: Stage, words: Words) -> list[str]:
-    """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | brokers |
-    messages, with `of=orders-1` for another partition than orders-0.  Changes are those committed
+    """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
+    | messages, with `of=orders-1` for another partition than orders-0.  Changes are those committed
     since they were shown last, messages the proposals, their answers and the fetches that were
     refused or diverged since then."""
     at = stage.at(words.option("of", ""))
@@ -161,6 +161,8 @@ def look(stage: Stage, words: Words) -> list[str]:
             return show.leader(stage, stage.broker(name), at)
         case "epochs":
             return [line for one in only for line in show.epochs(stage, stage.broker(one), at)]
+        case "files":
+            return [line for one in only for line in show.files(stage.broker(one), at)]
     raise BadScript(f"nobody can show {what}")
 
 

@@ -14,12 +14,14 @@ import msgspec
 
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.lifecycle import BrokerState
+from plimsoll_broker.storage.log import Log
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Partition
 from plimsoll_core.records import PartitionsChanged
 from plimsoll_core.replica.isr import proposal_in_flight
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.calls import HEADER_BYTES
+from plimsoll_sim.disk import Folder
 from plimsoll_sim.ghost import Batch
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
@@ -202,10 +204,10 @@ def log(stage: Stage, host: BrokerHost, at: At) -> list[str]:
     if found is None:
         return [f"{host.id}  {process(host):<8}  {'':12}  {_on_disk(host, at)}".rstrip()]
     fields = broker_fields(stage, host, at)
-    data = found.log.read(found.log.log_start_offset, 2**30, found.log.log_end_offset)
+    batches = _held(found.log)
     start = "" if fields["start"] == "0" else f"from {fields['start']}  "
     role = "paused" if process(host) == "paused" else fields["role"]
-    told = _batches(_parsed(data), found.replica.high_watermark)
+    told = _batches(batches, found.replica.high_watermark)
     ends = f"hw {fields['hw']:<2} end {fields['end']:<2}"
     return [f"{host.id}  {role:<8}  {ends:12}  {start}{told}".rstrip()]
 
@@ -219,6 +221,15 @@ def logs(stage: Stage, at: At, only: list[str]) -> list[str]:
     return [line for host in hosts for line in log(stage, host, at)]
 
 
+def files(host: BrokerHost, at: At) -> list[str]:
+    """The segments and producer snapshots of a partition; numbers without their zeros."""
+    folder = host.volume.find(Path(DATA) / f"{at[0]}-{at[1]}")
+    entries = sorted(folder.entries) if isinstance(folder, Folder) else []
+    names = [name.lstrip("0") for name in entries if name.endswith((".log", ".snapshot"))]
+    found = " ".join(f"0{name}" if name.startswith(".") else name for name in names)
+    return [f"{host.id}  {found or 'none'}"]
+
+
 def _on_disk(host: BrokerHost, at: At) -> str:
     """Whole batches of the files that are there."""
     folder = Path(DATA) / f"{at[0]}-{at[1]}"
@@ -226,6 +237,19 @@ def _on_disk(host: BrokerHost, at: At) -> str:
         return "nothing on its disk"
     data = b"".join(bytes(node.data) for _, node in host.volume.nodes(folder, ".log"))
     return "on its disk: " + (_batches(_parsed(data), None) or "empty")
+
+
+def _held(log: Log) -> list[Batch]:
+    """An open log's batches; a read ends with a segment."""
+    found: list[Batch] = []
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        data = _parsed(log.read(offset, 2**30, log.log_end_offset))
+        if not data:
+            break
+        found += data
+        offset = data[-1].last + 1
+    return found
 
 
 def _parsed(data: bytes | memoryview) -> list[Batch]:
