@@ -164,15 +164,19 @@ def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _
         _reindex(segment)
     snapshots = ProducerSnapshots(place.disk, place.directory)
     scan, position = _start(snapshots, segments[first], recovery_point, whole=first == 0)
+    dropped: list[Segment] = []
     for at in range(first, len(segments)):
         follows = at == first or segments[at].base_offset == scan.end_offset
         if not follows or not _check(segments[at], scan, position if at == first else 0):
             keep = at + 1 if follows else at
-            for dropped in segments[keep:]:
-                dropped.remove()
+            dropped = segments[keep:]
             del segments[keep:]
             break
-    snapshots.remove(above=scan.end_offset)
+    for segment in dropped:
+        segment.remove()
+    if snapshots.remove(above=scan.end_offset) or dropped:
+        # The next power cut must not bring them back beneath what is written from now on.
+        place.disk.sync_directory(place.directory)
     scan.rebuilt += rebuilt
     return scan
 

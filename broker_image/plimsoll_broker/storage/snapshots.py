@@ -87,11 +87,12 @@ class ProducerSnapshots:
         entries = None if data is None else checkpoints.decode_snapshot(data)
         return None if entries is None else ProducerStates(entries)
 
-    def remove(self, above: int) -> None:
-        """Those that describe offsets which are no longer there."""
-        for offset in self.offsets():
-            if offset > above:
-                self._disk.remove(self._path(offset))
+    def remove(self, above: int) -> bool:
+        """Those that describe offsets which are no longer there; whether there were any."""
+        gone = [offset for offset in self.offsets() if offset > above]
+        for offset in gone:
+            self._disk.remove(self._path(offset))
+        return bool(gone)
 
     def prune(self, bases: frozenset[int]) -> None:
         """Keep the newest and those that segments begin with; every clean stop leaves one more."""
