@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from uuid import UUID
 
 import msgspec
 
-from plimsoll_core.controller.turn import Settings
 from plimsoll_core.model import ClusterImage
-from plimsoll_core.records import BrokerUnfenced, MembersChanged, Record, TopicRemoved
-from plimsoll_operator.api.logcluster import LogCluster, TopicDefaults, Topics
+from plimsoll_core.records import (
+    BrokerUnfenced,
+    ControllerChanged,
+    MembersChanged,
+    Record,
+    TopicRemoved,
+)
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.controller.runtime import Controller, Outcome
@@ -23,13 +29,13 @@ from plimsoll_operator.handlers import absence, cluster, topic, verification
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.metalog.interface import MetadataLog
-from plimsoll_operator.options import Options
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.pods import evidence_of
 from plimsoll_operator.racks import RackFinder
 from plimsoll_operator.reconcile.conditions import condition
+from plimsoll_operator.reconcile.configs import settings_of
 from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
-from plimsoll_operator.reconcile.topics import default_replication_factor
+from plimsoll_operator.status import unclean
 from plimsoll_operator.status.changes import (
     Occurrence,
     isr_changes,
@@ -37,7 +43,14 @@ from plimsoll_operator.status.changes import (
     unclean_elections,
 )
 from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.projection import cluster_conditions, cluster_status, topic_status
+from plimsoll_operator.status.projection import (
+    Sight,
+    cluster_conditions,
+    cluster_status,
+    topic_status,
+)
+from plimsoll_operator.status.unclean import UncleanRecovery
+from plimsoll_operator.status.unhealthy import Unhealthy
 from plimsoll_operator.status.writer import Draft, StatusWriter, Target
 
 logger = logging.getLogger("plimsoll.leader")
@@ -46,6 +59,7 @@ RESYNC_SECONDS = 30
 OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: then somebody may wonder what happened."""
 CLUSTER_STATUS_MS = 1_000
+LEADERLESS_SECONDS = 2
 
 
 class Leader:
@@ -59,7 +73,7 @@ class Leader:
             cluster_id=cluster_id,
             name=found.metadata.name,
             log=log,
-            settings=controller_settings(found, parts.options),
+            settings=settings_of(found, parts.options.session_timeout_ms),
             identity=parts.options.identity,
         )
         self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
@@ -79,6 +93,8 @@ class Leader:
             mark=self._mark,
         )
         self._racks = RackFinder(self.term)
+        self._unhealthy = Unhealthy()
+        self._unclean = UncleanRecovery()
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -97,6 +113,7 @@ class Leader:
                     group.create_task(self._writer.run()),
                     group.create_task(self._events.run()),
                     group.create_task(self._resync()),
+                    group.create_task(self._look_at_leaderless()),
                 ]
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
@@ -116,6 +133,8 @@ class Leader:
         self._writer = StatusWriter(self._parts.status_kube, self._render)
         self._parts.metrics.begin(self.term.key)
         self._racks = RackFinder(self.term)
+        self._unhealthy = Unhealthy()
+        self._unclean = UncleanRecovery()
         self.term.refusals.clear()
         self.term.observed.clear()
         self.term.notes.clear()
@@ -148,6 +167,14 @@ class Leader:
 
     # --- work -----------------------------------------------------------------------------------
 
+    async def _look_at_leaderless(self) -> None:
+        """What is told of their logs, and who comes back, changes what their status says."""
+        await self.controller.wait_active()
+        while True:
+            for topic_id in self._unhealthy.leaderless_topics(self.term.image):
+                self._mark_topic(self.term.image, topic_id)
+            await asyncio.sleep(LEADERLESS_SECONDS)
+
     async def _resync(self) -> None:
         """Everything is looked at again now and then: no event is needed for anything."""
         await self.controller.wait_active()
@@ -168,7 +195,9 @@ class Leader:
         match work.task:
             case Task.CLUSTER:
                 if (found := self.term.cluster) is not None:
-                    self.controller.settings = controller_settings(found, self._parts.options)
+                    self.controller.settings = settings_of(
+                        found, self._parts.options.session_timeout_ms
+                    )
                 await cluster.reconcile(self.term)
                 self._racks.review()
             case Task.TOPIC:
@@ -184,14 +213,19 @@ class Leader:
         for change in isr_changes(old, records):
             self._parts.metrics.isr_changed(self.term.key, change)
         self._parts.metrics.elected_uncleanly(self.term.key, unclean_elections(records))
+        happened = list(occurrences(old, new, records))
+        if any(isinstance(r, ControllerChanged) for r in records):
+            shown = self.term.objects.clusters.conditions(self.term.key)
+            self._unhealthy.begin(new, _wall_ms())
+            self._unclean.begin(new, shown, _wall_ms())
+        self._unhealthy.update(old, new, records, _wall_ms())
+        self._unclean.update(records, happened, _wall_ms())
         found = self.term.cluster
         if found is not None:
-            for occurrence in occurrences(old, new, records):
+            for occurrence in happened:
                 self._events.add(found, occurrence)
         for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
-            known = new.topics.get(topic_id)
-            if known is not None and known.object is not None:
-                self._mark(Target(TOPICS, known.object.namespace, known.object.name))
+            self._mark_topic(new, topic_id)
         if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
             for key in self.term.refusals:
                 self._queue.add(Work(Task.TOPIC, key))
@@ -208,6 +242,11 @@ class Leader:
         elif self._cluster_due is None:
             loop = asyncio.get_running_loop()
             self._cluster_due = loop.call_later(CLUSTER_STATUS_MS / 1000, self._mark_cluster)
+
+    def _mark_topic(self, image: ClusterImage, topic_id: UUID) -> None:
+        known = image.topics.get(topic_id)
+        if known is not None and known.object is not None:
+            self._mark(Target(TOPICS, known.object.namespace, known.object.name))
 
     def _mark_cluster(self) -> None:
         self._cluster_due = None
@@ -244,6 +283,7 @@ class Leader:
         notes = {
             "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action waits."),
             "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
+            unclean.TYPE: self._unclean.condition(_wall_ms()),
         } | self.term.notes
         return list(notes.values())
 
@@ -254,7 +294,8 @@ class Leader:
         refusal = self.term.refusals.get(key)
         bound = self.term.bound_topic(found)
         if bound is not None:
-            status = topic_status(self.term.image, bound, refusal)
+            sight = Sight(outlook=self.controller.outlook, since_ms=self._unhealthy.since_ms)
+            status = topic_status(self.term.image, bound, sight, refusal)
         elif refusal is not None:
             status = TopicStatus(topic_name=found.topic_name, conditions=(refusal,))
         else:
@@ -285,18 +326,8 @@ class Leader:
             await self.say(condition("Stalled", True, refusal.reason, refusal.message))
 
 
-def controller_settings(found: LogCluster, options: Options) -> Settings:
-    """What the LogCluster and the chart say about deciding."""
-    defaults = (found.spec.topics or Topics()).defaults or TopicDefaults()
-    factor = default_replication_factor(found)
-    plain = Settings()
-    return Settings(
-        session_timeout_ms=options.session_timeout_ms,
-        default_partitions=defaults.partitions or plain.default_partitions,
-        default_replication_factor=factor,
-        default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
-        rack_policy=found.rack_policy,
-    )
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _unready(ready: Condition, stalled: Condition) -> Condition:

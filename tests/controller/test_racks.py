@@ -14,8 +14,8 @@ from plimsoll_core.model import Endpoint
 from plimsoll_core.records import MembersChanged
 from plimsoll_operator.kube.errors import Rejected, Unavailable
 from plimsoll_operator.kube.resources import NODES, PODS
-from plimsoll_operator.leader import controller_settings
 from plimsoll_operator.racks import RackFinder
+from plimsoll_operator.reconcile.configs import settings_of
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -142,7 +142,6 @@ async def test_standby_asks_nobody():
 
 
 def test_policy_reaches_the_controller():
-    options = Scene(an_image()).term.options
-    assert controller_settings(a_cluster(), options).rack_policy == "Preferred"
+    assert settings_of(a_cluster()).rack_policy == "Preferred"
     required = a_cluster(racks={"policy": "Required"})
-    assert controller_settings(required, options).rack_policy == "Required"
+    assert settings_of(required).rack_policy == "Required"

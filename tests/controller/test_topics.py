@@ -9,6 +9,7 @@ from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_operator.api.load import Unreadable, from_object, from_yaml
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.reconcile.configs import broker_configs_of, settings_of
 from plimsoll_operator.reconcile.topics import declare
 
 
@@ -63,10 +64,47 @@ def test_configs_are_strings_as_kafka_carries_them():
     assert request.configs == {"preallocate": "true", "retention.ms": "5"}
 
 
-def test_min_isr_is_a_field_and_not_a_config():
-    refusal = refused(a_topic(config={"min.insync.replicas": 2}), a_cluster())
+@pytest.mark.parametrize(
+    ("key", "field"),
+    [
+        ("min.insync.replicas", "spec.minInSyncReplicas"),
+        ("unclean.recovery.strategy", "spec.uncleanRecovery.strategy"),
+        ("unclean.leader.election.enable", "spec.uncleanRecovery.strategy"),
+    ],
+)
+def test_what_has_a_field_of_its_own_is_not_a_config(key: str, field: str):
+    refusal = refused(a_topic(config={key: 2}), a_cluster())
     assert refusal.reason is Reason.InvalidConfig
-    assert "spec.minInSyncReplicas" in refusal.message
+    assert field in refusal.message
+
+
+def test_strategy_is_stated_for_the_topic_or_left_to_the_cluster():
+    stated = declared(a_topic(uncleanRecovery={"strategy": "Manual"}), a_cluster())
+    assert stated.configs == {"unclean.recovery.strategy": "Manual"}
+    left = declared(a_topic(), a_cluster(uncleanRecovery="Proactive"))
+    assert left.configs == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "strategy"),
+    [({}, "Balanced"), ({"uncleanRecovery": "Manual"}, "Manual")],
+)
+def test_cluster_tells_its_strategy_to_the_controller(spec: dict[str, str], strategy: str):
+    assert settings_of(a_cluster(**spec)).unclean_recovery == strategy
+
+
+def test_cluster_tells_its_strategy_to_its_brokers_too():
+    assert broker_configs_of(a_cluster(uncleanRecovery="Manual")) == {
+        "unclean.recovery.strategy": "Manual"
+    }
+    assert broker_configs_of(a_cluster()) == {}
+
+
+@pytest.mark.parametrize("key", ["unclean.recovery.strategy", "unclean.leader.election.enable"])
+def test_clusters_strategy_is_a_field_and_not_a_config(key: str):
+    refusal = broker_configs_of(a_cluster(config={key: "Manual"}))
+    assert isinstance(refusal, Refusal)
+    assert "spec.uncleanRecovery" in refusal.message
 
 
 def test_foreign_namespace_is_not_allowed_by_default():

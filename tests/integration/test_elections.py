@@ -92,3 +92,59 @@ def test_what_was_killed_at_once_follows_its_strategy(tmp_path: Path, strategy: 
         ]
         assert causes
         assert all("possible data loss" in cause for cause in causes)
+
+
+MANUAL = """\
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {name: main, namespace: kafka}
+spec:
+  brokers: {count: 3}
+  storage: {size: 1Gi}
+  uncleanRecovery: Manual
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: Topic
+metadata: {name: orders, namespace: kafka}
+spec:
+  clusterRef: {name: main}
+  partitions: 1
+"""
+ELECT = """\
+  uncleanRecovery:
+    elect: [{partition: 0, leader: 2, atLeaderEpoch: %d}]
+"""
+
+
+def leader_epoch(cluster: LocalCluster) -> int:
+    """Of the only partition there is."""
+    records = cluster.metadata_records(1)
+    return sum(r.get("leader_epoch_step", 0) for r in records if r["type"] == "PartitionsChanged")
+
+
+def times_named(cluster: LocalCluster) -> int:
+    causes = [record["cause"] for record in cluster.metadata_records(1)]
+    return sum(cause.startswith("recovery: its object names a leader") for cause in causes)
+
+
+def test_an_object_names_the_leader_that_nobody_else_may_choose(tmp_path: Path) -> None:
+    document = tmp_path / "cluster.yaml"
+    document.write_text(MANUAL)
+    cluster = LocalCluster(tmp_path / "c", brokers=None, files=[document])
+    with cluster:
+        acked = produce(cluster.bootstrap, "orders", [b"%d" % n for n in range(100)])
+        cluster.kill_everything()
+    with cluster:
+        wait_for("the partition is known", lambda: leaders(cluster, "orders") == {0: -1})
+        assert elect(cluster, ElectionType.UNCLEAN, ("orders", 0)) == {("orders", 0): 44}
+        epoch = leader_epoch(cluster)
+    document.write_text(MANUAL + ELECT % epoch)
+    with cluster:
+        wait_for("the named leader", lambda: leaders(cluster, "orders") == {0: 2})
+        cluster.wait_isr("orders", 3)
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "orders", 1))
+        assert leader_epoch(cluster) == epoch + 1
+        assert times_named(cluster) == 1
+    with cluster:
+        cluster.wait_isr("orders", 3)
+        assert times_named(cluster) == 1, "what was asked for once is not done again"

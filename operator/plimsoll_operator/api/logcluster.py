@@ -23,6 +23,7 @@ from plimsoll_operator.api.meta import (
     Short,
     Time,
     TopicName,
+    UncleanRecovery,
 )
 
 BROKER_COUNT_DEFAULT = 3
@@ -223,6 +224,20 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     racks: Racks | None = None
     topics: Topics | None = None
     config: Config | None = None
+    unclean_recovery: (
+        Annotated[
+            UncleanRecovery,
+            Meta(
+                description=(
+                    "Who leads a partition whose every complete replica was lost.  Balanced "
+                    "(default): the most complete one, once all that may be complete are back. "
+                    "Proactive: the most complete of those that answer within seconds; may lose "
+                    "acknowledged records.  Manual: nobody, until a Topic names a leader."
+                ),
+            ),
+        ]
+        | None
+    ) = None
     on_controller_loss: (
         Annotated[
             OnControllerLoss,
@@ -340,6 +355,10 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def on_controller_loss(self) -> OnControllerLoss:
         return self.spec.on_controller_loss or "KeepServing"
+
+    @property
+    def unclean_recovery(self) -> UncleanRecovery:
+        return self.spec.unclean_recovery or "Balanced"
 
     @property
     def key(self) -> tuple[Name, Name]:

@@ -86,6 +86,9 @@ class ResourceRequirements(Api, frozen=True, kw_only=True):
     limits: Annotated[dict[Short, int | Short], Meta(max_length=16)] | None = None
 
 
+UncleanRecovery = Literal["Manual", "Balanced", "Proactive"]
+
+
 ConditionStatus = Literal["True", "False", "Unknown"]
 
 

@@ -16,7 +16,9 @@ from plimsoll_operator.api.meta import (
     Count,
     ObjectMeta,
     Short,
+    Time,
     TopicName,
+    UncleanRecovery,
 )
 
 Strategy = Literal["RoundRobin", "Blocked", "Explicit"]
@@ -45,6 +47,55 @@ class Placement(Api, frozen=True, kw_only=True):
             Meta(
                 max_length=1000,
                 description="Only with Explicit: every partition, each broker at most once.",
+                extra_json_schema={
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["partition"],
+                },
+            ),
+        ]
+        | None
+    ) = None
+
+
+class NamedLeader(Api, frozen=True, kw_only=True):
+    """A replica that shall lead a partition although it may lack acknowledged records."""
+
+    partition: Annotated[int, Meta(ge=0, le=9_999)]
+    leader: Annotated[
+        BrokerNumber, Meta(description="A replica that takes part and has told of its log.")
+    ]
+    at_leader_epoch: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=2_147_483_647,
+            description=(
+                "The partition's leaderEpoch in status.unhealthy; in any other epoch nothing "
+                "happens, so that this fires once."
+            ),
+        ),
+    ]
+
+
+class TopicUncleanRecovery(Api, frozen=True, kw_only=True):
+    """What becomes of partitions whose every complete replica was lost."""
+
+    strategy: (
+        Annotated[
+            UncleanRecovery,
+            Meta(description="Manual, Balanced or Proactive; default is the LogCluster's."),
+        ]
+        | None
+    ) = None
+    elect: (
+        Annotated[
+            tuple[NamedLeader, ...],
+            Meta(
+                max_length=1000,
+                description=(
+                    "Leaders for partitions that have none, whatever the strategy; "
+                    "status.unhealthy shows the estimated loss."
+                ),
                 extra_json_schema={
                     "x-kubernetes-list-type": "map",
                     "x-kubernetes-list-map-keys": ["partition"],
@@ -90,6 +141,7 @@ class TopicSpec(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    unclean_recovery: TopicUncleanRecovery | None = None
 
 
 class Health(Api, frozen=True, kw_only=True):
@@ -104,15 +156,28 @@ class Health(Api, frozen=True, kw_only=True):
 BrokerList = Annotated[tuple[BrokerNumber, ...], Meta(max_length=32)]
 
 
+class EstimatedLoss(Api, frozen=True, kw_only=True):
+    """If `leader` were named now: how many records fewer it has than the longest log that was told
+    of.  Brokers in `waitsFor` may hold more."""
+
+    leader: BrokerNumber
+    records: Count
+
+
 class UnhealthyPartition(Api, frozen=True, kw_only=True):
-    """A partition that is under min ISR or has no leader."""
+    """A partition with less than a full ISR, or without a leader (-1).  `cause`: what keeps the
+    brokers that it waits for.  `since`: as far as the present controller knows."""
 
     partition: Count
     leader: int
+    leader_epoch: Count
     isr: BrokerList
-    elr: BrokerList
-    last_known_elr: BrokerList
+    elr: BrokerList | None = None
+    last_known_elr: BrokerList | None = None
     waits_for: BrokerList
+    estimated_loss: EstimatedLoss | None = None
+    cause: Short
+    since: Time
 
 
 class TopicStatus(Api, frozen=True, kw_only=True):

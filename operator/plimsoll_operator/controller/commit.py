@@ -162,3 +162,8 @@ def answered(answer: Answer) -> asyncio.Future[Answer]:
 def refused(reason: Reason, message: str) -> Refused:
     """A refusal as an answer."""
     return Refused(reason=reason.name, code=reason.code, message=message)
+
+
+def not_controller(message: str) -> Refused:
+    """Somebody else decides, or nobody."""
+    return refused(Reason.NotController, message)

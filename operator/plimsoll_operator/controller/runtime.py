@@ -17,8 +17,9 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
+from plimsoll_core.controller.outlook import Outlook, outlook
 from plimsoll_core.controller.step import decide
-from plimsoll_core.controller.turn import Decision, Settings, Soft
+from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages import (
     Activated,
@@ -31,12 +32,12 @@ from plimsoll_core.messages import (
     Request,
     Tick,
 )
-from plimsoll_core.model import ClusterImage
+from plimsoll_core.model import ClusterImage, Partition
 from plimsoll_core.reasons import Reason
 from plimsoll_core.records import ControllerChanged, Record
 from plimsoll_operator.controller.claims import Claims
 from plimsoll_operator.controller.clock import Clock, tick_forever
-from plimsoll_operator.controller.commit import answered, refused
+from plimsoll_operator.controller.commit import answered, not_controller, refused
 from plimsoll_operator.controller.committer import Committer, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
 from plimsoll_operator.controller.snapshots import Snapshotter
@@ -134,6 +135,12 @@ class Controller:
         """The committed state."""
         return self._committer.queue.committed
 
+    def outlook(self, partition: Partition) -> Outlook:
+        """What a partition in less than full health waits for."""
+        now_ms = self._clock.now_ms()
+        turn = Turn(image=self.image, soft=self._soft, now_ms=now_ms, settings=self.settings)
+        return outlook(turn, partition)
+
     @property
     def active(self) -> bool:
         """Whether it decides: it took over and nothing has ended its term."""
@@ -177,9 +184,9 @@ class Controller:
         """Decide now; the future holds the answer once everything before it is committed."""
         if not self._active:
             self._claims.hear_between_terms(request)
-            return answered(self.stalled or _not_controller("This is not the active controller."))
+            return answered(self.stalled or not_controller("This is not the active controller."))
         if not self._consistent(request):
-            return answered(_not_controller("A broker's metadata contradicts this log."))
+            return answered(not_controller("A broker's metadata contradicts this log."))
         if isinstance(request, BrokerProvenDead):
             logger.info("broker %d is proven dead: %s", request.broker_id, request.evidence)
         return self._decide(request)
@@ -187,7 +194,7 @@ class Controller:
     def _decide(self, request: Request) -> asyncio.Future[Answer]:
         decision = self._decided(request)
         if decision is None:
-            return answered(_not_controller("The controller's term ended."))
+            return answered(not_controller("The controller's term ended."))
         committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
         if decision.again is None:
             return committed
@@ -205,7 +212,7 @@ class Controller:
                 return part
             decision = self._decided(again) if self._active else None
             if decision is None:
-                return _not_controller("The controller's term ended.")
+                return not_controller("The controller's term ended.")
             committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
             again = decision.again
         return await committed
@@ -239,13 +246,13 @@ class Controller:
     async def commit_own(self, records: tuple[Record, ...]) -> Answer:
         """Commit records that need no decision (`SnapshotTaken`)."""
         if not self._active:
-            return _not_controller("This is not the active controller.")
+            return not_controller("This is not the active controller.")
         return await self._committer.queue.add(records, Done())
 
     async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
         """What follows `fetch.offset`; waits for it, but not longer than asked."""
         if not self._active:
-            return self.stalled or _not_controller("This is not the active controller.")
+            return self.stalled or not_controller("This is not the active controller.")
         return await update_for(fetch, self)
 
     # --- the life of a controller -------------------------------------------------------------
@@ -386,10 +393,6 @@ class Controller:
         self.stats.loop_lag(late_ms)
         if self._active:
             self._decide(Tick(late_ms=late_ms)).add_done_callback(_forget)
-
-
-def _not_controller(message: str) -> Refused:
-    return refused(Reason.NotController, message)
 
 
 def _forget(future: asyncio.Future[Answer]) -> None:

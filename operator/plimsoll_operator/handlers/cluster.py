@@ -13,7 +13,6 @@ from plimsoll_core.controller.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Refused, SetMembers
 from plimsoll_core.reasons import Reason, Refusal
-from plimsoll_core.topic_configs import broker_configs
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.handlers.volumes import grow
@@ -22,8 +21,8 @@ from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavaila
 from plimsoll_operator.kube.resources import STATEFUL_SETS, kind_of
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.reconcile.cluster import broker_sets, children
+from plimsoll_operator.reconcile.configs import broker_configs_of
 from plimsoll_operator.reconcile.queue import Retry
-from plimsoll_operator.reconcile.topics import config_strings
 
 logger = logging.getLogger("plimsoll.cluster")
 
@@ -57,7 +56,7 @@ async def reconcile(term: Term) -> None:
 
 def _check_configs(term: Term, cluster: LogCluster) -> bool:
     """Whether the configs can be run.  If not, nothing is changed: what runs goes on as it is."""
-    found = broker_configs(config_strings(cluster.spec.config or {}))
+    found = broker_configs_of(cluster)
     if isinstance(found, Refusal):
         for type_, status in (("Ready", False), ("Stalled", True)):
             term.note(type_, status, found.reason.name, found.message)

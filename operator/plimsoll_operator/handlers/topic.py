@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plimsoll_core.election_messages import ElectionsAnswer
 from plimsoll_core.messages import DetachTopic, Refused, TopicsAnswer
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_operator.api.logcluster import LogCluster
@@ -12,7 +13,7 @@ from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.objects import Key
 from plimsoll_operator.reconcile.conditions import condition, not_ready
 from plimsoll_operator.reconcile.queue import Retry
-from plimsoll_operator.reconcile.topics import declare, object_of
+from plimsoll_operator.reconcile.topics import declare, named_leaders, object_of
 
 
 async def reconcile(term: Term, key: Key) -> None:
@@ -34,8 +35,24 @@ async def reconcile(term: Term, key: Key) -> None:
         _refuse(term, topic, answer.reason, answer.message)
         raise Retry(answer.message)
     assert isinstance(answer, TopicsAnswer), answer
+    await _name_leaders(term, topic)
     term.refusals.pop(key, None)
     _observe(term, topic)
+
+
+async def _name_leaders(term: Term, topic: Topic) -> None:
+    """A refusal may be about the moment (a broker has yet to tell of its log): asked again."""
+    request = named_leaders(topic)
+    if request is None:
+        return
+    answer = await term.ask(request)
+    assert isinstance(answer, ElectionsAnswer), answer
+    refused = [one for one in answer.partitions if one.code]
+    if not refused:
+        return
+    more = f" And {len(refused) - 1} more like this." if len(refused) > 1 else ""
+    _refuse(term, topic, refused[0].reason, refused[0].message + more)
+    raise Retry(refused[0].message)
 
 
 def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:

@@ -10,16 +10,16 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from plimsoll_core.controller.membership import next_members
-from plimsoll_core.controller.turn import Settings
+from plimsoll_core.election_messages import ElectionsAnswer
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import Refused, Request, SetMembers, TopicsAnswer
 from plimsoll_core.reasons import Reason, Refusal
-from plimsoll_operator.api.logcluster import TopicDefaults, Topics
+from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.controller.runtime import Controller, Options, Outcome
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.local.brokers import BrokerProcess
@@ -27,12 +27,14 @@ from plimsoll_operator.local.documents import Documents, declaration
 from plimsoll_operator.local.layout import LOOPBACK, Layout, Remembered, plan
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.reconcile import cluster as clusters
-from plimsoll_operator.reconcile.topics import config_strings, default_replication_factor
+from plimsoll_operator.reconcile.configs import broker_configs_of, settings_of
+from plimsoll_operator.reconcile.topics import named_leaders
 
 logger = logging.getLogger("plimsoll.local")
 
 START_MS_MAX = 120_000
 RETRY_MS = 50
+NAMING_MS_MAX = 10_000
 
 
 class CannotRun(Exception):
@@ -117,21 +119,12 @@ class LocalCluster:
 
     def _controller(self, planned: Remembered, log: DirectoryLog) -> Controller:
         cluster = self._wishes.documents.cluster
-        defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
-        settings = Settings()
-        settings = Settings(
-            default_partitions=defaults.partitions or settings.default_partitions,
-            default_replication_factor=default_replication_factor(cluster),
-            default_min_isr=min(
-                defaults.min_in_sync_replicas or settings.default_min_isr,
-                default_replication_factor(cluster),
-            ),
-        )
         return Controller(
             cluster_id=planned.cluster_id,
             name=cluster.metadata.name,
             log=log,
-            settings=settings,
+            # There are no nodes here, so no broker has a rack.
+            settings=replace(settings_of(cluster), rack_policy="Preferred"),
             identity=f"local-{os.getpid()}",
             options=Options(always_confirmed=True),
         )
@@ -178,7 +171,9 @@ class LocalCluster:
 
     def _start_brokers(self, planned: Remembered) -> None:
         cluster = self._wishes.documents.cluster
-        configs = config_strings(cluster.spec.config or {})
+        configs = broker_configs_of(cluster)
+        if isinstance(configs, Refusal):
+            raise CannotRun(configs.message)
         for broker_id in self._members:
             broker = BrokerProcess(
                 int(broker_id),
@@ -219,6 +214,21 @@ class LocalCluster:
             if isinstance(wish, Refusal):
                 raise CannotRun(label + wish.message)
             await self._ask(controller, wish, label)
+            await self._name_leaders(controller, topic, label)
+
+    async def _name_leaders(self, controller: Controller, topic: Topic, label: str) -> None:
+        """Brokers tell of their logs once a second: a refusal may be about the moment."""
+        wish = named_leaders(topic)
+        deadline = asyncio.get_running_loop().time() + NAMING_MS_MAX / 1000
+        while wish is not None:
+            answer = await controller.request(wish)
+            if isinstance(answer, ElectionsAnswer):
+                refused = [one.message for one in answer.partitions if one.code]
+                if not refused:
+                    return
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise CannotRun(label + refused[0])
+            await asyncio.sleep(RETRY_MS / 1000)
 
     async def _ask(self, controller: Controller, request: Request, label: str = "") -> None:
         """Commit it; a refusal that is not about the moment ends the start."""

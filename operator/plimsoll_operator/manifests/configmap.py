@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 from plimsoll_core.reasons import Refusal
-from plimsoll_core.topic_configs import broker_configs
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.labels import Manifest
-from plimsoll_operator.reconcile.topics import config_strings
+from plimsoll_operator.reconcile.configs import broker_configs_of
 
 FILE = "broker.json"
 DIRECTORY = "/etc/plimsoll"
@@ -18,7 +17,7 @@ DATA = "/var/lib/plimsoll"
 
 
 def _configs(context: Context) -> dict[str, str]:
-    found = broker_configs(config_strings(context.cluster.spec.config or {}))
+    found = broker_configs_of(context.cluster)
     assert not isinstance(found, Refusal), "a refused config is rendered nowhere"
     return found
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.election_messages import NamedLeader, NameLeaders
+from plimsoll_core.ids import BrokerId, LeaderEpoch
 from plimsoll_core.messages import DeclareTopic
 from plimsoll_core.model import TopicObject
 from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.topic_configs import MIN_ISR, UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_operator.api.logcluster import (
     MIN_ISR_DEFAULT,
     PARTITIONS_DEFAULT,
@@ -24,7 +26,12 @@ from plimsoll_operator.api.logcluster import (
 from plimsoll_operator.api.topic import Placement, Topic
 from plimsoll_operator.reconcile.selectors import matches
 
-MIN_ISR_KEY = "min.insync.replicas"
+OWN_FIELDS = {
+    MIN_ISR: "spec.minInSyncReplicas",
+    UNCLEAN_RECOVERY: "spec.uncleanRecovery.strategy",
+    UNCLEAN_ENABLE: "spec.uncleanRecovery.strategy",
+}
+"""Configs of Kafka's that have a field of their own here: two places could contradict."""
 
 Assignment = tuple[tuple[BrokerId, ...], ...]
 
@@ -39,10 +46,11 @@ def declare(
     """
     if refusal := _namespace_refusal(topic, cluster, namespace_labels or {}):
         return refusal
-    if MIN_ISR_KEY in (topic.spec.config or {}):
+    own = OWN_FIELDS.keys() & (topic.spec.config or {}).keys()
+    if own:
         return Refusal(
             reason=Reason.InvalidConfig,
-            message=f"Set spec.minInSyncReplicas instead of the config {MIN_ISR_KEY}.",
+            message=f"Set {OWN_FIELDS[min(own)]} instead of the config {min(own)}.",
         )
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     partitions = topic.spec.partitions or defaults.partitions or PARTITIONS_DEFAULT
@@ -69,9 +77,34 @@ def declare(
         or min(defaults.min_in_sync_replicas or MIN_ISR_DEFAULT, factor),
         strategy=placement.strategy or "RoundRobin",
         assignment=assignment,
-        configs=config_strings(topic.spec.config or {}),
+        configs=_configs(topic),
         deletion_policy=topic.spec.deletion_policy or "Delete",
     )
+
+
+def named_leaders(topic: Topic) -> NameLeaders | None:
+    """Whom the object wants to lead partitions that nobody leads."""
+    recovery = topic.spec.unclean_recovery
+    if recovery is None or not recovery.elect:
+        return None
+    leaders = tuple(
+        NamedLeader(
+            partition=one.partition,
+            leader=BrokerId(one.leader),
+            at_leader_epoch=LeaderEpoch(one.at_leader_epoch),
+        )
+        for one in recovery.elect
+    )
+    return NameLeaders(object=object_of(topic), leaders=leaders)
+
+
+def _configs(topic: Topic) -> dict[str, str]:
+    """The configs that are stated; a strategy that is not is the cluster's, whatever it is then."""
+    configs = config_strings(topic.spec.config or {})
+    recovery = topic.spec.unclean_recovery
+    if recovery is not None and recovery.strategy is not None:
+        configs[UNCLEAN_RECOVERY] = recovery.strategy
+    return configs
 
 
 def default_replication_factor(cluster: LogCluster) -> int:

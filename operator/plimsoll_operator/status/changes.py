@@ -20,6 +20,7 @@ from plimsoll_core.records import (
 from plimsoll_operator.status.causes import word
 
 LENGTH_MAX = 1_000
+UNCLEAN_EVENT = "UncleanElection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
     )
     return Occurrence(
         key=f"unclean-{name}-{record.leader}-{record.ranges[0][0]}",
-        reason="UncleanElection",
+        reason=UNCLEAN_EVENT,
         message=text[:LENGTH_MAX],
         warning=True,
     )

@@ -1,13 +1,16 @@
 """What a committed image looks like in `status`: pure.
 
 Called by the status writer; the result goes out and is never read back.  Leaders are left out of
-Topic status on purpose: they change with every failure, and status must stay small.
+Topic status on purpose: they change with every failure, and status must stay small.  Only
+partitions in less than full health are shown one by one, the worst of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
+from plimsoll_core.controller.outlook import Outlook
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.logcluster import (
@@ -31,6 +34,14 @@ UNHEALTHY_MAX = 20
 PENDING_MAX = 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the image does not hold: what an unhealthy partition waits for, and since when it is."""
+
+    outlook: Callable[[Partition], Outlook]
+    since_ms: Callable[[PartitionKey], int]
+
+
 def partitions_of(image: ClusterImage, topic: Topic) -> list[Partition]:
     """A topic's partitions, in order."""
     return [image.partitions[PartitionKey(topic.id, index)] for index in range(topic.partitions)]
@@ -45,14 +56,11 @@ def margin(partition: Partition) -> int:
 
 
 def topic_status(
-    image: ClusterImage, topic: Topic, refusal: Condition | None = None
+    image: ClusterImage, topic: Topic, sight: Sight, refusal: Condition | None = None
 ) -> api.TopicStatus:
     """The status of the object that declares `topic`; `refusal`: of its latest wish."""
     partitions = partitions_of(image, topic)
-    unhealthy = sorted(
-        (p for p in partitions if p.leader is None or margin(p) < 0),
-        key=lambda p: (p.leader is not None, margin(p), p.index),
-    )
+    unhealthy = sorted((p for p in partitions if not is_healthy(p)), key=_badness)
     return api.TopicStatus(
         topic_name=topic.name,
         topic_id=kafka_id(topic.id),
@@ -61,9 +69,19 @@ def topic_status(
         min_in_sync_replicas=topic.min_isr,
         health=_health(partitions),
         assignment=_assignment(partitions),
-        unhealthy=tuple(_unhealthy(p) for p in unhealthy[:UNHEALTHY_MAX]) or None,
-        conditions=(refusal or serving(partitions),),
+        unhealthy=tuple(_unhealthy(p, sight) for p in unhealthy[:UNHEALTHY_MAX]) or None,
+        conditions=(refusal or _serving(partitions, sight),),
     )
+
+
+def is_healthy(partition: Partition) -> bool:
+    """Led, with every replica in sync."""
+    return partition.leader is not None and len(partition.isr) == len(partition.replicas)
+
+
+def _badness(partition: Partition) -> tuple[bool, int, int]:
+    """Sorts the worst first."""
+    return partition.leader is not None, margin(partition), partition.index
 
 
 def _health(partitions: list[Partition]) -> api.Health:
@@ -81,31 +99,38 @@ def _assignment(partitions: list[Partition]) -> tuple[str, ...] | None:
     return tuple(",".join(str(b) for b in p.replicas) for p in partitions)
 
 
-def _unhealthy(partition: Partition) -> api.UnhealthyPartition:
-    missing = tuple(b for b in partition.replicas if b not in partition.isr)
-    electable = partition.elr or partition.last_known_elr or partition.replicas
+def _unhealthy(partition: Partition, sight: Sight) -> api.UnhealthyPartition:
+    found = sight.outlook(partition)
+    loss = None
+    if found.loss is not None:
+        loss = api.EstimatedLoss(leader=found.loss.leader, records=found.loss.records)
     return api.UnhealthyPartition(
         partition=partition.index,
         leader=-1 if partition.leader is None else partition.leader,
+        leader_epoch=partition.leader_epoch,
         isr=partition.isr,
-        elr=partition.elr,
-        last_known_elr=partition.last_known_elr,
-        waits_for=electable if partition.leader is None else missing,
+        elr=partition.elr or None,
+        last_known_elr=partition.last_known_elr or None,
+        waits_for=found.waits_for,
+        estimated_loss=loss,
+        cause=found.cause,
+        since=timestamp(sight.since_ms(partition.key)),
     )
 
 
-def serving(partitions: Iterable[Partition]) -> Condition:
+def _serving(partitions: list[Partition], sight: Sight) -> Condition:
     """Ready, by the state of the partitions alone."""
-    partitions = list(partitions)
-    offline = sum(p.leader is None for p in partitions)
+    offline = [p for p in partitions if p.leader is None]
     under = sum(p.leader is not None and margin(p) < 0 for p in partitions)
     if offline:
+        worst = min(offline, key=_badness)
         return condition(
             "Ready",
             False,
             "PartitionsOffline",
-            f"{offline} of {len(partitions)} partitions have no leader; unhealthy[].waitsFor names "
-            "the brokers that would bring them back.",
+            f"{len(offline)} of {len(partitions)} partitions have no leader; unhealthy[].waitsFor "
+            f"names the brokers that would bring them back. Partition {worst.index}: "
+            f"{sight.outlook(worst).why}",
         )
     if under:
         return condition(

@@ -1,0 +1,38 @@
+"""What a LogCluster says to its brokers and to its controller.  Pure."""
+
+from __future__ import annotations
+
+from plimsoll_core.controller.turn import Settings
+from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
+from plimsoll_operator.api.logcluster import LogCluster, TopicDefaults, Topics
+from plimsoll_operator.reconcile.topics import config_strings, default_replication_factor
+
+
+def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
+    """The brokers' configs; the strategy stands among them for who asks a broker about it."""
+    stated = config_strings(cluster.spec.config or {})
+    for key in (UNCLEAN_ENABLE, UNCLEAN_RECOVERY):
+        if key in stated:
+            return Refusal(
+                reason=Reason.InvalidConfig,
+                message=f"Set spec.uncleanRecovery instead of the config {key}.",
+            )
+    if cluster.spec.unclean_recovery is not None:
+        stated[UNCLEAN_RECOVERY] = cluster.spec.unclean_recovery
+    return broker_configs(stated)
+
+
+def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> Settings:
+    """What the LogCluster and the chart say about deciding."""
+    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+    factor = default_replication_factor(cluster)
+    plain = Settings()
+    return Settings(
+        session_timeout_ms=session_timeout_ms or plain.session_timeout_ms,
+        default_partitions=defaults.partitions or plain.default_partitions,
+        default_replication_factor=factor,
+        default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
+        rack_policy=cluster.rack_policy,
+        unclean_recovery=cluster.unclean_recovery,
+    )

@@ -1,0 +1,65 @@
+"""Since when partitions are in less than full health, as far as this term knows.
+
+The log holds no times on purpose (nothing is decided from them); a new term starts to count anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_core.ids import TopicId
+from plimsoll_core.model import ClusterImage, PartitionKey
+from plimsoll_core.records import PartitionsChanged, PartitionsCreated, Record, TopicRemoved
+from plimsoll_operator.status.projection import is_healthy
+
+
+class Unhealthy:
+    """`begin` with each term of a controller, `update` after each commit.  Wall-clock times."""
+
+    def __init__(self) -> None:
+        self._since_ms: dict[PartitionKey, int] = {}
+
+    def begin(self, image: ClusterImage, now_ms: int) -> None:
+        self._since_ms = {
+            key: self._since_ms.get(key, now_ms)
+            for key, partition in image.partitions.items()
+            if not is_healthy(partition)
+        }
+
+    def update(
+        self, old: ClusterImage, new: ClusterImage, records: Iterable[Record], now_ms: int
+    ) -> None:
+        for record in records:
+            match record:
+                case PartitionsChanged(topic_id=topic_id, ranges=ranges):
+                    indexes = (n for first, last in ranges for n in range(first, last + 1))
+                case PartitionsCreated(topic_id=topic_id, first=first, replicas=replicas):
+                    indexes = (n for n in range(first, first + len(replicas)))
+                case TopicRemoved(topic_id=topic_id):
+                    topic = old.topics.get(topic_id)
+                    indexes = (n for n in range(topic.partitions if topic else 0))
+                case _:
+                    continue
+            for index in indexes:
+                self._look(new, topic_id, index, now_ms)
+
+    def _look(self, image: ClusterImage, topic_id: TopicId, index: int, now_ms: int) -> None:
+        key = PartitionKey(topic_id, index)
+        found = image.partitions.get(key)
+        if found is None or is_healthy(found):
+            self._since_ms.pop(key, None)
+        else:
+            self._since_ms.setdefault(key, now_ms)
+
+    def since_ms(self, key: PartitionKey) -> int:
+        """Of a partition that is unhealthy."""
+        return self._since_ms[key]
+
+    def leaderless_topics(self, image: ClusterImage) -> list[TopicId]:
+        """Those with a partition that nobody leads: what their status says changes by itself."""
+        found = {
+            key.topic_id
+            for key in self._since_ms
+            if key in image.partitions and image.partitions[key].leader is None
+        }
+        return sorted(found)

@@ -1,0 +1,75 @@
+"""A Topic object's wishes are asked for as often as it is looked at; a refusal is shown there."""
+
+from typing import Any
+
+import pytest
+from tests.controller.builders import TOPIC_ID, an_image, with_topic
+from tests.controller.terms import Scene
+
+from plimsoll_core.election_messages import (
+    ElectionAnswer,
+    ElectionsAnswer,
+    NamedLeader,
+    NameLeaders,
+)
+from plimsoll_core.messages import Answer, DeclareTopic, Request, TopicAnswer, TopicsAnswer
+from plimsoll_operator.handlers import topic
+from plimsoll_operator.reconcile.queue import Retry
+
+KEY = ("kafka", "orders")
+SENTENCE = "Partition 7 cannot be led by broker 2: it does not take part now."
+
+
+def a_scene(elect: list[dict[str, int]] | None = None) -> Scene:
+    scene = Scene(with_topic(an_image(), ((0, 1, 2),) * 8))
+    spec: dict[str, Any] = {"clusterRef": {"name": "main"}}
+    if elect is not None:
+        spec["uncleanRecovery"] = {"elect": elect}
+    metadata = {"name": "orders", "namespace": "kafka", "uid": "u1", "generation": 3}
+    scene.objects.topics.put({"metadata": metadata, "spec": spec})
+    return scene
+
+
+def answering(*elections: ElectionAnswer) -> Any:
+    def reply(request: Request) -> Answer:
+        if isinstance(request, DeclareTopic):
+            return TopicsAnswer(topics=(TopicAnswer(name="orders", topic_id=TOPIC_ID),))
+        return ElectionsAnswer(partitions=elections)
+
+    return reply
+
+
+async def test_leaders_are_named_after_the_declaration():
+    scene = a_scene([{"partition": 7, "leader": 2, "atLeaderEpoch": 41}])
+    scene.controller.reply = answering()
+    await topic.reconcile(scene.term, KEY)
+    declared, named = scene.controller.asked
+    assert isinstance(declared, DeclareTopic)
+    assert isinstance(named, NameLeaders)
+    assert named.object == declared.object
+    assert named.leaders == (NamedLeader(partition=7, leader=2, at_leader_epoch=41),)
+    assert KEY not in scene.term.refusals
+
+
+async def test_who_names_nobody_asks_for_nobody():
+    for scene in (a_scene(), a_scene([])):
+        scene.controller.reply = answering()
+        await topic.reconcile(scene.term, KEY)
+        assert [type(request) for request in scene.controller.asked] == [DeclareTopic]
+
+
+async def test_refusal_is_shown_and_asked_again():
+    scene = a_scene([{"partition": 7, "leader": 2, "atLeaderEpoch": 41}])
+    refused = ElectionAnswer(
+        topic="orders", index=7, code=83, reason="LeaderNotEligible", message=SENTENCE
+    )
+    scene.controller.reply = answering(ElectionAnswer(topic="orders", index=6), refused, refused)
+    with pytest.raises(Retry, match="cannot be led"):
+        await topic.reconcile(scene.term, KEY)
+    shown = scene.term.refusals[KEY]
+    assert (shown.type, shown.status, shown.reason) == ("Ready", "False", "LeaderNotEligible")
+    assert shown.message == f"{SENTENCE} And 1 more like this."
+    assert scene.term.observed[KEY] == 3
+    scene.controller.reply = answering(ElectionAnswer(topic="orders", index=7, leader=2))
+    await topic.reconcile(scene.term, KEY)
+    assert KEY not in scene.term.refusals
