@@ -202,6 +202,23 @@ class Actor(Caller):
             return [Code(int(one.error_code)).name]
         return [f"LE {int(one.leader_epoch)} ends at {int(one.end_offset)}"]
 
+    # --- administration ---------------------------------------------------------------------------
+
+    async def elect(self, at: At, host: str, kind: int) -> list[str]:
+        """Ask for an election (ElectLeaders)."""
+        partition = {"topic": at[0], "partitions": [at[1]]}
+        values = {"election_type": kind, "topic_partitions": [partition], "timeout": 10_000}
+        try:
+            connection = await self.connected(host)
+            reply = await self.ask(connection, ApiKey.ELECT_LEADERS, 2, values)
+        except Lost as error:
+            return [str(error)]
+        for topic in reply.replica_election_results:
+            for one in topic.partition_result:
+                if int(one.error_code):
+                    return [f"refused: {one.error_message}"]
+        return []
+
 
 async def _for_ever() -> None:
     await asyncio.Event().wait()

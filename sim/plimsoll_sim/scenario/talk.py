@@ -9,6 +9,8 @@ from plimsoll_sim.scenario.stage import CLIENT, Stage
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 PATIENCE = "1s"
+ELECTIONS = {"preferred": 0, "unclean": 1}
+ELECTION_PATIENCE = "20s"
 
 
 def _target(stage: Stage, words: Words, at: tuple[str, int]) -> str:
@@ -111,6 +113,17 @@ def epoch_end(stage: Stage, words: Words) -> list[str]:
     return stage.ask(actor, actor.epoch_end(at, host, epoch, known), microseconds(PATIENCE))
 
 
+def elect(stage: Stage, words: Words) -> list[str]:
+    """elect preferred | unclean: a client asks for an election (ElectLeaders), through whoever
+    leads or `to=2`."""
+    kind = words.take("a kind of election")
+    if kind not in ELECTIONS:
+        raise BadScript(f"there is no {kind} election")
+    actor, at, host = _reader(stage, words)
+    words.end()
+    return stage.ask(actor, actor.elect(at, host, ELECTIONS[kind]), microseconds(ELECTION_PATIENCE))
+
+
 VERBS: dict[str, Verb] = {
     "produce": produce,
     "retry": retry,
@@ -119,4 +132,5 @@ VERBS: dict[str, Verb] = {
     "consume": consume,
     "latest": latest,
     "epoch-end": epoch_end,
+    "elect": elect,
 }
