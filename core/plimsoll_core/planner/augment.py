@@ -1,0 +1,126 @@
+"""Evening out counts over brokers by shifting one unit at a time, directly or along a chain.
+
+Called by the planner for replicas (a shift moves one) and for preferred leaderships (a shift
+reorders one list).  When nothing can go from an over-full broker straight to one that lacks, a
+chain over→x→under is looked for: an augmenting path, the cheapest first.
+Source: the protocol's rule for adding brokers; for `level`, Harvey, Ladner, Lovász and Tamir,
+"Semi-matchings for bipartite graphs and load balancing": when no path leads from a broker to one
+with two less, no other outcome is more even.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from plimsoll_core.ids import BrokerId
+
+
+class Shifts(Protocol):
+    """A count per broker, and units that can be shifted between them.
+
+    `receivers` may be given units; `count` has them all, and perhaps sources that only give.
+    """
+
+    receivers: Sequence[BrokerId]
+    count: dict[BrokerId, int]
+
+    def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
+        """(cost, unit) of the best single shift, or None when there is none."""
+        ...
+
+    def shift(self, unit: int, source: BrokerId, target: BrokerId) -> None: ...
+
+
+Find = Callable[[Shifts, BrokerId, Sequence[BrokerId]], set[BrokerId]]
+"""Shifts one unit from a source towards the first goal it can; else returns who is stuck."""
+
+
+def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
+    """Shift from brokers over their target (none: 0) to brokers under it; whether all got there."""
+    for find in (direct, chain):
+        stuck: set[BrokerId] = set()
+        while True:
+            over = [
+                (targets.get(broker, 0) - count, broker)
+                for broker, count in net.count.items()
+                if broker not in stuck and count > targets.get(broker, 0)
+            ]
+            under = sorted(
+                (net.count[broker] - targets[broker], broker)
+                for broker in net.receivers
+                if net.count[broker] < targets[broker]
+            )
+            if not over or not under:
+                break
+            # Who has no target only gives (a vacancy): that is what the plan is for, so first.
+            source = min(over, key=lambda each: (each[1] in targets, *each))[1]
+            stuck |= find(net, source, [broker for _, broker in under])
+    return all(count == targets.get(broker, 0) for broker, count in net.count.items())
+
+
+def level(net: Shifts) -> None:
+    """Shift from fuller to emptier receivers until no way leads to one with two less."""
+    for find in (direct, chain):
+        stuck: set[BrokerId] = set()
+        while True:
+            free = [broker for broker in net.receivers if broker not in stuck]
+            if not free:
+                break
+            source = min(free, key=lambda broker: (-net.count[broker], broker))
+            most = net.count[source] - 2
+            goals = sorted(
+                (net.count[broker], broker) for broker in net.receivers if net.count[broker] <= most
+            )
+            if not goals:
+                break
+            stuck |= find(net, source, [broker for _, broker in goals])
+
+
+def direct(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[BrokerId]:
+    for goal in goals:
+        found = net.cheapest(source, goal)
+        if found is not None:
+            net.shift(found[1], source, goal)
+            return set()
+    return {source}
+
+
+def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[BrokerId]:
+    """Dijkstra over brokers; whoever was reached in vain is stuck with the source."""
+    wanted = set(goals)
+    best = {source: (0, 0)}
+    came: dict[BrokerId, BrokerId] = {}
+    done: set[BrokerId] = set()
+    heap = [(0, 0, source)]
+    while heap:
+        cost, hops, at = heapq.heappop(heap)
+        if at in done:
+            continue
+        if at in wanted:
+            return set() if _follow(net, came, at) else {source}
+        done.add(at)
+        for target in net.receivers:
+            found = None if target in done else net.cheapest(at, target)
+            if found is None:
+                continue
+            further = (cost + max(0, found[0]), hops + 1)
+            if target not in best or further < best[target]:
+                best[target] = further
+                came[target] = at
+                heapq.heappush(heap, (*further, target))
+    return done
+
+
+def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> bool:
+    """From the goal backwards, choosing each unit anew: an earlier shift may have taken it."""
+    target = goal
+    while target in came:
+        source = came[target]
+        found = net.cheapest(source, target)
+        if found is None:
+            return False
+        net.shift(found[1], source, target)
+        target = source
+    return True

@@ -1,0 +1,84 @@
+"""Goals that speak of brokers: add some, remove some, even out who leads.
+
+Source: the protocol's rules for adding and for removing brokers.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.planner.draft import Draft
+from plimsoll_core.planner.layout import vacancy
+from plimsoll_core.planner.replicas import spread
+from plimsoll_core.planner.request import AddBrokers, RemoveBrokers
+from plimsoll_core.planner.survey import NAMED_AT_MOST, Rows, Survey, listed
+from plimsoll_core.reasons import Reason, Refusal
+
+
+def add(survey: Survey, goal: AddBrokers) -> Draft | Refusal:
+    """Targets over all usable brokers; the new ones are the emptiest, so they are filled."""
+    if missing := [broker for broker in sorted(goal.brokers) if broker not in survey.usable]:
+        return Refusal(
+            reason=Reason.BrokerIdNotRegistered,
+            message=(
+                f"Broker {listed(missing)} cannot be given replicas now: it is not registered, not"
+                " running, or being drained. Start it first."
+            ),
+        )
+    rows = survey.rows()
+    bound = spread(survey.layout(rows, receivers=survey.usable, free=survey.free))
+    survey.leadership(rows, free=survey.free).even_out()
+    return Draft(rows=rows, lower_bound=bound, evened=survey.usable, skipped=survey.skipped())
+
+
+def remove(survey: Survey, goal: RemoveBrokers) -> Draft | Refusal:
+    """t(removed) = 0: every replica there moves; survivors even out among themselves."""
+    leaving = frozenset(goal.brokers)
+    survivors = [broker for broker in survey.usable if broker not in leaving]
+    rows = survey.rows()
+    urgent = set()
+    for p, row in enumerate(rows):
+        if survey.free[p] and not leaving.isdisjoint(row):
+            urgent.add(p)
+            row[:] = [vacancy(n) if broker in leaving else broker for n, broker in enumerate(row)]
+    if refusal := _too_few(survey, rows, survivors):
+        return refusal
+    bound = spread(survey.layout(rows, receivers=survivors, free=survey.free))
+    leadership = survey.leadership(rows, free=survey.free, receivers=survivors)
+    for p in sorted(urgent):
+        leadership.succeed(p, survey.home[p])
+    leadership.even_out()
+    return Draft(
+        rows=rows,
+        lower_bound=bound,
+        urgent=frozenset(urgent),
+        evened=survivors,
+        skipped=survey.skipped(leaving),
+    )
+
+
+def prefer(survey: Survey) -> Draft:
+    """Leaders only."""
+    rows = survey.rows()
+    survey.leadership(rows, free=survey.free).even_out()
+    return Draft(rows=rows, evened=survey.usable, data_moves=False, skipped=survey.skipped())
+
+
+def _too_few(survey: Survey, rows: Rows, survivors: list[BrokerId]) -> Refusal | None:
+    """Reject if the replication factor of any partition is more than the survivors."""
+    short: dict[str, int] = {}
+    for p, row in enumerate(rows):
+        if row and min(row) < 0 and len(row) > len({*survivors, *(b for b in row if b >= 0)}):
+            topic = survey.topics[survey.topic_of[p]].name
+            short[topic] = max(len(row), short.get(topic, 0))
+    if not short:
+        return None
+    named = [f"{topic} ({factor})" for topic, factor in list(short.items())[:NAMED_AT_MOST]]
+    more = f" and {len(short) - NAMED_AT_MOST} more" if len(short) > NAMED_AT_MOST else ""
+    return Refusal(
+        reason=Reason.NotEnoughBrokers,
+        message=(
+            f"Only {len(survivors)} brokers would be left to hold replicas, fewer than the"
+            f" replication factor of topic {', '.join(named)}{more}. Add brokers first, or lower"
+            " the replication factor."
+        ),
+    )

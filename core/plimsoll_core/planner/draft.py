@@ -1,0 +1,148 @@
+"""From rows before and after to a plan: moves, loads, and the rules that were not kept in full.
+
+Every goal ends here, so that all plans are described alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxation, Skipped
+from plimsoll_core.planner.replicas import racks_of
+from plimsoll_core.planner.risk import lowest_isr_margin
+from plimsoll_core.planner.survey import (
+    NAMED_AT_MOST,
+    Rows,
+    Survey,
+    leader_counts,
+    replica_counts,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """Rows as the goal wants them.
+
+    `urgent`: partitions that the goal is about, to be moved first.  `evened`: brokers whose loads
+    should differ by at most one, if the goal promises that.
+    """
+
+    rows: Rows
+    lower_bound: int = 0
+    urgent: frozenset[int] = frozenset()
+    evened: Sequence[BrokerId] = ()
+    data_moves: bool = True
+    skipped: tuple[Skipped, ...] = ()
+
+
+def conclude(survey: Survey, draft: Draft) -> Plan:
+    after = [tuple(row) for row in draft.rows]
+    moves: list[Move] = []
+    reorders: list[Move] = []
+    order = sorted(range(len(after)), key=lambda p: (p not in draft.urgent, p))
+    for p in order:
+        before, partition = survey.home[p], survey.partitions[p]
+        if after[p] == before:
+            continue
+        assert len(set(after[p])) == len(after[p]) > 0, f"{survey.name(p)} was given {after[p]}"
+        move = Move(
+            partition=partition.key,
+            before=before,
+            after=after[p],
+            size_bytes=partition.size_bytes,
+        )
+        (reorders if set(after[p]) == set(before) else moves).append(move)
+    return Plan(
+        moves=tuple(moves),
+        reorders=tuple(reorders),
+        loads=_loads(survey, draft.rows),
+        lower_bound=draft.lower_bound,
+        lowest_isr_margin=lowest_isr_margin(moves, survey.partitions),
+        relaxations=_relaxations(survey, draft),
+        skipped=draft.skipped,
+    )
+
+
+def _loads(survey: Survey, rows: Rows) -> tuple[BrokerLoad, ...]:
+    def sizes(rows: Sequence[Sequence[BrokerId]]) -> Counter[BrokerId]:
+        held: Counter[BrokerId] = Counter()
+        for row, partition in zip(rows, survey.partitions, strict=True):
+            for broker in row:
+                held[broker] += partition.size_bytes or 0
+        return held
+
+    replicas = replica_counts(survey.home), replica_counts(rows)
+    leaders = leader_counts(survey.home), leader_counts(rows)
+    held = sizes(survey.home), sizes(rows)
+    return tuple(
+        BrokerLoad(
+            broker=broker,
+            replicas=_change(replicas, broker),
+            leaders=_change(leaders, broker),
+            size_bytes=_change(held, broker),
+        )
+        for broker in sorted({*survey.known, *replicas[0], *replicas[1]})
+    )
+
+
+def _change(counts: tuple[Counter[BrokerId], Counter[BrokerId]], broker: BrokerId) -> Level:
+    return Level(before=counts[0][broker], after=counts[1][broker])
+
+
+def _relaxations(survey: Survey, draft: Draft) -> tuple[Relaxation, ...]:
+    found = []
+    if draft.data_moves and (gap := _gap(replica_counts(draft.rows), draft.evened)):
+        message = f"Replicas cannot be evened out to one more or less: {gap}. {_why(survey)}"
+        found.append(Relaxation(rule="ReplicaBalance", message=message))
+    if gap := _gap(leader_counts(draft.rows), draft.evened):
+        message = (
+            f"Preferred leaders cannot be evened out to one more or less: {gap}. A partition can"
+            " only be led by a broker that holds it."
+        )
+        found.append(Relaxation(rule="LeaderBalance", message=message))
+    if message := _lost_racks(survey, draft.rows):
+        found.append(Relaxation(rule="Racks", message=message))
+    return tuple(found)
+
+
+def _gap(counts: Counter[BrokerId], brokers: Sequence[BrokerId]) -> str:
+    if not brokers:
+        return ""
+    fullest = min(brokers, key=lambda broker: (-counts[broker], broker))
+    emptiest = min(brokers, key=lambda broker: (counts[broker], broker))
+    if counts[fullest] - counts[emptiest] <= 1:
+        return ""
+    return f"broker {fullest} would have {counts[fullest]}, broker {emptiest} {counts[emptiest]}"
+
+
+def _why(survey: Survey) -> str:
+    reasons = []
+    if survey.racks is not None:
+        reasons.append("every partition keeps its racks")
+    if not all(survey.free):
+        reasons.append("topics with Explicit placement stay where they are")
+    if not reasons:
+        reasons.append("a broker holds a partition at most once")
+    return f"That is because {' and '.join(reasons)}."
+
+
+def _lost_racks(survey: Survey, rows: Rows) -> str:
+    racks = survey.racks
+    if racks is None:
+        return ""
+    poorer = [
+        p
+        for p, row in enumerate(rows)
+        if racks_of(row, racks) < min(len(row), racks_of(survey.home[p], racks))
+    ]
+    if not poorer:
+        return ""
+    named = ", ".join(survey.name(p) for p in poorer[:NAMED_AT_MOST])
+    return (
+        f"{len(poorer)} partitions would be in fewer racks than now ({named}): fewer racks are"
+        " left, or their replicas were chosen so. Bring up or choose brokers of another rack to"
+        " avoid that."
+    )

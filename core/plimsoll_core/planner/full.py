@@ -1,0 +1,196 @@
+"""The full rebalance: every partition where the formula puts it, reusing what is where it may be.
+
+Each topic gets the rows that `placement.place` gives to a new topic on these brokers, turned so
+that most replicas can stay, and permuted over its partitions for the same reason: which partition
+of a topic has which row is no matter.  The formula evens out each topic by itself; what the topics
+add up to is then evened out over brokers as for added brokers.
+A rebalance that would make nothing better moves nothing.
+Source: the protocol's rule for the full rebalance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.placement import Located, Row, interleave, not_enough, place, start_of
+from plimsoll_core.planner.draft import Draft
+from plimsoll_core.planner.matching import permute
+from plimsoll_core.planner.replicas import lower_bound, racks_of, spread, targets_of
+from plimsoll_core.planner.survey import (
+    Rows,
+    Survey,
+    leader_counts,
+    listed,
+    new_copies,
+    replica_counts,
+)
+from plimsoll_core.reasons import Reason, Refusal
+
+ROUNDS_MAX = 8
+COPIES_PER_FAULT_MAX = 4
+
+Faults = tuple[int, int, int, int]
+
+
+def rebalance(survey: Survey) -> Draft | Refusal:
+    """Repeated on its own outcome, as far as that gains anything: afterwards it moves nothing."""
+    if refusal := _unusable(survey):
+        return refusal
+    start = survey.layout(survey.rows(), receivers=survey.usable, free=survey.free)
+    bound = lower_bound(start, targets_of(start))
+    reached, faults = survey, _faults(survey, survey.home)
+    for _ in range(ROUNDS_MAX):
+        rows = _once(reached)
+        if isinstance(rows, Refusal):
+            return rows
+        less = _faults(survey, rows)
+        if not _worth_it(faults, less, new_copies(reached.home, rows)):
+            break
+        reached, faults = replace(reached, home=[tuple(row) for row in rows]), less
+    return Draft(
+        rows=reached.rows(), lower_bound=bound, evened=survey.usable, skipped=survey.skipped()
+    )
+
+
+def _once(survey: Survey) -> Rows | Refusal:
+    desired = _formula(survey)
+    if isinstance(desired, Refusal):
+        return desired
+    rows = [list(row) for row in desired]
+    spread(survey.layout(rows, receivers=survey.usable, free=survey.free, needs_of=desired))
+    survey.leadership(rows, free=survey.free).even_out()
+    return rows
+
+
+def _worth_it(faults: Faults, less: Faults, copies: int) -> bool:
+    """Racks, even brokers and even leaders are worth any copy; a bit more spread is not."""
+    if less[:-1] != faults[:-1]:
+        return less < faults
+    gain = faults[-1] - less[-1]
+    return gain > 0 and gain * COPIES_PER_FAULT_MAX >= copies
+
+
+def _unusable(survey: Survey) -> Refusal | None:
+    """All that such a broker holds would be copied elsewhere, though it may be back in a minute."""
+    usable, counts = frozenset(survey.usable), Counter[BrokerId]()
+    for row, free in zip(survey.home, survey.free, strict=True):
+        counts.update(broker for broker in row if free and broker not in usable)
+    if not counts:
+        return None
+    return Refusal(
+        reason=Reason.InvalidRequest,
+        message=(
+            f"Broker {listed(sorted(counts))} cannot take replicas now, but holds"
+            f" {counts.total()}; a full rebalance would copy all of them. Wait until it is back, or"
+            " remove it first."
+        ),
+    )
+
+
+def _formula(survey: Survey) -> list[Row] | Refusal:
+    """Rows for all partitions; those that are not free keep theirs."""
+    rows = list(survey.home)
+    groups: dict[tuple[int, int], list[int]] = {}
+    for p, row in enumerate(survey.home):
+        if survey.free[p]:
+            groups.setdefault((survey.topic_of[p], len(row)), []).append(p)
+    racks = survey.racks or {}
+    located = [(broker, racks.get(broker)) for broker in survey.usable]
+    for (topic, factor), members in groups.items():
+        if factor > len(located):
+            return not_enough(factor, len(located))
+        placed = _topic(survey, located, members, topic)
+        if isinstance(placed, Refusal):
+            return placed
+        for p, row in zip(members, permute([survey.home[p] for p in members], placed), strict=True):
+            rows[p] = row
+    return rows
+
+
+def _topic(
+    survey: Survey, located: Sequence[Located], members: Sequence[int], topic: int
+) -> Sequence[Row] | Refusal:
+    """The formula, turned so that each broker gets as much as it can of what it has."""
+    current = [survey.home[p] for p in members]
+    name, strategy = survey.topics[topic].name, survey.topics[topic].strategy
+    usual = start_of(name, len(members), len(located))
+
+    def turned(start: int) -> Sequence[Row] | Refusal:
+        return place(located, len(members), len(current[0]), strategy, start=start)
+
+    rows = turned(usual)
+    if isinstance(rows, Refusal):
+        return rows
+    ring = interleave(located) if survey.racks is not None else sorted(survey.usable)
+    turns = _best_turn(rows, current, ring)
+    return rows if turns == 0 else turned((usual + turns) % len(ring))
+
+
+def _best_turn(rows: Sequence[Row], current: Sequence[Row], ring: Sequence[BrokerId]) -> int:
+    """By how many positions in the ring; the fewest of equals."""
+    position = {broker: at for at, broker in enumerate(ring)}
+
+    def kept(have: Counter[BrokerId], get: Counter[BrokerId]) -> list[int]:
+        """For each turn, how much stays on the broker that has it."""
+        sums = [0] * len(ring)
+        for broker, count in have.items():
+            for other, share in get.items():
+                sums[position[broker] - position[other]] += min(count, share)
+        return sums
+
+    replicas = kept(replica_counts(current), replica_counts(rows))
+    leaders = kept(leader_counts(current), leader_counts(rows))
+    return max(range(len(ring)), key=lambda turn: (replicas[turn], leaders[turn], -turn))
+
+
+# --- how good a placement is -------------------------------------------------------------------
+
+
+def _faults(survey: Survey, rows: Sequence[Sequence[BrokerId]]) -> Faults:
+    """What a full rebalance is for, the worst first: racks, even brokers, even leaders, and that
+    each topic and each broker's heirs are spread.  Less is better."""
+    n, racks = len(survey.usable), survey.racks
+    poor = 0
+    if racks is not None:
+        most = len({racks[broker] for broker in survey.usable})
+        poor = sum(min(len(row), most) - racks_of(row, racks) for row in rows)
+    return (
+        poor,
+        _unevenness(survey, replica_counts(rows)),
+        _unevenness(survey, leader_counts(rows)),
+        sum(_excess(counts.values(), shares) for counts, shares in _groups(survey, rows, n)),
+    )
+
+
+def _unevenness(survey: Survey, counts: Counter[BrokerId]) -> int:
+    usable = [counts[broker] for broker in survey.usable]
+    return max(0, max(usable, default=0) - min(usable, default=0) - 1)
+
+
+def _groups(
+    survey: Survey, rows: Sequence[Sequence[BrokerId]], n: int
+) -> Iterable[tuple[Counter[BrokerId], int]]:
+    """What should be even: replicas and leaders of each topic; who follows first, per leader."""
+    replicas: dict[int, Counter[BrokerId]] = {}
+    leaders: dict[int, Counter[BrokerId]] = {}
+    heirs: dict[BrokerId, Counter[BrokerId]] = {}
+    for p, row in enumerate(rows):
+        if not survey.free[p]:
+            continue
+        replicas.setdefault(survey.topic_of[p], Counter()).update(row)
+        leaders.setdefault(survey.topic_of[p], Counter())[row[0]] += 1
+        if len(row) > 1:
+            heirs.setdefault(row[0], Counter())[row[1]] += 1
+    for counts in (*replicas.values(), *leaders.values()):
+        yield counts, n
+    for counts in heirs.values():
+        yield counts, n - 1
+
+
+def _excess(counts: Iterable[int], shares: int) -> int:
+    values = list(counts)
+    most = -(-sum(values) // shares)
+    return sum(max(0, value - most) for value in values)

@@ -1,0 +1,181 @@
+"""The replicas while a plan is being made: who holds what, and what may go where at which cost.
+
+Used by the planner's goals, through `augment`.  A slot whose replica has to leave, or that was
+just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give it
+away.  So draining, moving off and growing are one and the same: vacancies to be filled.
+Never relaxes a rack rule; `fill` in `replicas.py` does when there is no other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.placement import Row
+
+ARRIVED = BrokerId(-1)
+"""The queue of partitions that a broker does not hold yet; the others go by leader."""
+LOOK_AT_MOST = 32
+"""How many equally good partitions are compared for how crowded their topics are."""
+
+
+def vacancy(slot: int) -> BrokerId:
+    """Stands for the replica at `slot` of a row."""
+    return BrokerId(-1 - slot)
+
+
+@dataclass(slots=True, kw_only=True)
+class Opening:
+    """What a layout begins with; the lists go by partition.
+
+    `home`: where copies are today.  `leaders`: who is copied from.  `free`: whether replicas that
+    are not vacant may move too.  `need`: distinct racks to be kept.  `barred`: brokers that a
+    partition may not go to.  `racks` is None when racks are ignored.
+    """
+
+    rows: list[list[BrokerId]]
+    home: Sequence[Row]
+    leaders: Sequence[BrokerId]
+    topics: Sequence[int]
+    free: Sequence[bool]
+    receivers: Sequence[BrokerId]
+    racks: Mapping[BrokerId, str] | None = None
+    need: Sequence[int] = ()
+    barred: Mapping[int, AbstractSet[BrokerId]] = field(default_factory=dict)
+
+
+class Layout:
+    """`augment.Shifts` over replicas: a unit is a partition, a count is a broker's replicas.
+
+    What may leave a broker stands in queues.  A way (source, target) remembers how far each queue
+    holds nothing for it; whenever a row changes, its partition goes to the ends of its queues
+    again, so that nothing is looked at twice without a reason.
+    """
+
+    def __init__(self, opening: Opening) -> None:
+        self.rows = opening.rows
+        self.receivers = opening.receivers
+        self.racks = opening.racks
+        self.barred = opening.barred
+        self.count: dict[BrokerId, int] = dict.fromkeys(opening.receivers, 0)
+        self._opening = opening
+        self._held: dict[BrokerId, dict[int, None]] = {}
+        self._queues: dict[BrokerId, dict[BrokerId, list[int]]] = {}
+        self._returns: dict[BrokerId, list[int]] = {}
+        self._fronts: dict[tuple[BrokerId, BrokerId, BrokerId | None], int] = {}
+        self._copies: dict[tuple[BrokerId, BrokerId], int] = {}
+        self._crowd: dict[tuple[int, BrokerId], int] = {}
+        for p, row in enumerate(self.rows):
+            for broker in row:
+                self._put(p, broker)
+            self._queue(p)
+
+    def movable(self, broker: BrokerId) -> int:
+        return len(self._held.get(broker, ()))
+
+    def vacant(self) -> list[tuple[int, BrokerId]]:
+        """Slots nobody has taken yet."""
+        return sorted(
+            (p, broker) for broker, held in self._held.items() if broker < 0 for p in held
+        )
+
+    # --- what may move -------------------------------------------------------------------------
+
+    def allows(self, p: int, source: BrokerId, target: BrokerId) -> bool:
+        row = self.rows[p]
+        if target in row or target in self.barred.get(p, ()):
+            return False
+        return self.racks is None or self._keeps_racks(p, source, target)
+
+    def _keeps_racks(self, p: int, source: BrokerId, target: BrokerId) -> bool:
+        """Vacancies can still bring a new rack each; brokers without a rack never do."""
+        racks, need = self.racks, self._opening.need[p]
+        assert racks is not None
+        rack = racks[target]
+        if need <= 1 or racks.get(source) == rack:
+            return True
+        seen, vacancies = {rack}, 0
+        for broker in self.rows[p]:
+            if broker < 0:
+                vacancies += broker != source
+            elif broker != source and broker in racks:
+                seen.add(racks[broker])
+        return len(seen) + vacancies >= need
+
+    def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
+        """Costs one copy more, none (it is being copied anyway), or one less (it goes back).
+
+        Of those that stay so far: non-leaders first, then the fewest copies from one leader to
+        this follower, then whose topic has more here and less there.
+        """
+        home, queues = self._opening.home, self._queues.get(source, {})
+        back = self._fitting(self._returns.get(target, []), source, target, None)
+        if back:
+            return min(((source in home[p]) - 1, p) for p in back)
+        order = sorted(
+            (leader != ARRIVED, leader == source, self._copies.get((leader, target), 0), leader)
+            for leader in queues
+        )
+        for *_, leader in order:
+            if fitting := self._fitting(queues[leader], source, target, leader):
+                best = min(fitting, key=lambda p: (self._crowding(p, source, target), p))
+                return int(leader != ARRIVED), best
+        return None
+
+    def _fitting(
+        self, queue: list[int], source: BrokerId, target: BrokerId, leader: BrokerId | None
+    ) -> list[int]:
+        """The next few; leader None is the queue of those that would go back to the target."""
+        held, way = self._held.get(source, {}), (source, target, leader)
+        front, end = self._fronts.get(way, 0), len(queue)
+        while front < end:
+            p = queue[front]
+            if p in held and self.allows(p, source, target):
+                break
+            front += 1
+        self._fronts[way] = front
+        few = queue[front : front + LOOK_AT_MOST]
+        return [p for p in few if p in held and self.allows(p, source, target)]
+
+    def _crowding(self, p: int, source: BrokerId, target: BrokerId) -> int:
+        topic = self._opening.topics[p]
+        return self._crowd.get((topic, target), 0) - self._crowd.get((topic, source), 0)
+
+    # --- moving --------------------------------------------------------------------------------
+
+    def shift(self, unit: int, source: BrokerId, target: BrokerId) -> None:
+        row, topic = self.rows[unit], self._opening.topics[unit]
+        self._crowd[topic, source] -= 1
+        self.count[source] -= 1
+        del self._held[source][unit]
+        if source not in self._opening.home[unit]:
+            self._copies[self._opening.leaders[unit], source] -= 1
+        row[row.index(source)] = target
+        self._put(unit, target)
+        self._queue(unit)
+
+    def _put(self, p: int, broker: BrokerId) -> None:
+        opening = self._opening
+        topic, leader, at_home = opening.topics[p], opening.leaders[p], broker in opening.home[p]
+        self._crowd[topic, broker] = self._crowd.get((topic, broker), 0) + 1
+        if broker >= 0 and broker not in self.count:
+            return  # not usable: what it holds is neither counted nor moved
+        self.count[broker] = self.count.get(broker, 0) + 1
+        if opening.free[p] or not at_home:
+            self._held.setdefault(broker, {})[p] = None
+        if not at_home:
+            self._copies[leader, broker] = self._copies.get((leader, broker), 0) + 1
+
+    def _queue(self, p: int) -> None:
+        """Its row is new or has changed: it may fit where it did not."""
+        row, home = self.rows[p], self._opening.home[p]
+        for broker in row:
+            if p in self._held.get(broker, ()):
+                known = broker < 0 or broker in home
+                group = self._opening.leaders[p] if known else ARRIVED
+                self._queues.setdefault(broker, {}).setdefault(group, []).append(p)
+        for broker in home:
+            if broker not in row:
+                self._returns.setdefault(broker, []).append(p)

@@ -1,0 +1,122 @@
+"""Who is preferred to lead: evened out by the order of replica lists, so that no data moves.
+
+Called after replicas have their places, and alone for the goal PreferredLeaders.  A bipartite flow
+from partitions to their replicas; here as shifts between brokers along augmenting chains, which
+end at capacities ⌊P/n⌋ and ⌈P/n⌉ wherever these can be met, and as even as can be elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.placement import Row
+from plimsoll_core.planner.augment import level
+
+LOOK_AT_MOST = 16
+"""How many equally good partitions are compared for how many leaders of their topic are where."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Seats:
+    """What leadership begins with; the lists go by partition.
+
+    `first`: the preferred leader before the plan.  `free`: whether the order may change.
+    """
+
+    rows: list[list[BrokerId]]
+    first: Sequence[BrokerId]
+    topics: Sequence[int]
+    free: Sequence[bool]
+    receivers: Sequence[BrokerId]
+
+
+class Leadership:
+    """`augment.Shifts` over preferred leaderships; a unit is a partition.
+
+    A leader that is not usable stays one: it will be back, and then leads again.
+    """
+
+    def __init__(self, seats: Seats) -> None:
+        self.receivers = seats.receivers
+        self.count = dict.fromkeys(seats.receivers, 0)
+        self._seats = seats
+        self._usable = frozenset(seats.receivers)
+        self._order = [tuple(row) for row in seats.rows]
+        self._crowd: dict[tuple[int, BrokerId], int] = {}
+        # (source, target) → partitions that can go that way, by what it costs.
+        self._ways: dict[int, dict[tuple[BrokerId, BrokerId], dict[int, None]]] = {
+            -1: {},
+            0: {},
+            1: {},
+        }
+        for p, row in enumerate(seats.rows):
+            self._sit(p, row[0])
+
+    def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
+        for cost, ways in self._ways.items():
+            found = min(
+                islice(ways.get((source, target), ()), LOOK_AT_MOST),
+                key=lambda p: (self._crowding(p, source, target), p),
+                default=None,
+            )
+            if found is not None:
+                return cost, found
+        return None
+
+    def _crowding(self, p: int, source: BrokerId, target: BrokerId) -> int:
+        topic = self._seats.topics[p]
+        return self._crowd.get((topic, target), 0) - self._crowd.get((topic, source), 0)
+
+    def shift(self, unit: int, source: BrokerId, target: BrokerId) -> None:
+        self._rise(unit, source)
+        others = [broker for broker in self._order[unit] if broker != target]
+        self._seats.rows[unit][:] = [target, *others]
+        self._sit(unit, target)
+
+    def succeed(self, p: int, home: Row) -> None:
+        """If the leader's replica has left, the least burdened of those with a copy leads."""
+        row = self._seats.rows[p]
+        if self._seats.first[p] in row:
+            return
+        heirs = [broker for broker in row if broker in home and broker in self._usable]
+        if not heirs:
+            return
+        burden = {broker: self.count[broker] - (broker == row[0]) for broker in heirs}
+        heir = min(heirs, key=lambda broker: burden[broker])
+        if heir != row[0]:
+            self.shift(p, row[0], heir)
+
+    def even_out(self) -> None:
+        level(self)
+
+    def _sit(self, p: int, leader: BrokerId) -> None:
+        if leader not in self._usable:
+            return
+        self.count[leader] += 1
+        spot = (self._seats.topics[p], leader)
+        self._crowd[spot] = self._crowd.get(spot, 0) + 1
+        for target, ways in self._targets(p, leader):
+            ways.setdefault((leader, target), {})[p] = None
+
+    def _rise(self, p: int, leader: BrokerId) -> None:
+        if leader not in self._usable:
+            return
+        self.count[leader] -= 1
+        self._crowd[self._seats.topics[p], leader] -= 1
+        for target, ways in self._targets(p, leader):
+            del ways[leader, target][p]
+
+    def _targets(
+        self, p: int, leader: BrokerId
+    ) -> list[tuple[BrokerId, dict[tuple[BrokerId, BrokerId], dict[int, None]]]]:
+        if not self._seats.free[p]:
+            return []
+        first = self._seats.first[p]
+        return [
+            (broker, self._ways[1 if first == leader else -1 if broker == first else 0])
+            for broker in self._seats.rows[p]
+            if broker != leader and broker in self._usable
+        ]

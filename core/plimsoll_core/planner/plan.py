@@ -1,0 +1,45 @@
+"""The planner's only switch: one request, one plan or one refusal.
+
+Called by whoever wants replicas or leaderships moved; changes nothing itself.  What it promises is
+in the protocol's rules for adding brokers, removing brokers and the full rebalance: fewest moved
+replicas for loads that differ by at most one, racks kept; what cannot be kept is reported.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.planner import brokers, full, topics
+from plimsoll_core.planner.draft import Draft, conclude
+from plimsoll_core.planner.outcome import Plan
+from plimsoll_core.planner.request import (
+    AddBrokers,
+    ChangeTopics,
+    FullRebalance,
+    Goal,
+    PreferredLeaders,
+    RemoveBrokers,
+    Request,
+)
+from plimsoll_core.planner.survey import Survey, survey
+from plimsoll_core.reasons import Refusal
+
+
+def plan(request: Request) -> Plan | Refusal:
+    surveyed = survey(request)
+    if isinstance(surveyed, Refusal):
+        return surveyed
+    draft = _draft(surveyed, request.goal)
+    return draft if isinstance(draft, Refusal) else conclude(surveyed, draft)
+
+
+def _draft(surveyed: Survey, goal: Goal) -> Draft | Refusal:
+    match goal:
+        case AddBrokers():
+            return brokers.add(surveyed, goal)
+        case RemoveBrokers():
+            return brokers.remove(surveyed, goal)
+        case FullRebalance():
+            return full.rebalance(surveyed)
+        case PreferredLeaders():
+            return brokers.prefer(surveyed)
+        case ChangeTopics():
+            return topics.change(surveyed, goal)

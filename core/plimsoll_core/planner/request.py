@@ -1,0 +1,127 @@
+"""What the planner is asked: a cluster as far as placement goes, and one goal.
+
+Made by whoever plans (the controller, a tool, the simulator), from a committed image and what is
+known of sizes.  A partition on the move is given with the replicas it is going to have.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from plimsoll_core.ids import BrokerId, TopicId
+from plimsoll_core.model import PartitionKey
+from plimsoll_core.placement import ROUND_ROBIN, RackPolicy, Row
+
+
+class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker.  `usable`: it may be given replicas (registered, running, not draining).
+
+    What an unusable broker holds stays there, also its preferred leaderships, unless the goal is
+    to take replicas away from it.
+    """
+
+    id: BrokerId
+    rack: str | None = None
+    usable: bool = True
+
+
+class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic.  What an `Explicit` one states is nobody else's to plan: it is skipped."""
+
+    id: TopicId
+    name: str
+    strategy: str = ROUND_ROBIN
+
+
+class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition.  `size_bytes` is one replica's; None when nobody has said it yet."""
+
+    topic_id: TopicId
+    index: int
+    replicas: Row
+    isr: Row = ()
+    min_isr: int = 1
+    size_bytes: int | None = None
+
+    @property
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.topic_id, self.index)
+
+    @property
+    def isr_margin(self) -> int:
+        """How many members of the ISR can be spared before writes stop."""
+        return len(self.isr) - effective_min_isr(self.min_isr, len(self.replicas))
+
+
+def effective_min_isr(min_isr: int, replicas: int) -> int:
+    """The protocol's m(p) for so many settled replicas."""
+    return max(1, min(min_isr, replicas))
+
+
+# --- goals -------------------------------------------------------------------------------------
+
+
+class AddBrokers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Fill these brokers, which are usable by now, with as few moves as even loads allow."""
+
+    brokers: Row
+
+
+class RemoveBrokers(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Leave no replica on these brokers, whether they live or not."""
+
+    brokers: Row
+
+
+class FullRebalance(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Place everything anew by the formula, and reuse what is where it may be."""
+
+
+class PreferredLeaders(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Even out preferred leaderships by the order of replicas; no data moves."""
+
+
+class SetReplicationFactor(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Add or take away replicas of a topic.  `partitions`: all when None."""
+
+    topic_id: TopicId
+    replication_factor: int
+    partitions: tuple[int, ...] | None = None
+
+
+class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Move replicas of a topic off these brokers, and no others.  `partitions`: all when None."""
+
+    topic_id: TopicId
+    brokers: Row
+    partitions: tuple[int, ...] | None = None
+
+
+class SetReplicas(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Somebody has chosen already: these partitions, exactly these replicas in this order."""
+
+    topic_id: TopicId
+    partitions: tuple[int, ...]
+    replicas: Row
+
+
+TopicChange = SetReplicationFactor | MoveOff | SetReplicas
+
+
+class ChangeTopics(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What a Reassignment states, together: loads are evened over all of it."""
+
+    changes: tuple[TopicChange, ...]
+
+
+Goal = AddBrokers | RemoveBrokers | FullRebalance | PreferredLeaders | ChangeTopics
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to the planner.  The order of brokers, topics and partitions is no matter."""
+
+    brokers: tuple[PlanBroker, ...]
+    topics: tuple[PlanTopic, ...]
+    partitions: tuple[PlanPartition, ...]
+    goal: Goal
+    rack_policy: RackPolicy = "Preferred"

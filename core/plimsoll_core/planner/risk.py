@@ -1,0 +1,58 @@
+"""What may go wrong on the way: who would fall below min ISR if a broker died now.
+
+Called for a plan that waits for approval, and while one runs.  It forecasts; it forbids nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import PartitionKey
+from plimsoll_core.planner.outcome import Move
+from plimsoll_core.planner.request import PlanPartition, effective_min_isr
+
+EXAMPLES_MAX = 3
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """If this broker died now: so many partitions would have fewer than min ISR in sync."""
+
+    broker: BrokerId
+    under_min_isr: int
+    examples: tuple[PartitionKey, ...] = ()
+
+
+def what_if(partitions: Iterable[PlanPartition], brokers: Iterable[BrokerId]) -> tuple[WhatIf, ...]:
+    """Counts a partition for each member of its ISR that it cannot spare."""
+    hit: dict[BrokerId, list[PartitionKey]] = {broker: [] for broker in sorted(set(brokers))}
+    for partition in partitions:
+        if partition.isr_margin > 0:
+            continue
+        for member in partition.isr:
+            if member in hit:
+                hit[member].append(partition.key)
+    return tuple(
+        WhatIf(
+            broker=broker,
+            under_min_isr=len(keys),
+            examples=tuple(sorted(keys)[:EXAMPLES_MAX]),
+        )
+        for broker, keys in hit.items()
+    )
+
+
+def lowest_isr_margin(moves: Iterable[Move], partitions: Iterable[PlanPartition]) -> int | None:
+    """The smallest len(isr) − m over what moves: as it begins, and when all targets are in sync.
+
+    A move only adds to the ISR until its targets are all in it, so nothing lies in between.
+    """
+    now = {partition.key: partition for partition in partitions}
+    margins = []
+    for move in moves:
+        partition = now[move.partition]
+        size = len(move.after)
+        margins.append(min(partition.isr_margin, size - effective_min_isr(partition.min_isr, size)))
+    return min(margins, default=None)

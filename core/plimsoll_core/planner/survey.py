@@ -1,0 +1,187 @@
+"""The request in one order, with what every goal needs to know about it.
+
+Made once per plan.  Sorting here is what makes a plan independent of the order of its input.
+Source of the rack rules: the protocol's rule for rack-aware placement.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from plimsoll_core.ids import BrokerId, TopicId
+from plimsoll_core.placement import EXPLICIT, RackPolicy, Row
+from plimsoll_core.planner.layout import Layout, Opening
+from plimsoll_core.planner.leaders import Leadership, Seats
+from plimsoll_core.planner.outcome import Skipped
+from plimsoll_core.planner.replicas import rack_need
+from plimsoll_core.planner.request import PlanPartition, PlanTopic, Request
+from plimsoll_core.reasons import Reason, Refusal
+
+NAMED_AT_MOST = 3
+"""How many topics or brokers a sentence names."""
+
+Rows = list[list[BrokerId]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """Lists go by partition, in the order of topic names and indexes.
+
+    `racks` is None when racks do not count.  `free`: not of an Explicit topic.
+    """
+
+    partitions: Sequence[PlanPartition]
+    home: Sequence[Row]
+    topics: Sequence[PlanTopic]
+    topic_of: Sequence[int]
+    free: Sequence[bool]
+    usable: Sequence[BrokerId]
+    known: AbstractSet[BrokerId]
+    racks: Mapping[BrokerId, str] | None
+    rack_policy: RackPolicy
+
+    def rows(self) -> Rows:
+        return [list(row) for row in self.home]
+
+    def name(self, p: int) -> str:
+        return f"{self.topics[self.topic_of[p]].name}-{self.partitions[p].index}"
+
+    def layout(
+        self,
+        rows: Rows,
+        *,
+        receivers: Sequence[BrokerId],
+        free: Sequence[bool],
+        barred: Mapping[int, AbstractSet[BrokerId]] | None = None,
+        needs_of: Sequence[Row] | None = None,
+    ) -> Layout:
+        """Ready to spread; `needs_of`: rows whose racks are to be kept, when not today's."""
+        need = self._needs(rows, receivers, barred or {}, needs_of or self.home)
+        return Layout(
+            Opening(
+                rows=rows,
+                home=self.home,
+                leaders=[row[0] for row in (needs_of or self.home)],
+                topics=self.topic_of,
+                free=free,
+                receivers=receivers,
+                racks=self.racks,
+                need=need,
+                barred=barred or {},
+            )
+        )
+
+    def _needs(
+        self,
+        rows: Rows,
+        receivers: Sequence[BrokerId],
+        barred: Mapping[int, AbstractSet[BrokerId]],
+        needs_of: Sequence[Row],
+    ) -> list[int]:
+        if self.racks is None:
+            return []
+        needs = []
+        for p, row in enumerate(rows):
+            candidates = [b for b in receivers if b not in barred[p]] if p in barred else receivers
+            needs.append(rack_need(needs_of[p], row, self.racks, candidates))
+        return needs
+
+    def leadership(
+        self, rows: Rows, *, free: Sequence[bool], receivers: Sequence[BrokerId] | None = None
+    ) -> Leadership:
+        return Leadership(
+            Seats(
+                rows=rows,
+                first=[row[0] for row in self.home],
+                topics=self.topic_of,
+                free=free,
+                receivers=self.usable if receivers is None else receivers,
+            )
+        )
+
+    def skipped(self, leaving: frozenset[BrokerId] = frozenset()) -> tuple[Skipped, ...]:
+        """What an Explicit topic states is left alone, also on brokers that should be emptied."""
+        left: Counter[TopicId] = Counter()
+        for partition, free in zip(self.partitions, self.free, strict=True):
+            left[partition.topic_id] += 0 if free else len(leaving.intersection(partition.replicas))
+        return tuple(
+            skipped(topic, left[topic.id]) for topic in self.topics if topic.strategy == EXPLICIT
+        )
+
+
+def skipped(topic: PlanTopic, left_behind: int = 0) -> Skipped:
+    stay = f"; {left_behind} replicas stay on brokers to be emptied" if left_behind else ""
+    return Skipped(
+        topic_id=topic.id,
+        topic=topic.name,
+        reason="ExplicitPlacement",
+        message=(
+            f"Topic {topic.name} states its placement (Explicit), so it is left where it is{stay}."
+            " Change its assignment to move it."
+        ),
+    )
+
+
+def survey(request: Request) -> Survey | Refusal:
+    topics = sorted(request.topics, key=lambda topic: (topic.name, topic.id))
+    number = {topic.id: n for n, topic in enumerate(topics)}
+    assert len(number) == len(topics), "a topic is given twice"
+    partitions = sorted(request.partitions, key=lambda each: (number[each.topic_id], each.index))
+    assert len({each.key for each in partitions}) == len(partitions), "a partition is given twice"
+    racks = _racks(request)
+    if isinstance(racks, Refusal):
+        return racks
+    topic_of = [number[each.topic_id] for each in partitions]
+    return Survey(
+        partitions=partitions,
+        home=[each.replicas for each in partitions],
+        topics=topics,
+        topic_of=topic_of,
+        free=[topics[n].strategy != EXPLICIT for n in topic_of],
+        usable=sorted(broker.id for broker in request.brokers if broker.usable),
+        known=frozenset(broker.id for broker in request.brokers),
+        racks=racks,
+        rack_policy=request.rack_policy,
+    )
+
+
+def _racks(request: Request) -> dict[BrokerId, str] | Refusal | None:
+    """Racks count when every usable broker has one, and there are two."""
+    if request.rack_policy == "Ignored":
+        return None
+    without = sorted(each.id for each in request.brokers if each.usable and each.rack is None)
+    if without and request.rack_policy == "Required":
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message=(
+                f"Racks are required, but broker {listed(without)} has registered without one;"
+                " restart it, so that it registers with its rack."
+            ),
+        )
+    racks = {broker.id: broker.rack for broker in request.brokers if broker.rack is not None}
+    if without or len(set(racks.values())) < 2:
+        return None
+    return racks
+
+
+def listed(brokers: Sequence[BrokerId]) -> str:
+    """The first few, for a sentence."""
+    more = len(brokers) - NAMED_AT_MOST
+    named = ", ".join(str(broker) for broker in brokers[:NAMED_AT_MOST])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def leader_counts(rows: Sequence[Sequence[BrokerId]]) -> Counter[BrokerId]:
+    return Counter(row[0] for row in rows)
+
+
+def replica_counts(rows: Sequence[Sequence[BrokerId]]) -> Counter[BrokerId]:
+    return Counter(broker for row in rows for broker in row)
+
+
+def new_copies(before: Sequence[Row], after: Sequence[Sequence[BrokerId]]) -> int:
+    """How many replicas are where none was."""
+    return sum(len(set(row) - set(old)) for old, row in zip(before, after, strict=True))
