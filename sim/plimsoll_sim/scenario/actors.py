@@ -219,6 +219,39 @@ class Actor(Caller):
                     return [f"refused: {one.error_message}"]
         return []
 
+    async def create(
+        self, name: str, host: str, replicas: list[list[int]], configs: dict[str, str]
+    ) -> list[str]:
+        """Make a topic, with these replicas for each partition (CreateTopics)."""
+        topic = {
+            "name": name,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": [
+                {"partition_index": index, "broker_ids": ids} for index, ids in enumerate(replicas)
+            ],
+            "configs": [{"name": key, "value": value} for key, value in configs.items()],
+        }
+        try:
+            connection = await self.connected(host)
+            values = {"topics": [topic], "timeout": 10_000, "validate_only": False}
+            reply = await self.ask(connection, ApiKey.CREATE_TOPICS, 5, values)
+        except Lost as error:
+            return [str(error)]
+        return [f"refused: {one.error_message}" for one in reply.topics if int(one.error_code)]
+
+    async def reassign(self, at: At, host: str, replicas: list[int] | None) -> list[str]:
+        """Ask for other replicas, or for none others (AlterPartitionReassignments)."""
+        partition = {"partition_index": at[1], "replicas": replicas}
+        values = {"timeout": 10_000, "topics": [{"name": at[0], "partitions": [partition]}]}
+        try:
+            connection = await self.connected(host)
+            reply = await self.ask(connection, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, values)
+        except Lost as error:
+            return [str(error)]
+        answers = [one for topic in reply.responses for one in topic.partitions]
+        return [f"refused: {one.error_message}" for one in answers if int(one.error_code)]
+
 
 async def _for_ever() -> None:
     await asyncio.Event().wait()

@@ -6,11 +6,12 @@ from plimsoll_sim.scenario.actors import Actor, Batch
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import CLIENT, Stage
+from plimsoll_sim.world import TOPIC
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 PATIENCE = "1s"
 ELECTIONS = {"preferred": 0, "unclean": 1}
-ELECTION_PATIENCE = "20s"
+ADMIN_PATIENCE = "20s"
 
 
 def _target(stage: Stage, words: Words, at: tuple[str, int]) -> str:
@@ -121,7 +122,36 @@ def elect(stage: Stage, words: Words) -> list[str]:
         raise BadScript(f"there is no {kind} election")
     actor, at, host = _reader(stage, words)
     words.end()
-    return stage.ask(actor, actor.elect(at, host, ELECTIONS[kind]), microseconds(ELECTION_PATIENCE))
+    return stage.ask(actor, actor.elect(at, host, ELECTIONS[kind]), microseconds(ADMIN_PATIENCE))
+
+
+def create(stage: Stage, words: Words) -> list[str]:
+    """create orders replicas=1,2,3 min_isr=2: a client creates a topic (CreateTopics).  No object
+    states what it is like, so clients may move its replicas.  Otherwise as `topic`."""
+    name = words.plain.pop(0) if words.plain else TOPIC
+    configs = {"min.insync.replicas": words.option("min_isr", "2"), **words.dotted()}
+    lists = [one.split(",") for one in words.option("replicas", "1,2,3").split("/")]
+    replicas = [[whole(broker_id) for broker_id in one] for one in lists]
+    host = stage.broker(words.option("to", "1")).name
+    words.end()
+    actor = stage.actor(CLIENT)
+    told = stage.ask(
+        actor, actor.create(name, host, replicas, configs), microseconds(ADMIN_PATIENCE)
+    )
+    if not told:
+        stage.until(stage.everybody_knows, "everybody knows it")
+        stage.changes_shown = len(stage.world.ghost.history)
+    return told
+
+
+def reassign(stage: Stage, words: Words) -> list[str]:
+    """reassign 1,2,4: a client asks for these replicas (AlterPartitionReassignments), the preferred
+    leader first, through whoever leads or `to=2`; `reassign cancel`: for an end of the move."""
+    wanted = words.take("replicas")
+    actor, at, host = _reader(stage, words)
+    words.end()
+    replicas = None if wanted == "cancel" else [whole(one) for one in wanted.split(",")]
+    return stage.ask(actor, actor.reassign(at, host, replicas), microseconds(ADMIN_PATIENCE))
 
 
 VERBS: dict[str, Verb] = {
@@ -133,4 +163,6 @@ VERBS: dict[str, Verb] = {
     "latest": latest,
     "epoch-end": epoch_end,
     "elect": elect,
+    "create": create,
+    "reassign": reassign,
 }
