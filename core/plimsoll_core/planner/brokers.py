@@ -10,7 +10,8 @@ from plimsoll_core.planner.draft import Draft
 from plimsoll_core.planner.layout import vacancy
 from plimsoll_core.planner.replicas import spread
 from plimsoll_core.planner.request import AddBrokers, RemoveBrokers
-from plimsoll_core.planner.survey import NAMED_AT_MOST, Rows, Survey, listed
+from plimsoll_core.planner.survey import Rows, Survey
+from plimsoll_core.planner.words import counted, listed, named
 from plimsoll_core.reasons import Reason, Refusal
 
 
@@ -20,8 +21,8 @@ def add(survey: Survey, goal: AddBrokers) -> Draft | Refusal:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
             message=(
-                f"Broker {listed(missing)} cannot be given replicas now: it is not registered, not"
-                " running, or being drained. Start it first."
+                f"No replicas can be given to {listed(missing)} now: not registered, not running,"
+                " or being drained. Start what is missing first."
             ),
         )
     rows = survey.rows()
@@ -72,13 +73,12 @@ def _too_few(survey: Survey, rows: Rows, survivors: list[BrokerId]) -> Refusal |
             short[topic] = max(len(row), short.get(topic, 0))
     if not short:
         return None
-    named = [f"{topic} ({factor})" for topic, factor in list(short.items())[:NAMED_AT_MOST]]
-    more = f" and {len(short) - NAMED_AT_MOST} more" if len(short) > NAMED_AT_MOST else ""
+    topics = named([f"{topic} ({factor})" for topic, factor in short.items()])
     return Refusal(
         reason=Reason.NotEnoughBrokers,
         message=(
-            f"Only {len(survivors)} brokers would be left to hold replicas, fewer than the"
-            f" replication factor of topic {', '.join(named)}{more}. Add brokers first, or lower"
-            " the replication factor."
+            f"Only {counted(len(survivors), 'broker')} would be left to hold replicas, fewer than"
+            f" the replication factor of topic {topics}. Add brokers first, or lower the"
+            " replication factor."
         ),
     )

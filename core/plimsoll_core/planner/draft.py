@@ -14,12 +14,12 @@ from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxat
 from plimsoll_core.planner.replicas import racks_of
 from plimsoll_core.planner.risk import lowest_isr_margin
 from plimsoll_core.planner.survey import (
-    NAMED_AT_MOST,
     Rows,
     Survey,
     leader_counts,
     replica_counts,
 )
+from plimsoll_core.planner.words import counted, named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +119,12 @@ def _gap(counts: Counter[BrokerId], brokers: Sequence[BrokerId]) -> str:
 
 
 def _why(survey: Survey) -> str:
+    """Without racks and with everything free, there is always an even outcome."""
     reasons = []
     if survey.racks is not None:
         reasons.append("every partition keeps its racks")
     if not all(survey.free):
         reasons.append("topics with Explicit placement stay where they are")
-    if not reasons:
-        reasons.append("a broker holds a partition at most once")
     return f"That is because {' and '.join(reasons)}."
 
 
@@ -140,9 +139,8 @@ def _lost_racks(survey: Survey, rows: Rows) -> str:
     ]
     if not poorer:
         return ""
-    named = ", ".join(survey.name(p) for p in poorer[:NAMED_AT_MOST])
     return (
-        f"{len(poorer)} partitions would be in fewer racks than now ({named}): fewer racks are"
-        " left, or their replicas were chosen so. Bring up or choose brokers of another rack to"
-        " avoid that."
+        f"{counted(len(poorer), 'partition')} would be in fewer racks than now"
+        f" ({named([survey.name(p) for p in poorer])}): fewer racks are left, or replicas were"
+        " chosen so. Bring up or choose brokers of another rack to avoid that."
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.placement import Located, Row, interleave, not_enough, place, start_of
+from plimsoll_core.placement import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.draft import Draft
 from plimsoll_core.planner.matching import permute
 from plimsoll_core.planner.replicas import lower_bound, racks_of, spread, targets_of
@@ -23,14 +23,16 @@ from plimsoll_core.planner.survey import (
     Rows,
     Survey,
     leader_counts,
-    listed,
     new_copies,
     replica_counts,
 )
+from plimsoll_core.planner.words import counted, listed
 from plimsoll_core.reasons import Reason, Refusal
 
 ROUNDS_MAX = 8
+"""Six were needed at most over tens of thousands of random clusters."""
 COPIES_PER_FAULT_MAX = 4
+"""How many copies one fault less in the spread of topics and heirs is worth."""
 
 Faults = tuple[int, int, int, int]
 
@@ -44,8 +46,6 @@ def rebalance(survey: Survey) -> Draft | Refusal:
     reached, faults = survey, _faults(survey, survey.home)
     for _ in range(ROUNDS_MAX):
         rows = _once(reached)
-        if isinstance(rows, Refusal):
-            return rows
         less = _faults(survey, rows)
         if not _worth_it(faults, less, new_copies(reached.home, rows)):
             break
@@ -55,10 +55,8 @@ def rebalance(survey: Survey) -> Draft | Refusal:
     )
 
 
-def _once(survey: Survey) -> Rows | Refusal:
+def _once(survey: Survey) -> Rows:
     desired = _formula(survey)
-    if isinstance(desired, Refusal):
-        return desired
     rows = [list(row) for row in desired]
     spread(survey.layout(rows, receivers=survey.usable, free=survey.free, needs_of=desired))
     survey.leadership(rows, free=survey.free).even_out()
@@ -83,14 +81,14 @@ def _unusable(survey: Survey) -> Refusal | None:
     return Refusal(
         reason=Reason.InvalidRequest,
         message=(
-            f"Broker {listed(sorted(counts))} cannot take replicas now, but holds"
-            f" {counts.total()}; a full rebalance would copy all of them. Wait until it is back, or"
+            f"{counted(counts.total(), 'replica')} would be copied off {listed(sorted(counts))},"
+            " not running or being drained. Run the full rebalance when what is away is back, or"
             " remove it first."
         ),
     )
 
 
-def _formula(survey: Survey) -> list[Row] | Refusal:
+def _formula(survey: Survey) -> list[Row]:
     """Rows for all partitions; those that are not free keep theirs."""
     rows = list(survey.home)
     groups: dict[tuple[int, int], list[int]] = {}
@@ -100,11 +98,8 @@ def _formula(survey: Survey) -> list[Row] | Refusal:
     racks = survey.racks or {}
     located = [(broker, racks.get(broker)) for broker in survey.usable]
     for (topic, factor), members in groups.items():
-        if factor > len(located):
-            return not_enough(factor, len(located))
+        assert factor <= len(located), "more replicas than brokers, though all are on usable ones"
         placed = _topic(survey, located, members, topic)
-        if isinstance(placed, Refusal):
-            return placed
         for p, row in zip(members, permute([survey.home[p] for p in members], placed), strict=True):
             rows[p] = row
     return rows
@@ -112,18 +107,18 @@ def _formula(survey: Survey) -> list[Row] | Refusal:
 
 def _topic(
     survey: Survey, located: Sequence[Located], members: Sequence[int], topic: int
-) -> Sequence[Row] | Refusal:
+) -> Sequence[Row]:
     """The formula, turned so that each broker gets as much as it can of what it has."""
     current = [survey.home[p] for p in members]
     name, strategy = survey.topics[topic].name, survey.topics[topic].strategy
     usual = start_of(name, len(members), len(located))
 
-    def turned(start: int) -> Sequence[Row] | Refusal:
-        return place(located, len(members), len(current[0]), strategy, start=start)
+    def turned(start: int) -> Sequence[Row]:
+        rows = place(located, len(members), len(current[0]), strategy, start=start)
+        assert not isinstance(rows, Refusal), rows.message
+        return rows
 
     rows = turned(usual)
-    if isinstance(rows, Refusal):
-        return rows
     ring = interleave(located) if survey.racks is not None else sorted(survey.usable)
     turns = _best_turn(rows, current, ring)
     return rows if turns == 0 else turned((usual + turns) % len(ring))

@@ -18,10 +18,8 @@ from plimsoll_core.planner.leaders import Leadership, Seats
 from plimsoll_core.planner.outcome import Skipped
 from plimsoll_core.planner.replicas import rack_need
 from plimsoll_core.planner.request import PlanPartition, PlanTopic, Request
+from plimsoll_core.planner.words import counted, listed
 from plimsoll_core.reasons import Reason, Refusal
-
-NAMED_AT_MOST = 3
-"""How many topics or brokers a sentence names."""
 
 Rows = list[list[BrokerId]]
 
@@ -113,7 +111,9 @@ class Survey:
 
 
 def skipped(topic: PlanTopic, left_behind: int = 0) -> Skipped:
-    stay = f"; {left_behind} replicas stay on brokers to be emptied" if left_behind else ""
+    stay = (
+        f"; {counted(left_behind, 'replica')} stay on brokers to be emptied" if left_behind else ""
+    )
     return Skipped(
         topic_id=topic.id,
         topic=topic.name,
@@ -157,21 +157,14 @@ def _racks(request: Request) -> dict[BrokerId, str] | Refusal | None:
         return Refusal(
             reason=Reason.InvalidRequest,
             message=(
-                f"Racks are required, but broker {listed(without)} has registered without one;"
-                " restart it, so that it registers with its rack."
+                f"Racks are required, but {listed(without)} registered without one; restart"
+                " there, so that the rack is registered too."
             ),
         )
     racks = {broker.id: broker.rack for broker in request.brokers if broker.rack is not None}
     if without or len(set(racks.values())) < 2:
         return None
     return racks
-
-
-def listed(brokers: Sequence[BrokerId]) -> str:
-    """The first few, for a sentence."""
-    more = len(brokers) - NAMED_AT_MOST
-    named = ", ".join(str(broker) for broker in brokers[:NAMED_AT_MOST])
-    return f"{named} and {more} more" if more > 0 else named
 
 
 def leader_counts(rows: Sequence[Sequence[BrokerId]]) -> Counter[BrokerId]:

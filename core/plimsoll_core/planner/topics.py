@@ -23,7 +23,8 @@ from plimsoll_core.planner.request import (
     SetReplicationFactor,
     TopicChange,
 )
-from plimsoll_core.planner.survey import Rows, Survey, listed, replica_counts, skipped
+from plimsoll_core.planner.survey import Rows, Survey, replica_counts, skipped
+from plimsoll_core.planner.words import counted, listed
 from plimsoll_core.reasons import Reason, Refusal
 
 
@@ -129,7 +130,7 @@ def _set_factor(survey: Survey, draft: _Draft, p: int, factor: int) -> Refusal |
             reason=Reason.NotEnoughBrokers,
             message=(
                 f"Replication factor {factor} for {survey.name(p)} needs {factor} brokers, but only"
-                f" {available} can hold its replicas now. Add brokers or ask for {available}."
+                f" {available} can hold its replicas now. Add brokers, or ask for {available}."
             ),
         )
     while len(row) > factor:
@@ -172,9 +173,9 @@ def _move_off(survey: Survey, draft: _Draft, p: int, one: MoveOff) -> Refusal | 
         return Refusal(
             reason=Reason.NotEnoughBrokers,
             message=(
-                f"{survey.name(p)} has {len(row)} replicas, but without broker"
-                f" {listed(sorted(off))} only {len(left)} brokers can hold them. Add brokers, or"
-                " lower its replication factor."
+                f"{survey.name(p)} has {counted(len(row), 'replica')}, but without"
+                f" {listed(sorted(off))} only {counted(len(left), 'broker')} can hold them. Add"
+                " brokers, or lower its replication factor."
             ),
         )
     draft.barred[p] = off
@@ -200,7 +201,7 @@ def _problem(survey: Survey, replicas: Row) -> str | None:
     if len(set(replicas)) != len(replicas):
         return "name a broker twice"
     if unknown:
-        return f"name brokers that are not registered: {listed(unknown)}"
+        return f"name {listed(unknown)}, not registered here"
     if survey.rack_policy != "Required" or survey.racks is None or len(replicas) < 2:
         return None
     if len({survey.racks[broker] for broker in survey.usable}) < 2:

@@ -17,6 +17,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import PartitionKey
 from plimsoll_core.planner.outcome import Move, Plan
 from plimsoll_core.planner.request import PlanPartition
+from plimsoll_core.planner.words import counted
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +80,7 @@ def _held_back(move: Move, partition: PlanPartition | None, limits: Limits) -> W
         return Waiting(move=move, reason="Gone", message=message)
     if partition.isr_margin < 0:
         message = (
-            f"Only {len(partition.isr)} replicas are in sync, fewer than min ISR"
+            f"In sync: {counted(len(partition.isr), 'replica')}, fewer than min ISR"
             f" {partition.min_isr}; it moves when they are back."
         )
         return Waiting(move=move, reason="UnderMinISR", message=message)

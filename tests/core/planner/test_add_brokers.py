@@ -244,7 +244,7 @@ def test_a_broker_that_cannot_take_replicas_is_refused_by_name() -> None:
     for members in (brokers(2), brokers(3, unusable=(2,))):
         refusal = refused(cluster(rows, members, AddBrokers(brokers=(2,))))
         assert refusal.reason is Reason.BrokerIdNotRegistered
-        assert "Broker 2" in refusal.message
+        assert "broker 2 now" in refusal.message
 
 
 def test_what_explicit_topics_hold_counts_when_the_rest_is_evened_out() -> None:
@@ -254,6 +254,19 @@ def test_what_explicit_topics_hold_counts_when_the_rest_is_evened_out() -> None:
         [pinned, free], brokers(3), AddBrokers(brokers=(2,)), strategies=["Explicit", "RoundRobin"]
     )
     assert dict(held(rows_after(request, planned(request)))) == {0: 5, 1: 2, 2: 2}
+
+
+def test_sizes_that_nobody_knows_are_counted() -> None:
+    rows = [(0, 1), (1, 0)]
+    answer = planned(cluster(rows, brokers(3), AddBrokers(brokers=(2,)), size_bytes=None))
+    assert (answer.unknown_sizes, answer.copied_bytes) == (1, 0)
+    assert all(load.size_bytes.after == 0 for load in answer.loads)
+
+
+def test_preferred_leaders_that_change_are_counted() -> None:
+    request = cluster([(0, 1)] * 4, brokers(2), AddBrokers(brokers=()))
+    answer = planned(request)
+    assert (answer.moved_leaders, answer.moved_replicas) == (2, 0)
 
 
 def test_loads_are_told_before_and_after() -> None:

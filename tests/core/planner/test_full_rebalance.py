@@ -150,8 +150,8 @@ def test_refused_while_a_broker_with_replicas_is_away() -> None:
     request = cluster([(0, 1), (1, 2)], brokers(4, unusable=(1,)), FullRebalance())
     refusal = refused(request)
     assert refusal.reason is Reason.InvalidRequest
-    assert "Broker 1 cannot take replicas now, but holds 2" in refusal.message
-    assert "Wait until it is back, or remove it first" in refusal.message
+    assert "2 replicas would be copied off broker 1, not running" in refusal.message
+    assert "when what is away is back, or remove it first" in refusal.message
 
 
 # --- the assignment itself ---------------------------------------------------------------------

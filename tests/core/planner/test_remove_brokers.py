@@ -112,7 +112,8 @@ def test_racks_are_lost_only_when_there_are_no_more(
         lost += has < had
     relaxed = [each.message for each in answer.relaxations if each.rule == "Racks"]
     assert len(relaxed) == (lost > 0)
-    assert all(f"{lost} partitions would be in fewer racks" in message for message in relaxed)
+    noun = "partition" if lost == 1 else "partitions"
+    assert all(f"{lost} {noun} would be in fewer racks" in message for message in relaxed)
 
 
 def test_replication_factor_close_to_the_survivors_needs_a_chain() -> None:

@@ -115,6 +115,16 @@ def test_out_of_sync_replicas_are_dropped_first_and_leaders_last() -> None:
         assert set(row) <= set(isr)
 
 
+def test_an_unusable_broker_is_not_preferred_when_the_leader_is_dropped() -> None:
+    request = Request(
+        brokers=tuple(brokers(3, unusable=(1,))),
+        topics=(topic(),),
+        partitions=(partition((0, 1, 2), isr=(1, 2)),),
+        goal=ChangeTopics(changes=(factor(2),)),
+    )
+    assert rows_after(request, planned(request)) == [(2, 1)]
+
+
 def test_replicas_on_unusable_brokers_are_dropped_before_others_in_sync() -> None:
     request = cluster([(0, 1, 2)], brokers(3, unusable=(1,)), ChangeTopics(changes=(factor(2),)))
     assert rows_after(request, planned(request)) == [(0, 2)]
@@ -189,7 +199,7 @@ def test_off_is_refused_when_too_few_are_left() -> None:
     request = cluster([(0, 1)], brokers(2), ChangeTopics(changes=(off(1),)))
     refusal = refused(request)
     assert refusal.reason is Reason.NotEnoughBrokers
-    assert "t0-0 has 2 replicas, but without broker 1 only 1 brokers" in refusal.message
+    assert "t0-0 has 2 replicas, but without broker 1 only 1 broker can" in refusal.message
 
 
 # --- exact replicas ----------------------------------------------------------------------------
@@ -222,7 +232,7 @@ def test_an_explicit_topic_is_moved_by_exact_replicas_only() -> None:
     [
         ((), "name no broker"),
         ((1, 1), "name a broker twice"),
-        ((0, 9), "not registered: 9"),
+        ((0, 9), "name broker 9, not registered here"),
         ((0, 2), "would be in one rack"),
     ],
 )
@@ -237,6 +247,18 @@ def test_replicas_that_cannot_be_are_refused(row: tuple[int, ...], words: str) -
     assert refusal.reason is Reason.InvalidReplicaAssignment
     assert "t0-0" in refusal.message
     assert words in refusal.message
+
+
+def test_chosen_replicas_that_lose_racks_are_taken_and_told() -> None:
+    """Preferred is not required; and with one rack there is nothing to require."""
+    goal = ChangeTopics(changes=(exactly((0, 2), 0),))
+    answer = planned(cluster([(0, 1)], brokers(3, "aba"), goal))
+    assert [move.after for move in answer.moves] == [(0, 2)]
+    assert [each.rule for each in answer.relaxations] == ["Racks"]
+    assert "1 partition would be in fewer racks than now (t0-0)" in answer.relaxations[0].message
+    members = brokers(3, "aba", unusable=(1,))
+    request = cluster([(0, 1)], members, goal, rack_policy="Required")
+    assert rows_after(request, planned(request)) == [(0, 2)]
 
 
 # --- several changes at once -------------------------------------------------------------------

@@ -137,7 +137,7 @@ def test_what_waits_says_for_what() -> None:
         1: "TooLarge",
         2: "Gone",
     }
-    assert "fewer than min ISR 2" in told[0].message
+    assert "In sync: 1 replica, fewer than min ISR 2" in told[0].message
     assert "copies 500 bytes, more than a wave may (400)" in told[1].message
 
 
