@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 from uuid import UUID
 
 from plimsoll_broker.config import Address, BrokerConfig
@@ -34,6 +35,7 @@ class BrokerHost:
         self.cluster_id = cluster_id
         self.configs = configs
         self.rack: str | None = None
+        self.on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
         self._loop, self._network, rng = around
         self.volume = Volume(random.Random(rng.getrandbits(64)), lambda: self._loop.now_us)
         self.process: Process | None = None
@@ -85,6 +87,7 @@ class BrokerHost:
             rack=self.rack,
             pod_uid=self.pod_uid(),
             configs=self.configs,
+            on_controller_loss=self.on_controller_loss,
         )
 
         async def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, fields
+from typing import Literal
 
 FAULTS: dict[str, int] = {
     # name: weight when it takes part at all
@@ -64,6 +65,7 @@ class Options:
     slice_partitions_max: int
     segment_bytes: int
     flush_messages: int | None
+    on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
     producers: tuple[tuple[int, bool], ...]
     consumers: int
     think_ms: tuple[int, int]

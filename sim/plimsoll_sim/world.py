@@ -107,7 +107,10 @@ class World:
         if options.flush_messages is not None:
             configs["log.flush.interval.messages"] = options.flush_messages
         around = (self.loop, self.network, rng)
-        return {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
+        hosts = {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
+        for host in hosts.values():
+            host.on_controller_loss = options.on_controller_loss
+        return hosts
 
     def _operators(self, rng: random.Random) -> list[OperatorHost]:
         options = self.options

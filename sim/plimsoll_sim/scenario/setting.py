@@ -25,9 +25,13 @@ OPTIONS = Options(
 
 
 def cluster(stage: Stage, words: Words) -> None:
-    """cluster brokers=3 operators=1 lag=30s segment=1000000 flush=never slots=64: brokers from 1
-    on, up and serving.  `lag` is replica.lag.time.max.ms, `flush` log.flush.interval.messages."""
+    """cluster brokers=3 operators=1 lag=30s segment=1000000 flush=never slots=64
+    on_controller_loss=KeepServing: brokers from 1 on, up and serving.  `lag` is
+    replica.lag.time.max.ms, `flush` log.flush.interval.messages."""
     flush = words.option("flush", "never")
+    loss = words.option("on_controller_loss", "KeepServing")
+    if loss not in ("KeepServing", "StopServing"):
+        raise BadScript(f"nobody knows {loss}")
     options = replace(
         OPTIONS,
         brokers=words.number("brokers", 3),
@@ -35,6 +39,7 @@ def cluster(stage: Stage, words: Words) -> None:
         lag_time_max_ms=microseconds(words.option("lag", "30s")) // 1_000,
         segment_bytes=words.number("segment", 1_000_000),
         flush_messages=None if flush == "never" else whole(flush),
+        on_controller_loss="StopServing" if loss == "StopServing" else "KeepServing",
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
     )
