@@ -56,7 +56,7 @@ class ReassignmentsAnswer(Message, frozen=True, kw_only=True):
 
 
 class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a Reassignment: exactly one of `replicas`, `replication_factor` and `off`.
+    """One entry of a Reassignment: exactly one of `replicas`, `replication_factor` and `away_from`.
 
     `partitions`: all of the topic when None.  `replan`: choose another target for one that stays
     away.
@@ -66,7 +66,7 @@ class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[int, ...] | None = None
     replicas: tuple[BrokerId, ...] | None = None
     replication_factor: int | None = None
-    off: tuple[BrokerId, ...] | None = None
+    away_from: tuple[BrokerId, ...] | None = None
     replan: bool = False
 
 

@@ -55,9 +55,7 @@ def place(
             reason=Reason.PlacementInvalid,
             message=f"There is no placement strategy {strategy}; use RoundRobin or Blocked.",
         )
-    racks = {rack for _, rack in brokers}
-    by_racks = None not in racks and len(racks) > 1
-    ring = interleave(brokers) if by_racks else [broker for broker, _ in sorted(brokers)]
+    ring, by_racks = _ring(brokers)
     owners = _owners(len(ring), partitions, strategy, first, start)
     if by_racks:
         # The choice depends on all that was placed before: replay it, then hand out what is new.
@@ -67,6 +65,21 @@ def place(
             chooser.row(owner, turn, replication_factor)
         return tuple(chooser.row(owner, turn, replication_factor) for owner, turn in owners)
     return tuple(_row(ring, owner, turn, replication_factor) for owner, turn in owners)
+
+
+def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:
+    """The brokers in the order in which they own partitions, and whether racks made it."""
+    racks = {rack for _, rack in brokers}
+    by_racks = None not in racks and len(racks) > 1
+    return (
+        interleave(brokers) if by_racks else [broker for broker, _ in sorted(brokers)]
+    ), by_racks
+
+
+def start_at(brokers: Sequence[Located], first: int) -> int:
+    """Where a topic began whose first partition belongs to `first`."""
+    ring, _ = _ring(brokers)
+    return ring.index(BrokerId(first)) if first in ring else 0
 
 
 def not_enough(replication_factor: int, brokers: int) -> Refusal:

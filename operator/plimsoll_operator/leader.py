@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_core.model import ClusterImage
+from plimsoll_core.model import ClusterImage, Topic
 from plimsoll_core.records import (
     BrokerUnfenced,
     ControllerChanged,
@@ -25,9 +25,9 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.controller.runtime import Controller, Outcome
-from plimsoll_operator.handlers import absence, cluster, topic, verification
+from plimsoll_operator.handlers import absence, cluster, reassignment, topic, verification
 from plimsoll_operator.handlers.term import Task, Term, Work
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, REASSIGNMENTS, TOPICS
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.pods import evidence_of
@@ -35,7 +35,7 @@ from plimsoll_operator.racks import RackFinder
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.configs import settings_of
 from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
-from plimsoll_operator.status import unclean
+from plimsoll_operator.status import placed, unclean
 from plimsoll_operator.status.changes import (
     Occurrence,
     isr_changes,
@@ -43,10 +43,12 @@ from plimsoll_operator.status.changes import (
     unclean_elections,
 )
 from plimsoll_operator.status.events import Events
+from plimsoll_operator.status.moves import Meter
 from plimsoll_operator.status.projection import (
     Sight,
     cluster_conditions,
     cluster_status,
+    partitions_of,
     topic_status,
 )
 from plimsoll_operator.status.unclean import UncleanRecovery
@@ -59,7 +61,7 @@ RESYNC_SECONDS = 30
 OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: then somebody may wonder what happened."""
 CLUSTER_STATUS_MS = 1_000
-LEADERLESS_SECONDS = 2
+RESTLESS_SECONDS = 2
 
 
 class Leader:
@@ -113,7 +115,7 @@ class Leader:
                     group.create_task(self._writer.run()),
                     group.create_task(self._events.run()),
                     group.create_task(self._resync()),
-                    group.create_task(self._look_at_leaderless()),
+                    group.create_task(self._look_at_restless()),
                 ]
                 outcome = await group.create_task(self.controller.run())
                 await self._say_last(outcome)
@@ -138,6 +140,8 @@ class Leader:
         self.term.refusals.clear()
         self.term.observed.clear()
         self.term.notes.clear()
+        self.term.reassignments.clear()
+        self.term.meters.clear()
         self.term.verifications.clear()
 
     async def say(self, *notes: Condition) -> None:
@@ -167,13 +171,13 @@ class Leader:
 
     # --- work -----------------------------------------------------------------------------------
 
-    async def _look_at_leaderless(self) -> None:
-        """What is told of their logs, and who comes back, changes what their status says."""
+    async def _look_at_restless(self) -> None:
+        """What brokers tell of their logs, and who comes back, changes what a status says."""
         await self.controller.wait_active()
         while True:
-            for topic_id in self._unhealthy.leaderless_topics(self.term.image):
+            for topic_id in self._unhealthy.restless_topics(self.term.image):
                 self._mark_topic(self.term.image, topic_id)
-            await asyncio.sleep(LEADERLESS_SECONDS)
+            await asyncio.sleep(RESTLESS_SECONDS)
 
     async def _resync(self) -> None:
         """Everything is looked at again now and then: no event is needed for anything."""
@@ -183,6 +187,11 @@ class Leader:
             for found in self.term.objects.topics:
                 if found.cluster_key == self.term.key:
                     self.offer(Work(Task.TOPIC, found.key))
+            for move in self.term.objects.reassignments:
+                if move.cluster_key == self.term.key:
+                    self._queue.add(Work(Task.REASSIGNMENT, move.key))
+            for key in reassignment.abandoned(self.term):
+                self._queue.add(Work(Task.REASSIGNMENT, key))
             for wanted in self.term.objects.verifications:
                 if wanted.cluster_key == self.term.key:
                     self._queue.add(Work(Task.VERIFICATION, wanted.key))
@@ -204,6 +213,8 @@ class Leader:
                 await topic.reconcile(self.term, work.key)
             case Task.ABSENT_TOPICS:
                 await absence.reconcile(self.term)
+            case Task.REASSIGNMENT:
+                await reassignment.reconcile(self.term, work.key)
             case Task.VERIFICATION:
                 await verification.reconcile(self.term, work.key)
 
@@ -258,6 +269,8 @@ class Leader:
             return self._render_cluster()
         if target.kind is TOPICS:
             return self._render_topic(key)
+        if target.kind is REASSIGNMENTS:
+            return self._render_reassignment(key)
         return self._render_verification(key)
 
     def _render_cluster(self) -> Draft | None:
@@ -295,7 +308,7 @@ class Leader:
         bound = self.term.bound_topic(found)
         if bound is not None:
             sight = Sight(outlook=self.controller.outlook, since_ms=self._unhealthy.since_ms)
-            status = topic_status(self.term.image, bound, sight, refusal)
+            status = self._with_place(bound, topic_status(self.term.image, bound, sight, refusal))
         elif refusal is not None:
             status = TopicStatus(topic_name=found.topic_name, conditions=(refusal,))
         else:
@@ -305,6 +318,37 @@ class Leader:
             status=status,
             generation=self.term.observed[key],
             shown=self.term.objects.topics.conditions(key),
+        )
+
+    def _with_place(self, bound: Topic, status: TopicStatus) -> TopicStatus:
+        """Where its replicas are, and where they go."""
+        image, meters = self.term.image, self.term.meters
+        partitions = partitions_of(image, bound)
+        moving = [p for p in partitions if p.moving]
+        if not moving:
+            meters.pop(str(bound.id), None)
+        meter = meters.setdefault(str(bound.id), Meter()) if moving else Meter()
+        policy = self.controller.settings.rack_policy
+        count = placed.drifted(image, bound, partitions, policy)
+        more = (placed.reconciling(moving), placed.drift(image, count, len(partitions)))
+        seen = (self.controller.soft.copies, time.monotonic_ns() // 1_000_000)
+        return msgspec.structs.replace(
+            status,
+            drifted=count,
+            move=placed.move(moving, meter, seen),
+            conditions=(*status.conditions, *more),
+        )
+
+    def _render_reassignment(self, key: tuple[str, str]) -> Draft | None:
+        found = self.term.objects.reassignments.get(key)
+        shown = self.term.reassignments.get(key)
+        if found is None or shown is None:
+            return None
+        return Draft(
+            uid=found.metadata.uid,
+            status=shown[1],
+            generation=shown[0],
+            shown=self.term.objects.reassignments.conditions(key),
         )
 
     def _render_verification(self, key: tuple[str, str]) -> Draft | None:

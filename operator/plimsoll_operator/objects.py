@@ -15,12 +15,13 @@ import msgspec
 from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.verification import Verification
 
 logger = logging.getLogger("plimsoll.objects")
 
-R = TypeVar("R", bound=LogCluster | Topic | Verification)
+R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Verification)
 Key = tuple[str, str]
 
 
@@ -64,6 +65,7 @@ class Objects:
     def __init__(self) -> None:
         self.clusters = Shelf(LogCluster)
         self.topics = Shelf(Topic)
+        self.reassignments = Shelf(Reassignment)
         self.verifications = Shelf(Verification)
 
 

@@ -13,7 +13,13 @@ from plimsoll_operator.clusters import Clusters
 from plimsoll_operator.handlers.term import Task, Work
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, VERIFICATIONS, Kind
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    TOPICS,
+    VERIFICATIONS,
+    Kind,
+)
 from plimsoll_operator.objects import Key
 from plimsoll_operator.parts import Parts
 
@@ -42,18 +48,17 @@ async def _compare(parts: Parts, clusters: Clusters) -> None:
         if await _is_gone(parts, LOG_CLUSTERS, known.key):
             objects.clusters.drop(known.key)
             clusters.gone(known.key)
-    listed = {_key(o): o for o in await _all(parts, TOPICS)}
-    for body in listed.values():
-        objects.topics.put(body)
-    for topic in [t for t in objects.topics if t.key not in listed]:
-        objects.topics.drop(topic.key)
-        clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))
-    listed = {_key(o): o for o in await _all(parts, VERIFICATIONS)}
-    for body in listed.values():
-        objects.verifications.put(body)
-    for run in [v for v in objects.verifications if v.key not in listed]:
-        objects.verifications.drop(run.key)
-        clusters.offer(run.cluster_key, Work(Task.VERIFICATION, run.key))
+    for kind, shelf, task in (
+        (TOPICS, objects.topics, Task.TOPIC),
+        (REASSIGNMENTS, objects.reassignments, Task.REASSIGNMENT),
+        (VERIFICATIONS, objects.verifications, Task.VERIFICATION),
+    ):
+        listed = {_key(o): o for o in await _all(parts, kind)}
+        for body in listed.values():
+            shelf.put(body)
+        for found in [f for f in shelf if f.key not in listed]:
+            shelf.drop(found.key)
+            clusters.offer(found.cluster_key, Work(task, found.key))
 
 
 async def _all(parts: Parts, kind: Kind) -> list[Object]:

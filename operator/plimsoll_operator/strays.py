@@ -14,10 +14,17 @@ import msgspec
 
 from plimsoll_core.reasons import Reason
 from plimsoll_operator.api.meta import Condition, ObjectMeta
+from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, VERIFICATIONS, Kind
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    TOPICS,
+    VERIFICATIONS,
+    Kind,
+)
 from plimsoll_operator.objects import Key
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.reconcile.conditions import condition, merge
@@ -26,6 +33,13 @@ logger = logging.getLogger("plimsoll.strays")
 
 PERIOD_SECONDS = 3.0
 WRITES_PER_SECOND = 5
+
+
+_MODELS: dict[Kind, type[TopicStatus | ReassignmentStatus | VerificationStatus]] = {
+    TOPICS: TopicStatus,
+    REASSIGNMENTS: ReassignmentStatus,
+    VERIFICATIONS: VerificationStatus,
+}
 
 
 async def look_after_strays(parts: Parts) -> None:
@@ -41,6 +55,9 @@ async def look_at_strays(parts: Parts) -> None:
     for topic in [t for t in objects.topics if _is_stray(parts, t.cluster_key)]:
         shown = objects.topics.conditions(topic.key)
         await _tell(parts, TOPICS, topic.metadata, (topic.cluster_key, shown))
+    for move in [r for r in objects.reassignments if _is_stray(parts, r.cluster_key)]:
+        shown = objects.reassignments.conditions(move.key)
+        await _tell(parts, REASSIGNMENTS, move.metadata, (move.cluster_key, shown))
     for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
         shown = objects.verifications.conditions(run.key)
         await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
@@ -61,8 +78,7 @@ async def _tell(
         if await _exists(parts, cluster):
             return
         conditions = merge(shown, [new], meta.generation, int(time.time() * 1000))
-        model = TopicStatus if kind is TOPICS else VerificationStatus
-        status = model(observed_generation=meta.generation, conditions=conditions)
+        status = _MODELS[kind](observed_generation=meta.generation, conditions=conditions)
         body = msgspec.to_builtins(status)
         await parts.status_kube.apply_status(kind, meta.namespace, meta.name, body)
     except ApiError as error:

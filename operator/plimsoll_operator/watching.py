@@ -80,6 +80,13 @@ class Receiver:
         if seen is not None:
             self._clusters.offer(seen.cluster_key, Work(Task.TOPIC, key))
 
+    def reassignment(self, event: Event) -> None:
+        gone, body, key = _read(event)
+        shelf = self._objects.reassignments
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(Task.REASSIGNMENT, key))
+
     def verification(self, event: Event) -> None:
         gone, body, key = _read(event)
         shelf = self._objects.verifications
@@ -140,6 +147,7 @@ class Watches:
         for plural, receive in (
             ("logclusters", self._receiver.log_cluster),
             ("topics", self._receiver.topic),
+            ("reassignments", self._receiver.reassignment),
             ("verifications", self._receiver.verification),
         ):
             handler = _forward(main, receive)

@@ -6,8 +6,11 @@ from typing import Any
 from tests.controller.builders import a_cluster_body
 from tests.controller.fake_kube import FakeKube
 
+from plimsoll_core.controller.step import decide
+from plimsoll_core.controller.turn import Settings, Soft
 from plimsoll_core.messages import Answer, Done, Request
 from plimsoll_core.model import ClusterImage
+from plimsoll_core.records import Record
 from plimsoll_operator.handlers.term import Term, Work
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.objects import Objects
@@ -32,10 +35,12 @@ class StubController:
 class Scene:
     """A LogCluster that exists, its API server, and its term."""
 
-    def __init__(self, image: ClusterImage, **cluster_spec: Any) -> None:
+    def __init__(
+        self, image: ClusterImage, controller: StubController | None = None, **cluster_spec: Any
+    ) -> None:
         self.kube = FakeKube()
         self.objects = Objects()
-        self.controller = StubController(image)
+        self.controller = controller or StubController(image)
         self.work: list[Work] = []
         self.marked: list[Any] = []
         self.declare(**cluster_spec)
@@ -61,3 +66,24 @@ class Scene:
     def made(self, plural: str) -> list[str]:
         """The names of what exists of a kind."""
         return sorted(name for kind, _, name in self.kube.objects if kind == plural)
+
+
+class Deciding(StubController):
+    """A controller that decides as the real one does, and commits at once."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        super().__init__(image)
+        self.soft = Soft()
+        self.settings = Settings()
+        self.now_ms = 1_000_000
+        self.records: list[Record] = []
+
+    async def request(self, request: Request) -> Answer:
+        self.asked.append(request)
+        again: Request | None = request
+        while again is not None:
+            decision = decide(self.image, self.soft, again, self.now_ms, self.settings)
+            self.image = decision.image
+            self.records += decision.records
+            again = decision.again
+        return decision.answer

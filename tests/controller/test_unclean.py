@@ -147,11 +147,11 @@ class TestSince:
         with pytest.raises(KeyError):
             since(memory, 0)
 
-    def test_only_topics_that_nobody_leads_change_by_themselves(self):
+    def test_only_topics_that_nobody_leads_or_that_move_change_by_themselves(self):
         image = replay(with_topic(an_image(), ROWS), isr_changed(0, (0, 1)))
         memory = Unhealthy()
         memory.begin(image, NOW_MS)
-        assert memory.leaderless_topics(image) == []
+        assert memory.restless_topics(image) == []
         image = replay(image, isr_changed(1, (), leader=None, leader_epoch_step=1))
         memory.begin(image, NOW_MS)
-        assert memory.leaderless_topics(image) == [TOPIC_ID]
+        assert memory.restless_topics(image) == [TOPIC_ID]

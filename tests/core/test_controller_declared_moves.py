@@ -112,7 +112,7 @@ class TestFactor:
     def test_a_partition_that_an_object_moves_is_waited_for(self, five: Any) -> None:
         holder = ReassignmentObject(namespace="kafka", name="mine", uid="u1")
         off = five.p(0).replicas[2]
-        move = TopicMove(topic="orders", partitions=(0,), off=(off,))
+        move = TopicMove(topic="orders", partitions=(0,), away_from=(off,))
         five.ask(RunReassignment(object=holder, moves=(move,)))
         answer = five.declare(partitions=5, replication_factor=4)
         assert (answer.reason, answer.code) == ("ReassignmentInProgress", 60)

@@ -83,6 +83,14 @@ class TestRequired:
 
 
 class TestPreferred:
+    def test_growth_continues_where_the_topic_began(self, racked: Callable[..., Any]) -> None:
+        """Owners take turns between racks, so that is not where its first broker's id stands."""
+        for name in ("a", "b", "c", "d", "e", "f"):
+            world = racked("Preferred", ("a", "a", "a", "b", "b", "b"))
+            world.declare(name, partitions=2, replication_factor=2)
+            world.declare(name, partitions=6, replication_factor=2)
+            assert len({world.p(n, name).replicas[0] for n in range(6)}) == 6
+
     def test_racks_are_used_when_all_brokers_have_one(self, racked: Callable[..., Any]) -> None:
         world = racked("Preferred")
         world.declare(partitions=12, replication_factor=2, min_isr=1)

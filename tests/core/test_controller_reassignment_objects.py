@@ -97,7 +97,7 @@ class TestBegin:
 
     def test_off_moves_what_is_there_and_nothing_else(self, five: Any) -> None:
         client_topic(five, "far", rows=((0, 2, 3), (1, 2, 3)))
-        state = run(five, TopicMove(topic="far", off=(1,)))
+        state = run(five, TopicMove(topic="far", away_from=(1,)))
         assert state.phase == "Running"
         assert five.p(0, "far").replicas == (0, 2, 3)
         assert (five.p(1, "far").target, five.p(1, "far").removing) == ((2, 3, 4), (1,))
@@ -131,7 +131,7 @@ class TestBegin:
             ((to(1, 1),), "names a broker twice"),
             ((to(0, 1, 3), to(0, 1, 4)), "Two moves name orders-0"),
             ((TopicMove(topic="orders"),), "exactly one of"),
-            ((to(1, 2, off=(3,)),), "exactly one of"),
+            ((to(1, 2, away_from=(3,)),), "exactly one of"),
             ((TopicMove(topic="orders", replication_factor=0),), "at least 1"),
         ],
     )
@@ -171,7 +171,7 @@ class TestBegin:
     ) -> None:
         world = new_world(5, slice_partitions_max=2)
         client_topic(world, rows=((0, 1, 2),) * 7)
-        request = RunReassignment(object=OBJECT, moves=(TopicMove(topic="orders", off=(1,)),))
+        request = RunReassignment(object=OBJECT, moves=(TopicMove(topic="orders", away_from=(1,)),))
         world.ask(request, crash_after=1)
         assert not world.image.reassignments
         assert 0 < sum(world.p(n).moving for n in range(7)) < 7
@@ -240,7 +240,7 @@ class TestCancel:
     def test_slices(self, new_world: Callable[..., Any]) -> None:
         world = new_world(5, slice_partitions_max=2)
         client_topic(world, rows=((0, 1, 2),) * 7)
-        moves = (TopicMove(topic="orders", off=(1,)),)
+        moves = (TopicMove(topic="orders", away_from=(1,)),)
         run(world, *moves)
         first = world.decide(RunReassignment(object=OBJECT, moves=moves, cancelled=True))
         changed = [r for r in first.records if isinstance(r, PartitionsChanged)]

@@ -203,10 +203,10 @@ def run_object(world: Any, broker: int, bits: int) -> Request | None:
     """One of four Reassignments, each with one spec."""
     number = bits % 4
     moves = (
-        (TopicMove(topic="orders", off=(broker,), replan=True),),
+        (TopicMove(topic="orders", away_from=(broker,), replan=True),),
         (TopicMove(topic="orders", partitions=(0, 1), replicas=(1, 2, 3)),),
         (TopicMove(topic="client-1", replication_factor=3, replan=True),),
-        (TopicMove(topic="client-2", off=(0,)), TopicMove(topic="orders", off=(3,))),
+        (TopicMove(topic="client-2", away_from=(0,)), TopicMove(topic="orders", away_from=(3,))),
     )
     return RunReassignment(
         object=_object(number),

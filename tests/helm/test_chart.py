@@ -98,7 +98,7 @@ def test_operator_cannot_write_user_objects_nor_delete_the_log():
     for name, rule in rules(*EVERYTHING):
         if name != "plimsoll":
             continue
-        if set(rule["resources"]) & {"logclusters", "topics", "verifications"}:
+        if set(rule["resources"]) & {"logclusters", "topics", "reassignments", "verifications"}:
             assert set(rule["verbs"]) == {"get", "list", "watch"}
         if "metadatabatches" in rule["resources"]:
             assert "delete" not in rule["verbs"]

@@ -147,3 +147,36 @@ def test_a_declared_factor_is_moved_to_and_is_nobody_elses(tmp_path: Path) -> No
             cluster.wait_isr("t", factor)
             assert {len(row) for row in placed(cluster).values()} == {factor}
             assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", ROW))
+
+
+def test_a_reassignment_in_a_file_is_carried_out_once(tmp_path: Path) -> None:
+    """`plimsoll local -f`: moved off a broker; out of the file again, nothing moves back."""
+    topic, move = tmp_path / "topic.yaml", tmp_path / "move.yaml"
+    head = "apiVersion: plimsoll.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+    topic.write_text(
+        head.format(kind="Topic", name="t")
+        + "spec: {clusterRef: {name: local}, partitions: 3, minInSyncReplicas: 2}\n"
+    )
+    move.write_text(
+        head.format(kind="Reassignment", name="away")
+        + "spec: {clusterRef: {name: local}, moves: [{topic: t, awayFrom: [1]}]}\n"
+    )
+
+    def off() -> bool:
+        return all(1 not in row for row in placed(cluster).values())
+
+    cluster = LocalCluster(tmp_path / "c", brokers=4, files=(topic, move))
+    with cluster:
+        wait_for("nothing is on broker 1", lambda: placed(cluster) and off())
+        acked = produce(cluster.bootstrap, "t", VALUES)
+    cluster.files = (topic,)
+    with cluster:
+        cluster.wait_isr("t", 3)
+        assert off()
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", ROW))
+        forgotten = [
+            record
+            for record in cluster.metadata_records()
+            if record["type"] == "ReassignmentForgotten"
+        ]
+        assert len(forgotten) == 1

@@ -260,15 +260,13 @@ def _more_rows(turn: Turn, topic: Topic, request: DeclareTopic) -> Assignment | 
     extra = request.partitions - topic.partitions
 
     def place(pool: list[placement.Located]) -> Assignment | Refusal:
-        ids = [broker for broker, _ in pool]
-        start = ids.index(leader) if leader in ids else 0
         return placement.place(
             pool,
             extra,
             request.replication_factor,
             request.strategy,
             first=topic.partitions,
-            start=start,
+            start=placement.start_at(pool, leader),
         )
 
     return among_pools(turn, request.replication_factor, place)

@@ -146,9 +146,11 @@ def _named(turn: Turn, request: RunReassignment) -> Named | Refusal:
 
 
 def _check_form(move: TopicMove) -> Refusal | None:
-    ways = [way for way in (move.replicas, move.replication_factor, move.off) if way is not None]
+    ways = [
+        way for way in (move.replicas, move.replication_factor, move.away_from) if way is not None
+    ]
     if len(ways) != 1:
-        return _invalid("A move has exactly one of replicas, replicationFactor and off.")
+        return _invalid("A move has exactly one of replicas, replicationFactor and awayFrom.")
     if move.replicas is not None and len(set(move.replicas)) != len(move.replicas):
         return _invalid(f"A target of topic {move.topic} names a broker twice.")
     if move.replication_factor is not None and move.replication_factor < 1:
@@ -166,9 +168,9 @@ def _partitions(turn: Turn, move: TopicMove) -> list[Partition] | Refusal:
     if missing:
         return _unknown(f"Topic {move.topic} has no partition {missing[0]}.")
     found = [turn.image.partitions[PartitionKey(topic_id, index)] for index in indexes]
-    if move.off is None:
+    if move.away_from is None:
         return found
-    return [p for p in found if not set(p.replicas).isdisjoint(move.off)]
+    return [p for p in found if not set(p.replicas).isdisjoint(move.away_from)]
 
 
 def _check_free(movers: Iterable[Reassignment], move: TopicMove, p: Partition) -> Refusal | None:
@@ -195,7 +197,9 @@ def _wishes(
             elif move.replication_factor is not None:
                 wants.append(Want(partition=p, size=move.replication_factor))
             else:
-                wants.append(Want(partition=p, size=len(p.target), off=frozenset(move.off or ())))
+                wants.append(
+                    Want(partition=p, size=len(p.target), off=frozenset(move.away_from or ()))
+                )
     chosen = choose(turn, wants)
     if isinstance(chosen, Refusal):
         return chosen

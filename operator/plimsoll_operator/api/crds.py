@@ -16,6 +16,7 @@ import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.logcluster import LogClusterSpec, LogClusterStatus
+from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
@@ -79,6 +80,11 @@ LOG_CLUSTER = Kind(
             "!has(oldSelf.clusterId) || oldSelf.clusterId == '' || "
             "(has(self.clusterId) && self.clusterId == oldSelf.clusterId)",
             "clusterId is immutable once set: it says whose volumes these are.",
+        ),
+        (
+            "!has(self.movement) || !has(self.movement.bytesPerSecond) || "
+            "quantity(self.movement.bytesPerSecond).isGreaterThan(quantity('0'))",
+            "movement.bytesPerSecond is more than 0: a move that stands still never ends.",
         ),
     ),
     object_rules=(
@@ -145,6 +151,43 @@ TOPIC = Kind(
     selectable=(".spec.clusterRef.name", ".spec.topicName"),
 )
 
+REASSIGNMENT = Kind(
+    name="Reassignment",
+    plural="reassignments",
+    short="plra",
+    spec=ReassignmentSpec,
+    status=ReassignmentStatus,
+    description="Replicas to be moved to other brokers, once, with progress and a way back.",
+    rules=(
+        ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
+        (
+            "self.moves == oldSelf.moves",
+            "moves is immutable: it says what was begun. Cancel this one and make another.",
+        ),
+        (_same("onTargetLost"), "onTargetLost is immutable: make another Reassignment."),
+        (
+            "self.moves.all(m, [has(m.replicas), has(m.replicationFactor), has(m.awayFrom)]"
+            ".exists_one(one, one))",
+            "Each move has exactly one of replicas, replicationFactor and awayFrom.",
+        ),
+        (
+            "!has(self.throttle) || "
+            "quantity(self.throttle.bytesPerSecond).isGreaterThan(quantity('0'))",
+            "throttle.bytesPerSecond is more than 0; to stand still, set paused.",
+        ),
+    ),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Phase", "string", ".status.phase"),
+        ("Done", "integer", ".status.partitions.done"),
+        ("Total", "integer", ".status.partitions.total"),
+        ("Left", "string", ".status.bytes.left"),
+        ("ETA", "integer", ".status.etaSeconds"),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ),
+    selectable=(".spec.clusterRef.name",),
+)
+
 VERIFICATION = Kind(
     name="Verification",
     plural="verifications",
@@ -163,7 +206,7 @@ VERIFICATION = Kind(
     ),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, VERIFICATION)
+KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, VERIFICATION)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:

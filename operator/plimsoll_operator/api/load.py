@@ -15,16 +15,18 @@ import yaml
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.crds import KINDS
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.schema import structural, unknown_fields
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.verification import Verification
 
-Resource = LogCluster | Topic | Verification
-R = TypeVar("R", bound=LogCluster | Topic | Verification)
+Resource = LogCluster | Topic | Reassignment | Verification
+R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Verification)
 
-MODELS: dict[str, type[LogCluster | Topic | Verification]] = {
+MODELS: dict[str, type[LogCluster | Topic | Reassignment | Verification]] = {
     "LogCluster": LogCluster,
     "Topic": Topic,
+    "Reassignment": Reassignment,
     "Verification": Verification,
 }
 

@@ -32,6 +32,7 @@ REPLICATION_FACTOR_DEFAULT = 3
 MIN_ISR_DEFAULT = 2
 GRACE_SECONDS_DEFAULT = 86_400
 REMOVALS_PER_HOUR_DEFAULT = 20
+MOVEMENT_DEFAULT = "50Mi"
 TOPOLOGY_KEY_DEFAULT = "topology.kubernetes.io/zone"
 
 PassedList = Annotated[tuple[Passed, ...], Meta(max_length=32)]
@@ -204,6 +205,23 @@ class Racks(Api, frozen=True, kw_only=True):
 OnControllerLoss = Literal["KeepServing", "StopServing"]
 
 
+class Movement(Api, frozen=True, kw_only=True):
+    """How replicas are moved."""
+
+    bytes_per_second: (
+        Annotated[
+            Quantity,
+            Meta(
+                description=(
+                    "How fast each broker takes in the replicas that it is given; default 50Mi. "
+                    "A replica that merely fell behind is not held back."
+                )
+            ),
+        ]
+        | None
+    ) = None
+
+
 class LogClusterSpec(Api, frozen=True, kw_only=True):
     """What a cluster should be."""
 
@@ -224,6 +242,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     racks: Racks | None = None
     topics: Topics | None = None
     config: Config | None = None
+    movement: Movement | None = None
     unclean_recovery: (
         Annotated[
             UncleanRecovery,
@@ -347,6 +366,11 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     def topology_key(self) -> str:
         """The node label whose value is a broker's rack."""
         return (self.spec.racks and self.spec.racks.topology_key) or TOPOLOGY_KEY_DEFAULT
+
+    @property
+    def movement_bytes_per_second(self) -> str:
+        movement = self.spec.movement
+        return (movement.bytes_per_second if movement else None) or MOVEMENT_DEFAULT
 
     @property
     def rack_policy(self) -> RackPolicy:

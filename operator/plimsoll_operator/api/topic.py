@@ -15,6 +15,7 @@ from plimsoll_operator.api.meta import (
     Config,
     Count,
     ObjectMeta,
+    Quantity,
     Short,
     Time,
     TopicName,
@@ -180,6 +181,14 @@ class UnhealthyPartition(Api, frozen=True, kw_only=True):
     since: Time
 
 
+class TopicMove(Api, frozen=True, kw_only=True):
+    """Partitions on the move, and how much is still to be copied."""
+
+    partitions: Count
+    bytes_left: Quantity
+    eta_seconds: Count | None = None
+
+
 class TopicStatus(Api, frozen=True, kw_only=True):
     """What a topic is: a projection, never read back."""
 
@@ -197,6 +206,14 @@ class TopicStatus(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    drifted: (
+        Annotated[
+            int,
+            Meta(ge=0, description="Partitions that the formula would place otherwise by now."),
+        ]
+        | None
+    ) = None
+    move: TopicMove | None = None
     unhealthy: Annotated[tuple[UnhealthyPartition, ...], Meta(max_length=20)] | None = None
     conditions: Conditions = ()
 

@@ -116,7 +116,7 @@ class Controller:
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
-        self._soft = Soft()
+        self.soft = Soft()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
         )
@@ -138,7 +138,7 @@ class Controller:
     def outlook(self, partition: Partition) -> Outlook:
         """What a partition in less than full health waits for."""
         now_ms = self._clock.now_ms()
-        turn = Turn(image=self.image, soft=self._soft, now_ms=now_ms, settings=self.settings)
+        turn = Turn(image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings)
         return outlook(turn, partition)
 
     @property
@@ -222,7 +222,7 @@ class Controller:
         now_ms = self._clock.now_ms()
         try:
             decision = decide(
-                self._committer.queue.speculative, self._soft, request, now_ms, self.settings
+                self._committer.queue.speculative, self.soft, request, now_ms, self.settings
             )
         except Exception as error:  # a bug in a decision must end the controller, not hide
             self._end(error)
@@ -337,7 +337,7 @@ class Controller:
                     raise
                 if isinstance(error, SnapshotRequired):
                     await self._snapshotter.make_room(restored, self._committer)
-        self._soft = Soft()
+        self.soft = Soft()
         self.stalled = None
         self._active = True
         opinion = self._clock.now_ms() < self._opinion_until_ms

@@ -12,6 +12,7 @@ import logging
 from plimsoll_core.controller.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Refused, SetMembers
+from plimsoll_core.move_messages import LimitMovement
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.handlers.term import Task, Term, Work
@@ -22,6 +23,7 @@ from plimsoll_operator.kube.resources import STATEFUL_SETS, kind_of
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.reconcile.cluster import broker_sets, children
 from plimsoll_operator.reconcile.configs import broker_configs_of
+from plimsoll_operator.reconcile.quantities import bytes_per_second
 from plimsoll_operator.reconcile.queue import Retry
 
 logger = logging.getLogger("plimsoll.cluster")
@@ -36,6 +38,7 @@ async def reconcile(term: Term) -> None:
     if not _check_configs(term, cluster):
         return
     await _settle_members(term, cluster)
+    await _limit_movement(term, cluster)
     try:
         for manifest in children(context):
             await _apply(term, manifest)
@@ -86,6 +89,16 @@ async def _settle_members(term: Term, cluster: LogCluster) -> None:
     # New brokers may be what a refused topic waits for.
     for key in term.refusals:
         term.add(Work(Task.TOPIC, key))
+
+
+async def _limit_movement(term: Term, cluster: LogCluster) -> None:
+    """Brokers read the limit from the metadata."""
+    wanted = bytes_per_second(cluster.movement_bytes_per_second)
+    if wanted == term.image.movement_bytes_per_second:
+        return
+    answer = await term.ask(LimitMovement(bytes_per_second=wanted))
+    if isinstance(answer, Refused):
+        raise Retry(answer.message)
 
 
 def _say_blocked(term: Term, busy: list[BrokerId]) -> None:

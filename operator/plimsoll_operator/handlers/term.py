@@ -17,15 +17,17 @@ from plimsoll_core.reasons import Reason
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.client import Kube
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, VERIFICATIONS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, REASSIGNMENTS, TOPICS, VERIFICATIONS
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.objects import Key, Objects
 from plimsoll_operator.options import Options
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.moves import Meter
 from plimsoll_operator.status.writer import Target
 
 
@@ -35,6 +37,7 @@ class Task(Enum):
     CLUSTER = "cluster"
     TOPIC = "topic"
     ABSENT_TOPICS = "absent topics"
+    REASSIGNMENT = "reassignment"
     VERIFICATION = "verification"
 
 
@@ -53,7 +56,8 @@ class Work:
 class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
     object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
-    type.  `seen_uids`: the Topic objects seen, and when each was made."""
+    type.  `reassignments`: what a Reassignment shows, with the generation that it speaks of;
+    `meters`: how fast they are.  `seen_uids`: the Topic objects seen, and when each was made."""
 
     key: Key
     cluster_id: UUID
@@ -68,6 +72,8 @@ class Term:
     refusals: dict[Key, Condition] = field(default_factory=dict)
     observed: dict[Key, int] = field(default_factory=dict)
     notes: dict[str, Condition] = field(default_factory=dict)
+    reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
+    meters: dict[str, Meter] = field(default_factory=dict)
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
     seen_uids: dict[str, str] = field(default_factory=dict)
     crd_noted: bool = False
@@ -127,6 +133,9 @@ class Term:
 
     def mark_topic(self, key: Key) -> None:
         self.mark(Target(TOPICS, *key))
+
+    def mark_reassignment(self, key: Key) -> None:
+        self.mark(Target(REASSIGNMENTS, *key))
 
     def mark_verification(self, key: Key) -> None:
         self.mark(Target(VERIFICATIONS, *key))

@@ -18,6 +18,7 @@ from plimsoll_core.controller.membership import next_members
 from plimsoll_core.election_messages import ElectionsAnswer
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import Refused, Request, SetMembers, TopicsAnswer
+from plimsoll_core.move_messages import LimitMovement
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.controller.runtime import Controller, Options, Outcome
@@ -25,9 +26,11 @@ from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.local.brokers import BrokerProcess
 from plimsoll_operator.local.documents import Documents, declaration
 from plimsoll_operator.local.layout import LOOPBACK, Layout, Remembered, plan
+from plimsoll_operator.local.moves import Moves
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.reconcile import cluster as clusters
 from plimsoll_operator.reconcile.configs import broker_configs_of, settings_of
+from plimsoll_operator.reconcile.quantities import bytes_per_second
 from plimsoll_operator.reconcile.topics import named_leaders
 
 logger = logging.getLogger("plimsoll.local")
@@ -154,10 +157,15 @@ class LocalCluster:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 await controller.wait_active()
                 await self._ask(controller, SetMembers(broker_ids=self._members))
+                limit = self._wishes.documents.cluster.movement_bytes_per_second
+                await self._ask(controller, LimitMovement(bytes_per_second=bytes_per_second(limit)))
                 earlier = {id_: b.broker_epoch for id_, b in controller.image.brokers.items()}
                 self._start_brokers(planned)
                 await self._all_unfenced(controller, earlier)
+                moves = Moves(controller, self._wishes.documents.reassignments)
+                await moves.look()  # what is in no file any more would hold up its topics
                 await self._declare_topics(controller)
+                self._spawn("moves", moves.run())
         except TimeoutError:
             raise CannotRun(
                 f"the cluster was not ready after {START_MS_MAX // 1000} s; see {self._layout.logs}"

@@ -16,7 +16,9 @@ from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_operator.api.load import Resource
 from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec, Storage
 from plimsoll_operator.api.meta import ObjectMeta
+from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.local.moves import with_uid
 from plimsoll_operator.reconcile.topics import declare
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
@@ -29,6 +31,7 @@ class Documents:
     cluster: LogCluster
     implicit: bool
     topics: tuple[Topic, ...]
+    reassignments: tuple[Reassignment, ...] = ()
 
 
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:
@@ -46,7 +49,13 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
     if brokers is not None:
         wanted = replace(cluster.spec.brokers or Brokers(), count=brokers)
         cluster = replace(cluster, spec=replace(cluster.spec, brokers=wanted))
-    return Documents(cluster=cluster, implicit=implicit, topics=topics)
+    moves = [found for found in resources if isinstance(found, Reassignment)]
+    return Documents(
+        cluster=cluster,
+        implicit=implicit,
+        topics=topics,
+        reassignments=tuple(with_uid(found, _OBJECTS) for found in moves),
+    )
 
 
 def declaration(documents: Documents, topic: Topic) -> DeclareTopic | Refusal:

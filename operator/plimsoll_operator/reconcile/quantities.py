@@ -17,3 +17,17 @@ def amount(quantity: str) -> Decimal:
     digits = quantity.rstrip("mkKMGTPEi")
     suffix = quantity[len(digits) :]
     return Decimal(digits) * (_SUFFIXES[suffix] if suffix else 1)
+
+
+def bytes_per_second(quantity: str) -> int:
+    """At least one: `100m` is a quantity too."""
+    return max(1, int(amount(quantity)))
+
+
+def binary(count: int) -> str:
+    """Bytes as people read them, three or four digits: 9663676416 is `9Gi`, 1258291200 `1200Mi`."""
+    for power, letter in reversed(list(enumerate("KMGTPE", 1))):
+        unit = 2 ** (10 * power)
+        if count >= 10 * unit or (count >= unit and count % unit == 0):
+            return f"{round(count / unit)}{letter}i"
+    return str(count)

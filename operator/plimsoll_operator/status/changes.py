@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from plimsoll_core.model import ClusterImage, PartitionKey
+from plimsoll_core.model import ClusterImage, PartitionKey, Reassignment
 from plimsoll_core.records import (
     BrokerFenced,
     BrokerUnfenced,
     ControllerChanged,
     PartitionsChanged,
+    ReassignmentNoted,
     Record,
     TopicOrphaned,
     TopicRemoved,
@@ -98,6 +99,8 @@ def occurrences(
                     reason="ControllerChanged",
                     message=f"{identity} leads with controller epoch {epoch}.",
                 )
+            case ReassignmentNoted(reassignment=row):
+                yield _reassignment(row, old.reassignments.get(row.object.uid))
             case TopicOrphaned(topic_id=topic_id) if topic_id in new.topics:
                 name = new.topics[topic_id].name
                 yield Occurrence(
@@ -112,6 +115,22 @@ def occurrences(
                 )
             case _:
                 pass
+
+
+def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
+    name = f"Reassignment {row.object.name}"
+    if row.phase != "Running":
+        text = f"{name}: {row.phase.lower()}, {row.total} partitions. {row.message}".strip()
+    elif before is None:
+        text = f"{name} begins: {row.total} partitions."
+    else:
+        text = f"{name} {'is paused' if row.paused else 'goes on'}."
+    return Occurrence(
+        key=f"reassignment-{row.object.uid}-{row.phase}-{row.paused}",
+        reason=f"Reassignment{'Paused' if row.paused else row.phase}",
+        message=text[:LENGTH_MAX],
+        warning=row.phase == "Failed",
+    )
 
 
 def _is_unclean(record: PartitionsChanged) -> bool:

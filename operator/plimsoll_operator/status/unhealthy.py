@@ -55,11 +55,12 @@ class Unhealthy:
         """Of a partition that is unhealthy."""
         return self._since_ms[key]
 
-    def leaderless_topics(self, image: ClusterImage) -> list[TopicId]:
-        """Those with a partition that nobody leads: what their status says changes by itself."""
-        found = {
-            key.topic_id
-            for key in self._since_ms
-            if key in image.partitions and image.partitions[key].leader is None
-        }
+    def restless_topics(self, image: ClusterImage) -> list[TopicId]:
+        """Those with a partition that nobody leads, or that moves: what their status says changes
+        by itself."""
+        found = set()
+        for key in self._since_ms:
+            partition = image.partitions.get(key)
+            if partition is not None and (partition.leader is None or partition.moving):
+                found.add(key.topic_id)
         return sorted(found)
