@@ -219,7 +219,8 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
         text = found.pop(coarse, None)
         if text is None:
             continue
-        if not (text.removeprefix("-").isdigit() and len(text) <= 9):
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(text) <= 9):
             return _refuse(f"{coarse} must be a whole number, not {text[:100]!r}.")
         found.setdefault(fine, str(-1 if int(text) < 0 else int(text) * factor))
     for name, text in sorted(found.items()):

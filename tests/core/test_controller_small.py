@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from plimsoll_core.controller.membership import next_members
 from plimsoll_core.messages import AllocateProducerIds, Done, ProducerIdBlock, SetMembers
 from plimsoll_core.reasons import Reason, Refusal
-from plimsoll_core.topic_configs import KEYS, check_configs, integer_of, split_min_isr, value_of
+from plimsoll_core.topic_configs import (
+    BROKER_DEFAULTS,
+    BY_NAME,
+    KEYS,
+    broker_configs,
+    check_configs,
+    integer_of,
+    split_min_isr,
+    value_of,
+)
 
 
 class TestMembership:
@@ -109,3 +118,50 @@ class TestConfigs:
         assert split_min_isr(configs) == ({"flush.ms": "1"}, 2)
         assert split_min_isr({"flush.ms": "1"}) == ({"flush.ms": "1"}, None)
         assert isinstance(split_min_isr({"min.insync.replicas": "two"}), Refusal)
+
+
+class TestBrokerConfigs:
+    """What a cluster's `config` may say, as its brokers read it."""
+
+    def test_every_name_is_known(self) -> None:
+        pairs = BROKER_DEFAULTS.items()
+        stated = {name: BY_NAME[key].default for name, key in pairs if key in BY_NAME}
+        stated |= {"replica.lag.time.max.ms": "1", "log.index.interval.bytes": "0"}
+        assert broker_configs(stated) == stated
+
+    @pytest.mark.parametrize(
+        ("stated", "read"),
+        [
+            ({"log.retention.hours": "168"}, {"log.retention.ms": "604800000"}),
+            ({"log.retention.minutes": "2"}, {"log.retention.ms": "120000"}),
+            ({"log.retention.hours": "-1"}, {"log.retention.ms": "-1"}),
+            ({"log.roll.hours": "1"}, {"log.roll.ms": "3600000"}),
+        ],
+    )
+    def test_longer_units_become_milliseconds(self, stated: Any, read: Any) -> None:
+        assert broker_configs(stated) == read
+
+    def test_the_finer_unit_wins(self) -> None:
+        """As in Kafka: ms before minutes before hours."""
+        stated = {"log.retention.hours": "1", "log.retention.minutes": "2"}
+        assert broker_configs(stated) == {"log.retention.ms": "120000"}
+        assert broker_configs({**stated, "log.retention.ms": "3"}) == {"log.retention.ms": "3"}
+
+    @pytest.mark.parametrize(
+        ("name", "text", "words"),
+        [
+            ("log.retention.hours", "a week", "log.retention.hours must be a whole number"),
+            ("log.retention.hours", "\u00b2", "log.retention.hours must be a whole number"),
+            ("log.retention.hours", "9" * 10, "log.retention.hours must be a whole number"),
+            ("log.roll.hours", "0", "log.roll.ms must be a whole number from 1"),
+            ("replica.lag.time.max.ms", "0", "replica.lag.time.max.ms must be"),
+            ("log.segment.bytes", "13", "log.segment.bytes must be a whole number from 14"),
+            ("num.io.threads", "8", "no broker config num.io.threads; known are log.cleanup"),
+        ],
+    )
+    def test_what_is_none_is_refused(self, name: str, text: str, words: str) -> None:
+        """ "unknown key -> InvalidConfig", and so is an ill-typed value."""
+        refusal = broker_configs({name: text})
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason is Reason.InvalidConfig
+        assert words in refusal.message
