@@ -59,8 +59,6 @@ def _begun(
     movers = running(turn.image)
     wishes: list[tuple[Partition, Wish]] = []
     for p, target in targets:
-        if target == p.target:
-            continue
         held = mover_of(movers, p.key)
         if held is not None:
             where = f"{held.object.namespace}/{held.object.name}"

@@ -7,6 +7,8 @@ replicas for loads that differ by at most one, racks kept; what cannot be kept i
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from plimsoll_core.planner import brokers, full, topics
 from plimsoll_core.planner.draft import Draft, conclude
 from plimsoll_core.planner.outcome import Plan
@@ -43,3 +45,5 @@ def _draft(surveyed: Survey, goal: Goal) -> Draft | Refusal:
             return brokers.prefer(surveyed)
         case ChangeTopics():
             return topics.change(surveyed, goal)
+        case _:
+            assert_never(goal)

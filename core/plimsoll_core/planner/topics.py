@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.placement import EXPLICIT, Row
@@ -109,6 +110,8 @@ def _apply(survey: Survey, draft: _Draft, one: TopicChange, named: Sequence[int]
                 refusal = _move_off(survey, draft, p, one)
             case SetReplicas():
                 refusal = _set_replicas(survey, draft, p, one.replicas)
+            case _:
+                assert_never(one)
         if refusal:
             return refusal
     return None

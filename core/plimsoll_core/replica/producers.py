@@ -40,6 +40,8 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
+    """Never without a batch: whoever makes one adds the first at once."""
+
     __slots__ = ("batches", "epoch", "idle_since_ms")
 
     def __init__(self, epoch: int) -> None:
@@ -67,8 +69,6 @@ class ProducerStates:
             return None
         if batch.producer_epoch != producer.epoch:
             return _check_new_epoch(batch, producer)
-        if not producer.batches:
-            return None
         first = batch.base_sequence
         if first == (producer.batches[-1].last_sequence + 1) % _SEQUENCES:
             return None
