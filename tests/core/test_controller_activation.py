@@ -53,3 +53,14 @@ def test_without_a_name_nothing_is_declared(new_world: Any) -> None:
     world = new_world(0)
     world.image = world.empty
     assert world.decide(Activated()).records == ()
+
+
+@pytest.mark.parametrize("crash_after", range(1, 4))
+def test_a_shutdown_cut_short_is_finished_in_slices(new_world: Any, crash_after: int) -> None:
+    """I14: who began to shut down leaves every ISR, also where the last term got no further."""
+    world = new_world(3, slice_partitions_max=2)
+    world.declare(partitions=7)
+    world.ask(world.heartbeat(0, want_shutdown=True), crash_after=crash_after)
+    assert world.image.brokers[0].shutting_down
+    assert all(0 not in p.isr and p.leader != 0 for p in world.image.partitions.values())
+    assert not world.soft.leaving

@@ -69,6 +69,27 @@ def test_malformed_isr_is_invalid(world: Any, isr: list[int], problem: str) -> N
     assert problem in answer.message
 
 
+def test_nobody_joins_before_recovery_has_ended(world: Any) -> None:
+    """3.2, check 7: the leader of an unclean election ends its recovery alone, or in one step."""
+    world.commit(
+        PartitionsChanged(
+            cause="test",
+            topic_id=world.p().topic_id,
+            ranges=((0, 0),),
+            isr=(0,),
+            elr=(1, 2),
+            recovery=Recovery.RECOVERING,
+        )
+    )
+    refused = world.propose([0, 1], recovery=Recovery.RECOVERING)
+    assert (refused.code, world.p().isr) == (42, (0,))
+    assert "nobody may join while it is recovering" in refused.message
+    assert world.propose([0], recovery=Recovery.RECOVERING).code == 0
+    assert world.p().recovery is Recovery.RECOVERING
+    assert world.propose([0, 1]).code == 0
+    assert (world.p().isr, world.p().recovery) == ((0, 1), Recovery.RECOVERED)
+
+
 def test_old_leader_hears_that_it_is_fenced(world: Any) -> None:
     """S12: the zombie's shrink proposals go nowhere."""
     request = world.proposal([0])

@@ -196,6 +196,15 @@ class TestDeletion:
         assert gone(world, now_ms=DAY_MS) == Done()
         assert "orders" in world.image.topic_ids
 
+    def test_what_is_nobodys_is_not_detached_again(self, world: Any) -> None:
+        """Asked again after a lost answer, or by an object that never had it: no record."""
+        world.ask(DetachTopic(object=STRANGER))
+        assert topic(world).object == ORDERS
+        world.ask(DetachTopic(object=ORDERS))
+        end = len(world.log)
+        assert world.ask(DetachTopic(object=ORDERS)) == Done()
+        assert len(world.log) == end
+
 
 class TestMassDeletion:
     def declared(self, new_world: Any, count: int) -> Any:

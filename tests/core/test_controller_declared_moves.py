@@ -162,6 +162,21 @@ class TestExplicit:
         assert answer.reason == "PlacementInvalid"
         assert "not registered: 7" in answer.message
 
+    def test_rows_that_would_drop_the_only_one_in_sync(self, five: Any) -> None:
+        """ "a partition never loses its last ISR member to a reassignment"."""
+        rows = [five.p(n).replicas for n in range(5)]
+        old = rows[0]
+        new = tuple(set(range(5)) - set(old))
+        self.explicit(five, (old[0], *new), *rows[1:])
+        five.propose([old[0], new[0]])
+        five.beat(old[0], want_fence=True)
+        assert five.p(0).isr == (new[0],)
+        before = five.p(0)
+        answer = self.explicit(five, *rows)
+        assert answer.reason == "InvalidReplicaAssignment"
+        assert "no other replica is in sync" in answer.message
+        assert five.p(0) == before
+
     def test_the_formula_moves_nothing(self, five: Any) -> None:
         """The placement formula applies at creation and growth; later it is only reported."""
         five.declare(partitions=5, strategy="Blocked")
@@ -194,4 +209,14 @@ class TestMovement:
         report(follower, 5)
         assert five.soft.copies == {five.p(0).key: {leader: 7, new: 3}}
         five.propose(sorted(five.p(0).replicas))
+        assert not five.soft.copies
+
+    def test_sizes_from_an_earlier_lifetime_are_not_believed(self, five: Any) -> None:
+        """Every request of a broker names its lifetime: 77."""
+        five.declare(partitions=5, replication_factor=4)
+        leader = five.p(0).leader
+        epoch = five.image.brokers[leader].broker_epoch
+        copy = CopySize(topic_id=five.p(0).topic_id, index=0, size=7)
+        answer = five.ask(ReportCopies(broker_id=leader, broker_epoch=epoch - 1, copies=(copy,)))
+        assert answer.code == 77
         assert not five.soft.copies

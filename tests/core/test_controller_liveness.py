@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_core.controller.step import Soft
 from plimsoll_core.messages import BrokerProvenDead, Done, Refused, Tick
 
 TIMEOUT = 6_000
@@ -92,6 +93,16 @@ class TestSilence:
         world.take_over()
         tick(world, TIMEOUT - 1)
         assert fenced(world) == []
+
+    def test_who_was_never_heard_in_this_term_is_watched_from_now_on(self, world: Any) -> None:
+        """Contacts are not part of the log: without one a broker is not silent, but unknown."""
+        world.soft = Soft()
+        tick(world, 60_000)
+        assert fenced(world) == []
+        world.now_ms += TIMEOUT
+        beat_all(world, 0, 1)
+        tick(world, 0)
+        assert fenced(world) == [2]
 
     def test_cause_says_for_how_long(self, world: Any) -> None:
         world.now_ms += TIMEOUT
@@ -210,6 +221,13 @@ class TestFlapping:
         assert world.beat(2, want_shutdown=True).should_shut_down
         world.register(2, clean=True)
         assert not world.beat(2).is_fenced
+
+    def test_dying_in_a_planned_shutdown_does_not_count(self, world: Any) -> None:
+        world.beat(0, want_shutdown=True)
+        assert world.image.brokers[0].shutting_down
+        proof(world, 0)
+        assert world.image.brokers[0].fenced
+        assert 0 not in world.soft.flaps
 
     def test_crash_that_nobody_noticed_counts(self, world: Any) -> None:
         world.register(2)

@@ -8,6 +8,7 @@ from typing import Any
 from plimsoll_core.controller.outlook import Loss, Outlook, outlook
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.messages import FailedReplica, ReportFailedReplicas
+from plimsoll_core.records import BrokerUnregistered
 from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
 
 ROW = (0, 1, 2)
@@ -81,6 +82,16 @@ class TestClean:
         world.kill(0)
         world.register(0, volume_is_empty=True)
         assert (look(world).cause, look(world).waits_for) == ("VolumeEmptied", (0,))
+
+    def test_unregistered_broker_is_called_so(self, world: Any) -> None:
+        """No rule unregisters a broker that hosts replicas; an image may still say so."""
+        world.propose([0, 1])
+        world.kill(1, 0)
+        epoch = world.image.brokers[1].broker_epoch
+        world.commit(BrokerUnregistered(cause="test", broker_id=1, broker_epoch=epoch))
+        found = look(world)
+        assert found.waits_for == (0, 1)
+        assert found.why.endswith("broker 0 (fenced), broker 1 (not registered).")
 
 
 class TestRecovery:

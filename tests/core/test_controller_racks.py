@@ -81,6 +81,16 @@ class TestRequired:
         assert refusal.reason == "InvalidRequest"
         assert "broker 1 has registered without one" in refusal.message
 
+    def test_more_replicas_need_every_rack_known(self, racked: Callable[..., Any]) -> None:
+        """Where they would go is not guessed."""
+        world = racked("Preferred", ("a", None, "b"))
+        world.declare(replication_factor=2, min_isr=1)
+        world.settings = type(world.settings)(rack_policy="Required")
+        refusal = world.declare(replication_factor=3, min_isr=1)
+        assert refusal.reason == "InvalidRequest"
+        assert "broker 1 has registered without one" in refusal.message
+        assert not world.p().moving
+
 
 class TestPreferred:
     def test_growth_continues_where_the_topic_began(self, racked: Callable[..., Any]) -> None:

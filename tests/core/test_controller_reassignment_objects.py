@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_core.controller.reassignment_objects import ROWS_MAX
 from plimsoll_core.messages import (
     BrokerProvenDead,
     CreateTopics,
@@ -13,7 +14,7 @@ from plimsoll_core.messages import (
     Refused,
     Tick,
 )
-from plimsoll_core.model import MovedPartitions, ReassignmentObject
+from plimsoll_core.model import MovedPartitions, Reassignment, ReassignmentObject
 from plimsoll_core.move_messages import (
     AlterReassignments,
     PartitionTarget,
@@ -123,6 +124,26 @@ class TestBegin:
         client_topic(five, "later")
         again = run(five, TopicMove(topic="later", partitions=(0,), replicas=(1, 2, 3)))
         assert again.phase == "Running"
+
+    def test_a_partition_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
+        """A topic may still grow: waiting can mend it, so it has not failed."""
+        answer = run(five, to(0, 1, 3, partitions=(2, 3)))
+        assert answer.reason == "UnknownTopicOrPartition"
+        assert "Topic orders has no partition 3" in answer.message
+        assert not five.image.reassignments
+
+    def test_rows_are_bounded(self, five: Any) -> None:
+        """Rows live in every image and snapshot: a thousand of them, then old ones must go."""
+        for number in range(ROWS_MAX):
+            holder = ReassignmentObject(namespace="kafka", name=f"r{number}", uid=f"r{number}")
+            ended = Reassignment(object=holder, phase="Completed")
+            five.commit(ReassignmentNoted(cause="test", reassignment=ended))
+        answer = run(five, to(0, 1, 3))
+        assert answer.reason == "TooManyWaiting"
+        assert "delete old ones" in answer.message
+        assert not five.p().moving
+        five.ask(ReassignmentObjectGone(object=holder))
+        assert run(five, to(0, 1, 3)).phase == "Running"
 
     @pytest.mark.parametrize(
         ("moves", "words"),
@@ -324,6 +345,29 @@ class TestTargetLost:
         state = run(world, *moves)
         assert world.p().target == (0, 1, 2), "a former replica may be had for nothing"
         assert (state.phase, state.reason) == ("Running", "")
+
+    def test_too_few_left_for_the_factor(self, new_world: Callable[..., Any]) -> None:
+        """It says so and waits; the move itself stays as it is."""
+        world = new_world(4)
+        client_topic(world)
+        moves = (TopicMove(topic="orders", replication_factor=4, replan=True),)
+        run(world, *moves)
+        dies(world, 3)
+        world.now_ms += world.settings.target_lost_ms
+        for broker in (0, 1, 2):
+            world.beat(broker)
+        state = run(world, *moves)
+        assert (state.phase, state.reason) == ("Running", "NotEnoughBrokers")
+        assert "needs 4 brokers, but only 3" in state.message
+        assert world.p().adding == (3,)
+
+    def test_the_others_that_are_down_are_named_too(self, five: Any) -> None:
+        run(five, to(0, 3, 4))
+        dies(five, 4)
+        dies(five, 3)
+        state = run(five, to(0, 3, 4))
+        assert state.reason == "TargetDown"
+        assert "Broker 3 is down (so are 4)" in state.message
 
     def test_a_partition_without_a_leader_is_named(self, five: Any) -> None:
         run(five, to(0, 1, 3))

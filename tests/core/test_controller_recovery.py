@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from plimsoll_core.invariants import EVERY_DECISION, EVERY_RECORD
 from plimsoll_core.messages import Done
 from plimsoll_core.model import Partition, Recovery
+from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
 
 
 @pytest.fixture
@@ -95,3 +98,43 @@ def test_the_recovered_leader_takes_the_others_back(world: Any, lost: Partition)
     assert set(p.isr) == {1, 2}
     assert p.recovery is Recovery.RECOVERED
     assert p.last_known_elr == ()
+
+
+def test_an_answer_of_a_lifetime_that_is_over_is_refused(world: Any, lost: Partition) -> None:
+    """ "each carrying its currently registered BE": 77."""
+    late = world.report(1, (0, 100))
+    world.register(1)
+    assert world.ask(late).code == 77
+    assert not world.soft.reports
+
+
+def test_proactive_waits_until_the_last_member_is_out(new_world: Callable[..., Any]) -> None:
+    """ "Clean first, always": a partition with an ISR is not recovered, though nobody leads it.
+
+    Its last member is being fenced in slices, so it may not lead; meanwhile min ISR changes.
+    """
+    world = new_world(3, slice_partitions_max=1)
+    configs = {UNCLEAN_RECOVERY: "Proactive"}
+    for name in ("first", "second"):
+        world.declare(name, strategy="Explicit", assignment=((0, 1, 2),), configs=configs)
+        world.ask(world.proposal([0], name=name))
+    begun = world.decide(world.heartbeat(0, want_fence=True))
+    assert begun.again is not None
+    for record in begun.records:
+        world.commit(record)
+    world.predicates = EVERY_RECORD  # between two slices, broker 0 still counts as active
+    name = next(name for name in ("first", "second") if world.p(name=name).isr)
+    fields = {"strategy": "Explicit", "assignment": ((0, 1, 2),), "configs": configs}
+    world.declare(name, min_isr=3, **fields)
+    waiting = world.p(name=name)
+    assert (waiting.leader, waiting.isr) == (None, (0,))
+    for broker in (1, 2):
+        world.ask(world.report(broker, (0, 9), name=name))
+    assert world.p(name=name) == waiting
+    world.predicates = EVERY_DECISION
+    world.ask(begun.again)
+    assert 0 not in world.p(name=name).isr
+    for broker in (1, 2):
+        world.ask(world.report(broker, (0, 9), name=name))
+    world.now_ms += world.settings.unclean_wait_ms
+    assert world.p(name=name).leader == 1, world.p(name=name)

@@ -29,6 +29,26 @@ class TestCreate:
             assert p.leader != 2
             assert p.isr == tuple(r for r in p.replicas if r != 2)
 
+    def test_nobody_runs_so_nobody_could_lead_it(self, world: Any) -> None:
+        """A partition that begins without a leader would never get one."""
+        for broker in (0, 1, 2):
+            world.beat(broker, want_fence=True)
+        end = len(world.log)
+        answer = create(world, replication_factor=1)
+        assert (answer.reason, answer.code) == ("NotEnoughBrokers", 38)
+        assert "only 0 can hold replicas now" in answer.message
+        assert len(world.log) == end
+
+    @pytest.mark.parametrize("away", [(), (1, 2)])
+    def test_a_strategy_that_is_none(self, world: Any, away: tuple[int, ...]) -> None:
+        """Also where it would be placed on brokers that are fenced now."""
+        for broker in away:
+            world.beat(broker, want_fence=True)
+        world.now_ms += world.settings.session_timeout_ms
+        refusal = world.declare("other", strategy="Nearest")
+        assert refusal.reason == "PlacementInvalid"
+        assert "no placement strategy Nearest" in refusal.message
+
     def test_open_values_are_the_clusters_defaults(self, world: Any) -> None:
         answer = create(world)
         assert (answer.partitions, answer.replication_factor) == (6, 3)

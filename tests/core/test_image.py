@@ -203,6 +203,14 @@ def test_another_clusters_log_is_our_bug() -> None:
         apply(ClusterImage(cluster_id=UUID(int=1)), declared)
 
 
+def test_a_snapshot_is_of_what_is_committed_and_changes_nothing(image: ClusterImage) -> None:
+    taken = r.SnapshotTaken(cause="the ring is full", name="s", end_offset=image.next_offset)
+    after = apply(image, taken)
+    assert after == msgspec.structs.replace(image, next_offset=image.next_offset + 1)
+    with pytest.raises(AssertionError, match="of the future"):
+        apply(image, msgspec.structs.replace(taken, end_offset=image.next_offset + 1))
+
+
 def test_snapshot_round_trips_and_equal_images_have_equal_bytes(image: ClusterImage) -> None:
     image = apply(image, r.ProducerIdsAllocated(cause="a", broker_id=1, next_producer_id=1000))
     image = apply(image, changed(isr=(0,), elr=(1,)))

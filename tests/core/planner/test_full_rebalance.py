@@ -24,6 +24,7 @@ from tests.core.planner.clusters import (
 )
 
 from plimsoll_core.placement import place, start_of
+from plimsoll_core.planner import full as full_rebalance
 from plimsoll_core.planner.matching import permute
 from plimsoll_core.planner.request import AddBrokers, FullRebalance, Request
 from plimsoll_core.reasons import Reason, Refusal
@@ -117,6 +118,21 @@ def test_a_topic_that_sits_on_few_brokers_is_spread() -> None:
     for rows in (after[:8], after[8:]):
         assert set(held(rows).values()) == {4}
         assert set(led(rows).values()) == {2}
+
+
+def test_a_plan_keeps_what_it_promises_after_any_number_of_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rounds are bounded: where they end too early, loads are even and racks kept all the same."""
+    monkeypatch.setattr(full_rebalance, "ROUNDS_MAX", 1)
+    topics = [[(0, 1), (1, 0)] * 4, [(2, 3), (3, 2)] * 4]
+    request = cluster(topics, brokers(4, "abab"), FullRebalance())
+    after = rows_after(request, planned(request))
+    assert gap(held(after), range(4)) <= 1
+    assert gap(led(after), range(4)) <= 1
+    assert all(diversity(row, dict(enumerate("abab"))) == 2 for row in after)
+    for rows in (after[:8], after[8:]):
+        assert set(held(rows).values()) == {4}, "one round is not none"
 
 
 def test_after_growth_it_copies_little_more_than_has_to_move() -> None:

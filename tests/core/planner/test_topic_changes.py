@@ -249,6 +249,12 @@ def test_replicas_that_cannot_be_are_refused(row: tuple[int, ...], words: str) -
     assert words in refusal.message
 
 
+def test_replicas_in_two_racks_are_as_required() -> None:
+    goal = ChangeTopics(changes=(exactly((1, 2), 0),))
+    request = cluster([(0, 1)], brokers(3, "aba"), goal, rack_policy="Required")
+    assert rows_after(request, planned(request)) == [(1, 2)]
+
+
 def test_chosen_replicas_that_lose_racks_are_taken_and_told() -> None:
     """Preferred is not required; and with one rack there is nothing to require."""
     goal = ChangeTopics(changes=(exactly((0, 2), 0),))

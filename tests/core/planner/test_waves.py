@@ -166,6 +166,12 @@ def test_what_if_names_who_falls_below_min_isr() -> None:
     assert told[3].examples == ()
 
 
+def test_what_if_is_told_of_those_who_are_asked_about() -> None:
+    partitions = [partition((0, 1), 0)]
+    (told,) = what_if(partitions, (1,))
+    assert (told.broker, told.under_min_isr) == (1, 1)
+
+
 def test_the_lowest_margin_is_what_moves_begin_or_end_with() -> None:
     partitions = [partition((0, 1, 2), 0), partition((0, 1, 2), 1, isr=(0, 1))]
 

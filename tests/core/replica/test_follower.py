@@ -55,6 +55,23 @@ def test_s02_divergence_is_cut_by_epoch_and_refetched() -> None:
     assert a.end == 2
 
 
+def test_told_of_a_term_it_never_heard_of_it_cuts_to_that_terms_end() -> None:
+    """4.8, diverging (E, o): "undefined → min(o, leo)" - an answer proves nothing beyond o."""
+    copy = Copy(2, term(1, 3))
+    copy.take([Batch(0, 2, 4), Batch(5, 3, 4)], high_watermark=0)
+    assert copy.end == 10
+    assert follower.truncation_offset(copy.log, EndOffset(4, 7)) == 7
+    assert follower.truncation_offset(copy.log, EndOffset(4, 30)) == 10, "never beyond its own end"
+
+
+def test_told_of_a_term_between_its_own_it_cuts_to_where_the_older_one_ended() -> None:
+    """4.8, diverging (E, o): "e' ≠ E → cut to min(o', leo)" - o belongs to a term unknown here."""
+    copy = Copy(2, term(1, 5))
+    copy.take([Batch(0, 2, 4), Batch(5, 5, 4)], high_watermark=0)
+    assert follower.truncation_offset(copy.log, EndOffset(3, 8)) == 5
+    assert follower.truncation_offset(copy.log, EndOffset(3, 4)) == 5
+
+
 def test_s15_a_diverging_replys_high_watermark_is_not_believed() -> None:
     copy = Copy(2, term(1, 0))
     copy.take([Batch(0, 0, 7)], high_watermark=8)

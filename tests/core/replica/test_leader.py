@@ -103,6 +103,9 @@ def test_a_waiter_that_waits_too_long_hears_timeout() -> None:
     leader.replica.expire_waiters(leader.now_ms + 5_000)
     leader.step()
     assert leader.answers == [("a", Code.REQUEST_TIMED_OUT)]
+    leader.replica.expire_waiters(leader.now_ms + 6_000)
+    leader.step()
+    assert len(leader.answers) == 1, "once"
 
 
 def test_s14_high_watermark_moves_on_the_answer_to_a_shrink() -> None:

@@ -70,6 +70,8 @@ def test_an_idle_producer_is_forgotten_on_the_brokers_clock() -> None:
     states.update(batch(1))
     states.expire(1_000 + EXPIRATION_MS)
     assert len(states) == 1, "it wrote in between"
+    states.expire(2 * EXPIRATION_MS)
+    assert len(states) == 1, "idle, but not for that long"
     states.expire(1_000 + 2 * EXPIRATION_MS)
     assert len(states) == 0
 
