@@ -36,4 +36,11 @@ FOR ?= 600
 sim: setup ## Clusters on virtual time under random faults, new seeds for ten minutes (FOR=seconds)
 	@.venv/bin/python -W ignore -m plimsoll_sim --seconds $(FOR) --jobs $$(nproc)
 
+SEEDS ?= 1..20
+.PHONY: coverage
+coverage: setup ## Branches of the core that unit tests, scenarios and random runs take (SEEDS=1..20)
+	@$(PY) -m coverage run -m pytest -q tests/core tests/sim/test_scenarios.py
+	@$(PY) -W ignore -m coverage run --append -m plimsoll_sim --seeds $(SEEDS) --jobs 1
+	@$(PY) -m coverage report
+
 -include dev/dev.mk
