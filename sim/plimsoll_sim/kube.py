@@ -23,6 +23,9 @@ from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.process import Process, current
 
 Json = dict[str, Any]
+Act = tuple[str, str, dict[str, str], bytes]
+"""A request: method, path, parameters, body."""
+Backup = tuple[dict[tuple[str, str], Json], int]
 GIVE_UP_US = 2_000_000
 LEASE_GIVE_UP_US = 1_000_000
 PAGE_MS = 60
@@ -31,7 +34,8 @@ PAGE_MS = 60
 @dataclass
 class Weather:
     """How the API server is doing.  Chances are per request; `down` answers nobody, `hung` takes
-    requests and does not answer."""
+    requests and does not answer.  `kept` are a process's writes of one kind of object that are on
+    their way for as long as its entry is there: nobody answers them."""
 
     lose_request: float = 0.0
     lose_reply: float = 0.0
@@ -41,11 +45,13 @@ class Weather:
     hung: bool = False
     latency_us: tuple[int, int] = (500, 5_000)
     away_from: dict[Process, None] = field(default_factory=dict)
+    kept: dict[tuple[Process, str], list[Act]] = field(default_factory=dict)
 
     def calm(self) -> None:
         self.lose_request = self.lose_reply = self.late = self.throttle = 0.0
         self.down = self.hung = False
         self.away_from.clear()
+        self.kept.clear()
 
 
 class Etcd:
@@ -57,10 +63,10 @@ class Etcd:
         self.watchers: list[Callable[[str, Json], None]] = []
         self._rng = rng
 
-    def backup(self) -> tuple[dict[tuple[str, str], Json], int]:
+    def backup(self) -> Backup:
         return copy.deepcopy(self.objects), self.revision
 
-    def restore(self, backup: tuple[dict[tuple[str, str], Json], int]) -> None:
+    def restore(self, backup: Backup) -> None:
         self.objects, self.revision = copy.deepcopy(backup[0]), backup[1]
 
     def handle(self, method: str, path: str, params: dict[str, str], body: bytes) -> Answer:
@@ -147,6 +153,10 @@ class KubeApi:
         if rng.random() < weather.throttle:
             return Answer(status=429, body=b'{"message": "too many requests"}')
         act = (method, path, dict(params or {}), body)
+        kept = weather.kept.get((self._process, path.split("/")[6]))
+        if method != "GET" and kept is not None:
+            kept.append(act)
+            await self._give_up()
         if method != "GET" and rng.random() < weather.late:
             delay_us = rng.randint(1_000, 8_000_000)
             self._loop.at_us(self._loop.now_us + delay_us, self._etcd.handle, *act)

@@ -5,6 +5,7 @@
     1 hw=4 role=leader       broker 1, and what it has of orders-0
     3 orders-1 end=5         broker 3 and orders-1
     held                     a message is kept back
+    kept                     a write to the API server is on its way
     operator 1               operator 1 leads
 
 Besides `=` there is `!=`, and `>=` for numbers.
@@ -21,7 +22,9 @@ from plimsoll_sim.scenario.stage import Stage
 OPERATORS = ("!=", ">=", "=")
 PARTITION = ("leader", "LE", "PE", "isr", "elr", "lkelr", "min_isr", "recovery")
 MOVE = ("replicas", "adding", "removing")
-BROKER = ("process", "state", "role", "hw", "end", "start", "counts", "proposes", "fetches")
+BROKER = (
+    "process", "state", "ready", "role", "hw", "end", "start", "counts", "proposes", "fetches",
+)  # fmt: skip
 NAMES = frozenset((*PARTITION, *MOVE, *BROKER))
 
 
@@ -29,6 +32,8 @@ def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
     """Whether it is so now."""
     if words == ["held"]:
         return lambda: stage.taps.kept > 0
+    if words == ["kept"]:
+        return lambda: any(stage.world.weather.kept.values())
     if words[:1] == ["operator"]:
         host = stage.operator(words[-1])
         return lambda: host.active
@@ -52,7 +57,7 @@ def state(stage: Stage, words: list[str]) -> str:
     """How it is instead, for whoever waited in vain."""
     subjects = [word for word in words if not _is_comparison(word)]
     broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
-    if words == ["held"] or words[:1] == ["operator"]:
+    if words in (["held"], ["kept"]) or words[:1] == ["operator"]:
         return "not so"
     fields = _fields(stage, broker, stage.at(subjects[0] if subjects else ""))
     return " ".join(f"{name}={value}" for name, value in fields.items())

@@ -13,6 +13,8 @@ from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_sim.scenario.taps import Hold
 
+KEPT = {"log": "metadatabatches", "snapshots": "metadatasnapshots"}
+
 
 def _brokers(stage: Stage, words: Words) -> list[BrokerHost]:
     found = [stage.broker(name) for name in words.rest("brokers")]
@@ -223,14 +225,54 @@ def operator(stage: Stage, words: Words) -> None:
             raise BadScript(f"nobody can {what} an operator")
 
 
-def api(stage: Stage, words: Words) -> None:
-    """api down | hung | ok: the API server refuses everybody, answers nobody, or serves."""
+def api(stage: Stage, words: Words) -> list[str]:
+    """api down | hung | ok: the API server refuses everybody, answers nobody, or serves.  api keep
+    0 log | snapshots: what operator 0 writes there is on its way, and not answered; api deliver 0,
+    api drop 0: it is carried out, late, or never."""
     what = words.take("how it is")
-    words.end()
     weather = stage.world.weather
-    if what not in ("down", "hung", "ok"):
+    told: list[str] = []
+    if what in ("keep", "deliver", "drop"):
+        told = _keep(stage, words, what)
+    elif what in ("down", "hung", "ok"):
+        weather.down, weather.hung = what == "down", what == "hung"
+    else:
         raise BadScript(f"the API server cannot be {what}")
-    weather.down, weather.hung = what == "down", what == "hung"
+    words.end()
+    return told
+
+
+def _keep(stage: Stage, words: Words, what: str) -> list[str]:
+    """How often what was kept, and perhaps sent again and again, was carried out and refused."""
+    weather, etcd = stage.world.weather, stage.world.etcd
+    process = stage.operator(words.take("an operator")).process
+    if process is None:
+        raise BadScript("that operator never ran")
+    if what == "keep":
+        kind = words.take("log or snapshots")
+        if kind not in KEPT:
+            raise BadScript(f"operators keep no {kind}")
+        weather.kept[process, KEPT[kind]] = []
+        return []
+    keys = [key for key in weather.kept if key[0] is process]
+    acts = [act for key in keys for act in weather.kept.pop(key)]
+    if what == "drop":
+        return []
+    codes = [etcd.handle(*act).status for act in acts]
+    return [f"{len(codes)} writes arrive, {sum(code < 300 for code in codes)} are carried out"]
+
+
+def etcd(stage: Stage, words: Words) -> None:
+    """etcd backup | restore: all that the API server stores is copied, or is as in the copy."""
+    what = words.take("what becomes of it")
+    words.end()
+    if what == "backup":
+        stage.etcd_backup = stage.world.etcd.backup()
+    elif what == "restore" and stage.etcd_backup is not None:
+        stage.world.etcd.restore(stage.etcd_backup)
+        stage.world.ghost.went_back()
+    else:
+        raise BadScript(f"nobody can {what} it")
 
 
 VERBS: dict[str, Verb] = {
@@ -250,4 +292,5 @@ VERBS: dict[str, Verb] = {
     "lose": lose,
     "operator": operator,
     "api": api,
+    "etcd": etcd,
 }

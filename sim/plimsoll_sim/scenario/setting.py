@@ -141,26 +141,20 @@ def settle(stage: Stage, words: Words) -> None:
 
 def look(stage: Stage, words: Words) -> list[str]:
     """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
-    | messages, with `of=orders-1` for another partition than orders-0.  Changes are those committed
-    since they were shown last, messages the proposals, their answers and the fetches that were
-    refused or diverged since then."""
+    | messages | operators | terms, with `of=orders-1` for another partition than orders-0.
+    Changes are those committed since they were shown last, messages the proposals, their answers
+    and the fetches that were refused or diverged since then, terms who led the cluster."""
     at = stage.at(words.option("of", ""))
     what = words.take("something to show")
     only, words.plain = words.plain, []
     words.end()
+    if what in PARTITIONS_SHOWN:
+        return PARTITIONS_SHOWN[what](stage, at)
+    if what in CLUSTER_SHOWN:
+        return CLUSTER_SHOWN[what](stage)
     match what:
-        case "partition":
-            return show.partition(stage, at)
-        case "changes":
-            return show.changes(stage, at)
-        case "committed":
-            return show.committed(stage, at)
         case "logs":
             return show.logs(stage, at, only)
-        case "messages":
-            return show.messages(stage)
-        case "brokers":
-            return show.brokers(stage)
         case "leader":
             name = only[0] if only else str(stage.partition(at).leader)
             return show.leader(stage, stage.broker(name), at)
@@ -171,6 +165,17 @@ def look(stage: Stage, words: Words) -> list[str]:
     raise BadScript(f"nobody can show {what}")
 
 
+PARTITIONS_SHOWN: dict[str, Callable[[Stage, show.At], list[str]]] = {
+    "partition": show.partition,
+    "changes": show.changes,
+    "committed": show.committed,
+}
+CLUSTER_SHOWN: dict[str, Callable[[Stage], list[str]]] = {
+    "messages": show.messages,
+    "brokers": show.brokers,
+    "operators": show.operators,
+    "terms": show.terms,
+}
 VERBS: dict[str, Verb] = {
     "cluster": cluster,
     "topic": topic,

@@ -17,7 +17,7 @@ from plimsoll_broker.lifecycle import BrokerState
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Partition
-from plimsoll_core.records import PartitionsChanged
+from plimsoll_core.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.replica.isr import proposal_in_flight
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.calls import HEADER_BYTES
@@ -99,6 +99,30 @@ def committed(stage: Stage, at: At) -> list[str]:
     return [f"committed: {told or 'nothing'}{lost}"]
 
 
+def operators(stage: Stage) -> list[str]:
+    """Who leads; of the others, how their last term ended."""
+    told: list[str] = []
+    for host in stage.world.operators:
+        state = "leads" if host.active else "waits"
+        if host.process is None or not host.running:
+            state = "down"
+        elif host.process.paused:
+            state = "paused"
+        outcomes = [] if host.leader is None else host.leader.outcomes
+        ended = f", its term ended: {outcomes[-1].value}" if outcomes and not host.active else ""
+        told.append(f"{host.name}  {state}{ended}")
+    return told
+
+
+def terms(stage: Stage) -> list[str]:
+    """Who led, as committed."""
+    return [
+        f"{record.controller_epoch}  {record.identity}"
+        for record in stage.world.ghost.history
+        if isinstance(record, ControllerChanged)
+    ]
+
+
 def messages(stage: Stage) -> list[str]:
     """What was overheard since the last time."""
     told, stage.taps.overheard = stage.taps.overheard, []
@@ -143,7 +167,12 @@ def hosted(stage: Stage, host: BrokerHost, at: At) -> Hosted | None:
 
 def broker_fields(stage: Stage, host: BrokerHost, at: At) -> dict[str, str]:
     """What it is, and what it knows and has of the partition."""
-    fields = {"process": process(host), "state": registered(stage, host)}
+    ready = host.running and host.node is not None and host.node.ready
+    fields = {
+        "process": process(host),
+        "state": registered(stage, host),
+        "ready": "yes" if ready else "no",
+    }
     found = hosted(stage, host, at)
     if found is None:
         return fields | {"role": "none"}

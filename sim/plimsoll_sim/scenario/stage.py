@@ -16,6 +16,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.disk import Folder
+from plimsoll_sim.kube import Backup
 from plimsoll_sim.operators import OperatorHost
 from plimsoll_sim.options import Options
 from plimsoll_sim.run import alone
@@ -42,6 +43,7 @@ class Stage:
         self.actors: dict[str, Actor] = {}
         self.batches: dict[str, Batch] = {}
         self.backups: dict[int, Folder] = {}
+        self.etcd_backup: Backup | None = None
         self.changes_shown = 0
 
     def __enter__(self) -> Stage:
