@@ -10,7 +10,9 @@ from plimsoll_core.controller.change import Wish
 from plimsoll_core.controller.liveness import leave
 from plimsoll_core.controller.min_isr import spread_min_isr
 from plimsoll_core.controller.turn import Contact, Turn
+from plimsoll_core.ids import TopicId
 from plimsoll_core.messages import Activated, Answer, Done
+from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import ClusterDeclared
 
 
@@ -27,17 +29,23 @@ def activate(turn: Turn, request: Activated) -> Answer:
             turn.again = request
             return Done()
         turn.soft.leaving.discard(broker_id)
-    for topic_id in sorted(turn.image.topics):
+    for topic_id in sorted(_behind_in_min_isr(turn.image)):
         if not spread_min_isr(turn, topic_id):
             turn.again = request
             return Done()
-    leaderless = [p for p in turn.image.partitions.values() if p.leader is None]
+    leaderless = [turn.image.partitions[key] for key in turn.soft.leaderless]
     electable = [p for p in leaderless if any(turn.may_lead(b, p) for b in p.isr or p.elr)]
     now = electable[: turn.settings.slice_partitions_max]
     turn.change([(p, Wish()) for p in now], "elected after a take-over")
     if len(now) < len(electable):
         turn.again = request
     return Done()
+
+
+def _behind_in_min_isr(image: ClusterImage) -> set[TopicId]:
+    """Topics whose min ISR has not reached all of their partitions."""
+    topics, partitions = image.topics, image.partitions.values()
+    return {p.topic_id for p in partitions if p.min_isr != topics[p.topic_id].min_isr}
 
 
 def _cause(fenced: bool) -> str:
@@ -47,7 +55,8 @@ def _cause(fenced: bool) -> str:
 def _begin(turn: Turn, request: Activated) -> None:
     soft = turn.soft
     for partition in turn.image.partitions.values():
-        soft.saw(partition, turn.now_ms)
+        if partition.leader != partition.replicas[0]:
+            soft.saw(partition, turn.now_ms)
     for broker_id, broker in turn.image.brokers.items():
         known = soft.contacts.get(broker_id)
         if known is None or known.broker_epoch != broker.broker_epoch:

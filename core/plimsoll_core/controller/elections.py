@@ -212,9 +212,10 @@ def return_leaders(turn: Turn) -> None:
 
 def _displaced(turn: Turn) -> Iterator[Partition]:
     steady: dict[BrokerId, bool] = {}
-    for p in turn.image.partitions.values():
+    for key in turn.soft.displaced:
+        p = turn.image.partitions[key]
         first = p.replicas[0]
-        if p.leader is None or p.leader == first or first not in p.isr:
+        if first not in p.isr:
             continue
         if first not in steady:
             steady[first] = _is_steady(turn, first)

@@ -85,7 +85,8 @@ class Soft:
     `overdue_ms`: when a proactive recovery stops waiting for more of them.  `failed`: in which
     lifetime a broker said that its disk took its log out of service.  `emptied`: who was refused
     for an empty volume that may stand for the last copy.  `given_up`: which of these a human named
-    all the same, in which term.  `leaders_due_ms`: when leaderships go back to where they belong.
+    all the same, in which term.  `displaced`: who is led, but not by its preferred replica, and
+    `leaders_due_ms`: when these leaderships go back.
     `copies`: how many bytes of a partition that moves its leader and its new replicas hold.
     `away_ms`: since when this term has known that a broker does not take part.
     """
@@ -103,19 +104,25 @@ class Soft:
     failed: dict[PartitionKey, dict[BrokerId, BrokerEpoch]] = field(default_factory=dict)
     emptied: set[BrokerId] = field(default_factory=set)
     given_up: dict[PartitionKey, tuple[BrokerId, LeaderEpoch]] = field(default_factory=dict)
+    displaced: dict[PartitionKey, None] = field(default_factory=dict)
     leaders_due_ms: int | None = None
     copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
     away_ms: dict[BrokerId, int] = field(default_factory=dict)
 
     def saw(self, partition: Partition, now_ms: int) -> None:
-        """A partition as it is now: led, or not; moving, or not."""
+        """A partition as it is now: led, by whom, or not; moving, or not."""
+        key, leader = partition.key, partition.leader
         if not partition.moving:
-            self.copies.pop(partition.key, None)
-        if partition.leader is None:
-            self.leaderless.setdefault(partition.key, now_ms)
-            return
-        for memory in (self.leaderless, self.reports, self.overdue_ms, self.given_up):
-            memory.pop(partition.key, None)
+            self.copies.pop(key, None)
+        if leader is None:
+            self.leaderless.setdefault(key, now_ms)
+        else:
+            for memory in (self.leaderless, self.reports, self.overdue_ms, self.given_up):
+                memory.pop(key, None)
+        if leader is None or leader == partition.replicas[0]:
+            self.displaced.pop(key, None)
+        else:
+            self.displaced[key] = None
 
     def forget(self, topic_id: TopicId, partitions: int) -> None:
         """The topic is gone."""
@@ -126,6 +133,7 @@ class Soft:
             self.failed,
             self.given_up,
             self.copies,
+            self.displaced,
         )
         for index in range(partitions):
             for memory in gone:
