@@ -74,6 +74,12 @@ class TestFactor:
         for index in range(12):
             assert len({racks[b] for b in world.p(index).replicas}) == 2
 
+    def test_whoever_is_away_goes_first(self, five: Any) -> None:
+        away = five.p(0).replicas[1]
+        five.kill(away)
+        five.declare(partitions=5, replication_factor=2)
+        assert all(away not in five.p(n).replicas for n in range(5))
+
     def test_back_on_the_way_drops_what_was_being_added(self, five: Any) -> None:
         before = [five.p(n).replicas for n in range(5)]
         five.declare(partitions=5, replication_factor=5)

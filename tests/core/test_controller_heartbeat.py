@@ -69,6 +69,17 @@ class TestUnfenced:
         assert world.log[-1].cause == "shutdown"
         assert world.p().isr == (0, 1)
 
+    def test_many_partitions_are_handed_over_in_slices(self, new_world: Any) -> None:
+        """It may go only when everybody has applied the last slice."""
+        world = new_world(3, slice_partitions_max=2)
+        world.declare(partitions=7)
+        assert flags(world.beat(0, want_shutdown=True)) == (True, False, False)
+        assert all(0 not in p.isr for p in world.image.partitions.values())
+        assert flags(world.beat(0, want_shutdown=True)) == (True, False, False)
+        for broker in (1, 2):
+            world.beat(broker)
+        assert flags(world.beat(0, want_shutdown=True)) == (True, True, True)
+
     def test_leader_hands_over_first(self, world: Any) -> None:
         answer = world.beat(0, want_shutdown=True)
         assert flags(answer) == (True, False, False)

@@ -132,6 +132,13 @@ class TestBegin:
         assert "Topic orders has no partition 3" in answer.message
         assert not five.image.reassignments
 
+    def test_a_factor_without_the_brokers_is_waited_for(self, five: Any) -> None:
+        """Brokers may be added: it has not failed, and nothing has begun."""
+        answer = run(five, TopicMove(topic="orders", replication_factor=6))
+        assert answer.reason == "NotEnoughBrokers"
+        assert not five.image.reassignments
+        assert not any(five.p(n).moving for n in range(3))
+
     def test_rows_are_bounded(self, five: Any) -> None:
         """Rows live in every image and snapshot: a thousand of them, then old ones must go."""
         for number in range(ROWS_MAX):

@@ -138,3 +138,11 @@ def test_proactive_waits_until_the_last_member_is_out(new_world: Callable[..., A
         world.ask(world.report(broker, (0, 9), name=name))
     world.now_ms += world.settings.unclean_wait_ms
     assert world.p(name=name).leader == 1, world.p(name=name)
+
+
+def test_a_log_that_is_no_replica_decides_nothing(world: Any, lost: Partition) -> None:
+    """What is left of a replica on a broker that it has moved away from."""
+    world.start(3)
+    world.tell(3, (9, 1_000))
+    assert world.p() == lost
+    assert not world.soft.reports

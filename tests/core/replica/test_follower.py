@@ -72,6 +72,18 @@ def test_told_of_a_term_between_its_own_it_cuts_to_where_the_older_one_ended() -
     assert follower.truncation_offset(copy.log, EndOffset(3, 4)) == 5
 
 
+def test_news_of_the_same_term_does_not_start_a_follower_anew() -> None:
+    """4.3, "Same LE: nothing to do": whoever was stopped in this term stays so."""
+    copy = Copy(2, term(1, 1))
+    copy.take([Batch(0, 1, 4)], high_watermark=5)
+    copy.replica.stopped = True
+    copy.hear(a_partition(leader=1, leader_epoch=1, partition_epoch=2, isr=(1, 2)))
+    assert copy.replica.fetches_from is None
+    assert (copy.end, copy.hw) == (5, 5)
+    copy.hear(term(1, 3))
+    assert copy.replica.fetches_from == 1
+
+
 def test_s15_a_diverging_replys_high_watermark_is_not_believed() -> None:
     copy = Copy(2, term(1, 0))
     copy.take([Batch(0, 0, 7)], high_watermark=8)

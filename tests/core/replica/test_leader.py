@@ -335,6 +335,22 @@ def test_a_diverging_follower_proves_nothing() -> None:
     assert leader.replica.leader.followers[2].log_end is None
 
 
+def test_only_one_proposal_is_in_flight() -> None:
+    """While one is, the leader cannot know the ISR that the next one would change."""
+    leader = Copy(1)
+    leader.write(1)
+    leader.fetched_by(2, 1)
+    leader.lag_check(after_ms=LAG_MS + 1)
+    leader.lag_check(after_ms=LAG_MS + 1)
+    assert len(leader.proposals) == 1
+
+
+def test_a_follower_judges_nobodys_lag() -> None:
+    copy = Copy(1, a_partition(leader=2, leader_epoch=1, partition_epoch=1))
+    copy.lag_check(after_ms=LAG_MS + 1)
+    assert copy.proposals == []
+
+
 def test_a_failed_disk_acknowledges_nothing() -> None:
     leader = Copy(1)
     leader.produce(wait="a")
