@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 START_S = 60.0
 STOP_S = 60.0
+OFFSET_NOT_AVAILABLE = 78
 WAIT_S = 30.0
 POLL_S = 0.02
 
@@ -335,7 +336,7 @@ def consume_all(bootstrap: str, topic: str, partitions: int) -> dict[bytes, list
         }
     )
     places = [confluent_kafka.TopicPartition(topic, index) for index in range(partitions)]
-    ends = {p.partition: consumer.get_watermark_offsets(p, timeout=WAIT_S)[1] for p in places}
+    ends = {place.partition: _end(consumer, place) for place in places}
     starts = [confluent_kafka.TopicPartition(topic, index, 0) for index in range(partitions)]
     consumer.assign(starts)
     found: dict[bytes, list[tuple[int, int]]] = {}
@@ -352,6 +353,19 @@ def consume_all(bootstrap: str, topic: str, partitions: int) -> dict[bytes, list
             reached[partition] = reached[partition] or offset + 1 >= ends[partition]
     consumer.close()
     return found
+
+
+def _end(consumer: confluent_kafka.Consumer, place: confluent_kafka.TopicPartition) -> int:
+    """A new leader does not know yet how far the last one committed, and says so rather than too
+    little (OFFSET_NOT_AVAILABLE): clients ask again, and librdkafka leaves that to its caller."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(place, timeout=WAIT_S)[1])
+        except confluent_kafka.KafkaException as error:
+            code = error.args[0].code()
+            if code != OFFSET_NOT_AVAILABLE or time.monotonic() > deadline:
+                raise
 
 
 def assert_nothing_lost(
