@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from plimsoll_broker.clock import monotonic_ms
-from plimsoll_broker.fetcher import FetcherPool
+from plimsoll_broker.fetcher_pool import FetcherPool
 from plimsoll_broker.hosted import effective_configs
 from plimsoll_broker.proposals import Controller, ProposalSender
 from plimsoll_broker.replicas import ControllerEpochs, ReplicaManager, ReplicaSettings

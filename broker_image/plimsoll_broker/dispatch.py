@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import SUPPORTED, ApiKey, Versions
@@ -23,16 +24,30 @@ class CloseConnection(Exception):
     """A handler's way to say that this client gets no answer but a closed connection."""
 
 
+class Closable(Protocol):
+    """What must hear that its connection is gone."""
+
+    def close(self) -> None: ...
+
+
 class Connection:
     """What handlers remember of one connection, for as long as it lasts.
 
-    `fetch_replied_ms`: when the last reply to a follower's fetch was made.
+    `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
+    that follower's fetches build on.
     """
 
-    __slots__ = ("fetch_replied_ms",)
+    __slots__ = ("fetch_replied_ms", "fetch_session")
 
     def __init__(self) -> None:
         self.fetch_replied_ms: int | None = None
+        self.fetch_session: Closable | None = None
+
+    def close(self) -> None:
+        """It is lost, or what was built on it is given up."""
+        session, self.fetch_session = self.fetch_session, None
+        if session is not None:
+            session.close()
 
 
 class RequestContext:

@@ -29,8 +29,10 @@ class AckToken(Protocol):
 
 
 class ParkedFetch(Protocol):
-    """A long poll; woken at most once per step, however many of its partitions moved."""
+    """A long poll, or a session of them: told of every partition that moved, and woken at most once
+    a step after that."""
 
+    def moved(self, hosted: Hosted) -> None: ...
     def wake(self) -> None: ...
 
 
@@ -133,7 +135,9 @@ class Driver:
         for token, code in ready.answers:
             ack: AckToken = token  # type: ignore[assignment]
             ack.answer(code)
-        for fetch in ready.woken:
-            woken[fetch] = None  # type: ignore[index]
+        for token in ready.woken:
+            fetch: ParkedFetch = token  # type: ignore[assignment]
+            fetch.moved(hosted)
+            woken[fetch] = None
         if ready.proposal is not None:
             self._propose(hosted, ready.proposal)

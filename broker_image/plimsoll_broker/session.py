@@ -103,6 +103,7 @@ class Session(asyncio.BufferedProtocol):
             if slot.future is not None:
                 slot.future.cancel()
         self._slots.clear()
+        self._connection.close()
         self._owner.closed(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:

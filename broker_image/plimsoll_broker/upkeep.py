@@ -26,6 +26,9 @@ RETENTION_MS = 5_000
 RECOVERY_POINTS_MS = 60_000
 FLUSH_MS = 100
 PRODUCERS_MS = 600_000
+TIMED_MS = 1_000
+"""So often it is asked which logs have a flush.ms: most have none."""
+LOOKS_AT_ONCE = 500
 UNCHECKED_BYTES_MAX = 4 * 2**20
 """A log with more than this that a crash would make us read again gets a checkpoint."""
 
@@ -43,6 +46,8 @@ class Upkeep:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._flushed_ms: dict[Hosted, int] = {}
+        self._timed: list[Hosted] = []
+        self._timed_until_ms = 0
         now_ms = manager.now_ms()
         lag_ms = max(manager.settings.lag_time_max_ms // 2, 1)
         periods: list[tuple[int, Callable[[], Awaitable[None]]]] = [
@@ -86,10 +91,17 @@ class Upkeep:
         manager = self._manager
         wall_ms = time.time_ns() // 1_000_000
         starts = False
-        for hosted in list(manager):
+        for number, hosted in enumerate(list(manager), 1):
+            if number % LOOKS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if not self._is_here(hosted):
+                continue
             before = hosted.log.log_start_offset
             manager.driver.apply_retention(hosted, wall_ms)
-            starts = starts or hosted.log.log_start_offset != before
+            if hosted.log.log_start_offset != before:
+                starts = True
+                hosted.replica.start_moved()
+                manager.touch(hosted)
         if starts:
             manager.store.checkpoint_log_starts()
         for path in manager.store.due_removals(manager.now_ms()):
@@ -100,7 +112,10 @@ class Upkeep:
         if make_durable := self._manager.store.begin_new():
             await asyncio.to_thread(make_durable)
         now_ms = self._manager.now_ms()
-        for hosted in list(self._manager):
+        if now_ms >= self._timed_until_ms:
+            self._timed_until_ms = now_ms + TIMED_MS
+            self._timed = [h for h in self._manager if h.log.config.flush_ms is not None]
+        for hosted in self._timed:
             flush_ms = hosted.log.config.flush_ms
             if flush_ms is None or hosted.log.recovery_point == hosted.log.log_end_offset:
                 continue

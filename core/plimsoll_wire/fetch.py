@@ -1,7 +1,7 @@
 """Fetch, the leader's side: requests in, replies out, packed by hand because this is the hot path.
 
 Called by the fetch handler.  A reply is a list of buffers so that records are never copied; the
-follower's side is in `replication`.  Sessions are read and declined by whoever handles them.
+follower's side is in `replication`.  What a session means is for whoever handles it.
 Between brokers a request and its reply also carry the newest controller epoch that the sender has
 heard of, in a tagged field of our own: who has not heard of it steps over it (KIP-482).
 """
@@ -69,7 +69,8 @@ class FetchTopic(NamedTuple):
 
 class FetchRequest(NamedTuple):
     """`replica_id` is None for consumers; `replica_epoch` the follower's broker epoch;
-    `controller_epoch` the newest that a follower has heard of."""
+    `controller_epoch` the newest that a follower has heard of; `forgotten`: what leaves a session,
+    by topic id."""
 
     replica_id: int | None
     replica_epoch: int | None
@@ -81,6 +82,7 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     topics: list[FetchTopic]
     controller_epoch: int | None = None
+    forgotten: Sequence[tuple[UUID | None, tuple[int, ...]]] = ()
 
 
 class FetchedPartition(NamedTuple):
@@ -111,7 +113,10 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
             reader.tags()
         reader.tags()
         topics.append(FetchTopic(name, topic_id, partitions))
-    tags = _skip_to_tags(reader, version)
+    forgotten = _forgotten(reader, version)
+    if version >= 11:
+        reader.string()  # the rack means nothing without reads from followers
+    tags = reader.tags()
     replica_epoch = -1
     if _REPLICA_STATE_TAG in tags and version >= REPLICA_STATE_VERSION:
         replica_id, replica_epoch = Reader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
@@ -129,22 +134,24 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
         session_epoch,
         topics,
         controller_epoch,
+        forgotten,
     )
 
 
-def _skip_to_tags(reader: Reader, version: int) -> dict[int, memoryview]:
-    """Forgotten topics and the rack mean nothing without sessions and follower reads."""
+def _forgotten(reader: Reader, version: int) -> list[tuple[UUID | None, tuple[int, ...]]]:
+    """Only brokers have sessions here, and they name topics by id."""
+    forgotten: list[tuple[UUID | None, tuple[int, ...]]] = []
     if version >= 7:
         for _ in range(reader.count(2)):
+            topic_id = None
             if version >= TOPIC_ID_VERSION:
-                reader.view(16)
+                topic_id = reader.uuid()
             else:
                 reader.string()
-            reader.view(4 * reader.count(4))
+            indexes = reader.view(4 * reader.count(4))
             reader.tags()
-    if version >= 11:
-        reader.string()
-    return reader.tags()
+            forgotten.append((topic_id, struct.unpack(f">{len(indexes) // 4}i", indexes)))
+    return forgotten
 
 
 def _partition_asked(fields: tuple[int, ...], version: int) -> FetchPartition:
@@ -178,11 +185,12 @@ def encode_response(
     code: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
     controller_epoch: int | None = None,
+    session_id: int = 0,
 ) -> list[Buffer]:
-    """The reply's body in pieces.  The session id is always 0: sessions are declined.
+    """The reply's body in pieces.  `session_id` 0 declines a session, as all clients' are;
     `controller_epoch`: for followers."""
     flexible = is_flexible(ApiKey.FETCH, version)
-    head = _HEAD_V7.pack(0, code, 0) if version >= 7 else _HEAD_V1.pack(0)
+    head = _HEAD_V7.pack(0, code, session_id) if version >= 7 else _HEAD_V1.pack(0)
     topics = list(topics)
     pieces: list[Buffer] = []
     fixed = [head, primitives.count(len(topics), flexible)]

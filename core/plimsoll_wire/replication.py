@@ -26,7 +26,9 @@ _INT = struct.Struct(">i")
 _END_OFFSET = struct.Struct(">iq")
 _OFFSET_REPLY = struct.Struct(">ihqqi")
 
-_NO_TOPICS_FORGOTTEN_NO_RACK = b"\x01\x01"
+_NO_RACK = b"\x01"
+SESSIONLESS = (0, -1)
+NEW_SESSION = (0, 0)
 _EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7  # two bytes
 _UVARINT_BYTES_MAX = 5
 
@@ -74,11 +76,13 @@ class PartitionReply(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """`controller_epoch`: the newest that the leader has heard of; None: it does not say."""
+    """`controller_epoch`: the newest that the leader has heard of; None: it does not say.
+    `session_id`: 0 declines a session."""
 
     code: int
     partitions: list[PartitionReply]
     controller_epoch: int | None
+    session_id: int = 0
 
 
 def _uvarint(value: int) -> bytes:
@@ -100,11 +104,11 @@ def encode_fetch(
     sender: Sender,
     limits: FetchLimits,
     topics: Iterable[tuple[bytes, Sequence[PartitionFetch]]],
+    session: tuple[int, int] = SESSIONLESS,
+    forgotten: Iterable[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
-    """A whole frame; topics go by the bytes of their id.
-
-    Sessions are declined: every request names every partition.
-    """
+    """A whole frame; topics go by the bytes of their id.  `session` is its id and the epoch of this
+    request in it (KIP-227): an incremental one names what has changed, and what is `forgotten`."""
     parts: list[bytes] = []
     count = 0
     for topic_id, partitions in topics:
@@ -123,15 +127,24 @@ def encode_fetch(
     body = b"".join(
         (
             b"\0",  # the request header's tags
-            _FETCH.pack(limits.wait_ms_max, 1, limits.bytes_max, 0, 0, -1),
+            _FETCH.pack(limits.wait_ms_max, 1, limits.bytes_max, 0, *session),
             _uvarint(count + 1),
             *parts,
-            _NO_TOPICS_FORGOTTEN_NO_RACK,
+            _encode_forgotten(forgotten),
+            _NO_RACK,
             # Two tagged fields: number 1 is the replica's state, ours is the controller epoch.
             _TAGS.pack(2, 1, 13, broker_id, broker_epoch, 0, _EPOCH_TAG, 8, controller_epoch),
         )
     )
     return _frame(FETCH_KEY, FETCH_VERSION, correlation_id, b"plimsoll-replica", body)
+
+
+def _encode_forgotten(forgotten: Iterable[tuple[bytes, Sequence[int]]]) -> bytes:
+    topics = [
+        b"".join((topic_id, _uvarint(len(each) + 1), *map(_INT.pack, each), b"\0"))
+        for topic_id, each in forgotten
+    ]
+    return _uvarint(len(topics) + 1) + b"".join(topics)
 
 
 class _Reader:
@@ -183,7 +196,7 @@ def decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
 
 
 def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
-    got, _, _, code, _ = _REPLY.unpack_from(frame)
+    got, _, _, code, session_id = _REPLY.unpack_from(frame)
     if got != correlation_id:
         raise MalformedReply(f"correlation id {got} instead of {correlation_id}")
     reader = _Reader(frame, _REPLY.size)
@@ -197,7 +210,7 @@ def _decode_fetch(frame: memoryview, correlation_id: int) -> FetchReply:
     controller_epoch = None
     if CONTROLLER_EPOCH_TAG in tags:
         (controller_epoch,) = CONTROLLER_EPOCH.unpack(tags[CONTROLLER_EPOCH_TAG])
-    return FetchReply(code, replies, controller_epoch)
+    return FetchReply(code, replies, controller_epoch, session_id)
 
 
 def _decode_partition(reader: _Reader, topic_id: bytes) -> PartitionReply:

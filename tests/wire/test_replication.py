@@ -61,7 +61,7 @@ def test_a_reply_of_an_older_broker_says_nothing_of_controllers() -> None:
     body = encode_response(
         ApiKey.FETCH, FETCH_VERSION, {"error_code": 0, "session_id": 0, "responses": []}
     )
-    assert decode_fetch(memoryview(b"\0\0\0\x09\0" + body), 9) == (0, [], None)
+    assert decode_fetch(memoryview(b"\0\0\0\x09\0" + body), 9) == (0, [], None, 0)
 
 
 def test_a_clients_reply_is_read_by_kio_as_ever() -> None:

@@ -1,24 +1,34 @@
 """Fetch: what followers replicate from and consumers read from; long polls are parked as data.
 
 Called by the sessions.  A follower's position is taken up once, when its request arrives; reading
-may happen again whenever one of its partitions moves.  Sessions are declined: every request is a
-full one.  Source: the protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
+may happen again whenever one of its partitions moves.  Followers may build on a fetch session
+(`fetch_session`); consumers' are declined: each of their requests is a full one.  Source: the
+protocol's rules for a leader's side of a fetch, KIP-74, KIP-227.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from itertools import count
 from typing import NamedTuple
-from uuid import UUID
 
 from plimsoll_broker.dispatch import Reply, RequestContext
+from plimsoll_broker.handlers import fetch_session
+from plimsoll_broker.handlers.fetch_reading import (
+    RESPONSE_BYTES_MAX,
+    WAIT_MS_MAX,
+    Follower,
+    arrive,
+    missing,
+    read,
+)
+from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.values import Code, EndOffset, FollowerFetch
+from plimsoll_core.replica.values import Code
 from plimsoll_wire.fetch import (
+    TOPIC_ID_VERSION,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -28,11 +38,10 @@ from plimsoll_wire.fetch import (
     encode_response,
 )
 
-logger = logging.getLogger("plimsoll.fetch")
-
-RESPONSE_BYTES_MAX = 16 * 2**20
-WAIT_MS_MAX = 60_000
 _FETCH_SESSION_ID_NOT_FOUND = 70
+_INVALID_FETCH_SESSION_EPOCH = 71
+_FIRST_EPOCH, _FINAL_EPOCH = 0, -1
+_SESSION_ID_MAX = 2**31 - 1
 
 
 class _Asked(NamedTuple):
@@ -85,7 +94,7 @@ class _Poll:
         for topic, asked in self.asked:
             fetched = []
             for one in asked:
-                result = one.refused or self._read_one(one, left)
+                result = one.refused or self._read(one, left)
                 if result.code != Code.NONE or result.diverging is not None:
                     urgent = True
                 got = len(result.records)
@@ -95,28 +104,9 @@ class _Poll:
             topics.append((topic.name or "", topic.topic_id, fetched))
         return _Read(topics, size, urgent)
 
-    def _read_one(self, one: _Asked, left: int) -> FetchedPartition:
-        hosted, partition = one.hosted, one.partition
-        assert hosted is not None
-        replica, log = hosted.replica, hosted.log
-        checked = replica.consumer_fetch(
-            partition.offset, partition.leader_epoch, partition.last_fetched_epoch
-        )
-        if checked is Code.NONE and not self.for_follower and not self.manager.may_serve(hosted):
-            checked = Code.NOT_LEADER_OR_FOLLOWER
-        if checked is not Code.NONE:
-            return _refusal(partition.partition, checked)
-        end = log.log_end_offset if self.for_follower else replica.high_watermark
-        records = b""
-        if left > 0 and partition.offset < end:
-            try:
-                records = log.read(partition.offset, min(partition.max_bytes, left), end)
-            except StorageError as error:
-                logger.error("%r cannot be read at %d: %s", hosted, partition.offset, error)
-                return FetchedPartition(partition.partition, Code.KAFKA_STORAGE_ERROR)
-        return FetchedPartition(
-            partition.partition, Code.NONE, replica.high_watermark, log.log_start_offset, records
-        )
+    def _read(self, one: _Asked, left: int) -> FetchedPartition:
+        assert one.hosted is not None, "who is not here is refused"
+        return read(self.manager, one.hosted, one.partition, left, for_follower=self.for_follower)
 
     def reply(self, read: _Read) -> Reply:
         traffic = self.manager.traffic
@@ -153,6 +143,9 @@ class _Poll:
                 if one.hosted is not None:
                     one.hosted.replica.parked.forget(self)
 
+    def moved(self, hosted: Hosted) -> None:
+        """All of its partitions are looked at again anyway."""
+
     def wake(self) -> None:
         """A partition moved: answer if that is enough, else wait for more."""
         if self.future is None or self.future.done():
@@ -173,16 +166,76 @@ class FetchHandler:
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
+        self._session_ids = count(1)
 
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
         version = context.api_version
         request = decode_request(context.body, version)
         if request.controller_epoch is not None:
             self._heard(request, request.controller_epoch)
+        if request.replica_id is not None:
+            return self._follower(context, request)
         if request.session_id != 0:
             return encode_response(version, [], _FETCH_SESSION_ID_NOT_FOUND)
+        return self._poll(context, request)
+
+    def _follower(
+        self, context: RequestContext, request: FetchRequest
+    ) -> Reply | asyncio.Future[Reply | None]:
+        """Go on with its session, begin another, or do without."""
+        connection = context.connection
+        begins = request.session_id == 0 and request.session_epoch == _FIRST_EPOCH
+        if not begins and request.session_epoch != _FINAL_EPOCH:
+            return self._go_on(context, request)
+        connection.close()
+        if not begins or not self._may_remember(context, request):
+            return self._poll(context, request)
+        session_id = next(self._session_ids) % _SESSION_ID_MAX + 1
+        version = context.api_version
+        session = FetchSession(self._manager, connection, session_id, request, version)
+        connection.fetch_session = session
+        return session.fetch(request)
+
+    def _go_on(
+        self, context: RequestContext, request: FetchRequest
+    ) -> Reply | asyncio.Future[Reply | None]:
+        """Whoever names a session that is not the connection's, or misses a request of it, begins
+        anew; a position that an earlier process left here must not count for its successor."""
+        session = context.connection.fetch_session
+        assert session is None or isinstance(session, FetchSession)
+        code = _FETCH_SESSION_ID_NOT_FOUND
+        if session is not None and session.is_of(request) and not self._outlived(request):
+            if session.is_next(request) and session.has_room(request):
+                return session.fetch(request)
+            code = _INVALID_FETCH_SESSION_EPOCH
+        context.connection.close()
+        epoch = self._manager.controller_epoch
+        return encode_response(context.api_version, [], code, controller_epoch=epoch)
+
+    def _may_remember(self, context: RequestContext, request: FetchRequest) -> bool:
+        """Brokers name topics by id, and their lifetime."""
+        return (
+            context.api_version >= TOPIC_ID_VERSION
+            and request.replica_epoch is not None
+            and fetch_session.partitions_named(request) <= fetch_session.PARTITIONS_MAX
+            and not self._outlived(request)
+        )
+
+    def _outlived(self, request: FetchRequest) -> bool:
+        """Whether another process of this broker has registered since (KIP-903)."""
+        image = self._manager.image
+        broker = None if image is None else image.brokers.get(BrokerId(request.replica_id or 0))
+        return broker is not None and (request.replica_epoch or 0) < broker.broker_epoch
+
+    def _poll(
+        self, context: RequestContext, request: FetchRequest
+    ) -> Reply | asyncio.Future[Reply | None]:
+        follower = None
+        if request.replica_id is not None:
+            epoch = -1 if request.replica_epoch is None else request.replica_epoch
+            follower = Follower(request.replica_id, epoch, context.connection.fetch_replied_ms)
         asked = [
-            (topic, [self._arrived(context, request, topic, one) for one in topic.partitions])
+            (topic, [self._arrived(follower, topic, one) for one in topic.partitions])
             for topic in request.topics
         ]
         poll = _Poll(self._manager, context, request, asked)
@@ -193,55 +246,26 @@ class FetchHandler:
         return poll.park()
 
     def _arrived(
-        self,
-        context: RequestContext,
-        request: FetchRequest,
-        topic: FetchTopic,
-        partition: FetchPartition,
+        self, follower: Follower | None, topic: FetchTopic, partition: FetchPartition
     ) -> _Asked:
         """Find the partition; a follower's position counts from now on."""
         manager = self._manager
         topic_id = topic.topic_id
         if topic.name is not None:
             topic_id = manager.topic_id(topic.name)
-        hosted = None if topic_id is None else manager.by_key(topic_id, partition.partition)
-        if hosted is None:
-            code = self._missing(topic, topic_id, partition.partition)
-            return _Asked(partition, None, FetchedPartition(partition.partition, code))
-        if request.replica_id is not None:
-            checked = hosted.replica.follower_fetch(
-                FollowerFetch(
-                    request.replica_id,
-                    -1 if request.replica_epoch is None else request.replica_epoch,
-                    partition.leader_epoch,
-                    partition.offset,
-                    partition.last_fetched_epoch,
-                    partition.log_start_offset or 0,
-                    context.connection.fetch_replied_ms,
-                ),
-                manager.now_ms(),
-            )
-            manager.touch(hosted)
-            if checked is not Code.NONE:
-                return _Asked(partition, hosted, _refusal(partition.partition, checked))
-        return _Asked(partition, hosted, None)
+        index = partition.partition
+        hosted = None if topic_id is None else manager.by_key(topic_id, index)
+        if hosted is not None:
+            refused = None if follower is None else arrive(manager, hosted, follower, partition)
+        elif topic_id is None and topic.name is not None:
+            refused = FetchedPartition(index, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            refused = missing(manager, topic_id, index)
+        return _Asked(partition, hosted, refused)
 
     def _heard(self, request: FetchRequest, controller_epoch: int) -> None:
         """Only a broker in its present lifetime may say that there is a newer controller."""
         image = self._manager.image
-        if image is None or request.replica_id is None or request.replica_epoch is None:
-            return
-        broker = image.brokers.get(BrokerId(request.replica_id))
-        if broker is not None and request.replica_epoch >= broker.broker_epoch:
+        known = image is not None and request.replica_id in image.brokers
+        if known and request.replica_epoch is not None and not self._outlived(request):
             self._manager.saw_controller_epoch(controller_epoch)
-
-    def _missing(self, topic: FetchTopic, topic_id: UUID | None, index: int) -> Code:
-        if topic_id is None and topic.name is None:
-            return Code.UNKNOWN_TOPIC_ID
-        return self._manager.missing(topic_id, index)
-
-
-def _refusal(index: int, answer: Code | EndOffset) -> FetchedPartition:
-    if isinstance(answer, EndOffset):
-        return FetchedPartition(index, Code.NONE, diverging=answer)
-    return FetchedPartition(index, answer)

@@ -310,11 +310,13 @@ class Log:
         if due.active:
             self.roll()
         self.advance_log_start(due.offset)
+        before = self.segments[0]
         while len(self.segments) > 1 and self.segments[1].base_offset <= self.log_start_offset:
             self._hints.clear()
             removed = self.segments.pop(0)
             removed.remove()
-        self._snapshots.remove_below(self.segments[0].base_offset)
+        if self.segments[0] is not before:
+            self._snapshots.remove_below(self.segments[0].base_offset)
         self.recovery_point = max(self.recovery_point, self.log_start_offset)
         return self.log_start_offset
 

@@ -19,15 +19,31 @@ SHRINK_CAUSE = "IsrShrinkLag"
 INELIGIBLE_BACKOFF_MS = 1_000
 
 
+class Presence:
+    """When a follower's fetch session was heard last, and which reply it acknowledged then.
+
+    An incremental fetch names only what has changed, and counts for every partition of its session.
+    A follower that is settled has nothing left to fetch: its progress reads the times here, so that
+    a fetch costs nothing for it.
+    """
+
+    __slots__ = ("acknowledged_ms", "fetch_ms")
+
+    def __init__(self) -> None:
+        self.fetch_ms = 0
+        self.acknowledged_ms: int | None = None
+
+
 class Progress:
     """How far one follower is, as its fetches in this term tell; None = not heard of."""
 
     __slots__ = (
-        "acknowledged_ms",
+        "_acknowledged_ms",
+        "_caught_up_ms",
+        "_fetch_leader_end",
+        "_fetch_ms",
+        "_presence",
         "broker_epoch",
-        "caught_up_ms",
-        "fetch_leader_end",
-        "fetch_ms",
         "log_end",
         "log_start",
     )
@@ -36,25 +52,55 @@ class Progress:
         self.log_end: int | None = None
         self.log_start = 0
         self.broker_epoch: int | None = None
-        self.fetch_ms = 0
-        self.fetch_leader_end: int | None = None
-        self.caught_up_ms = caught_up_ms
-        self.acknowledged_ms: int | None = None  # when it certainly followed in this term
+        self._fetch_ms = 0
+        self._fetch_leader_end: int | None = None
+        self._caught_up_ms = caught_up_ms
+        self._acknowledged_ms: int | None = None
+        self._presence: Presence | None = None
+
+    @property
+    def caught_up_ms(self) -> int | None:
+        """When it certainly had everything."""
+        return self._caught_up_ms if self._presence is None else self._presence.fetch_ms
+
+    @property
+    def acknowledged_ms(self) -> int | None:
+        """When it certainly followed in this term."""
+        return self._acknowledged_ms if self._presence is None else self._presence.acknowledged_ms
+
+    def settle(self, presence: Presence) -> None:
+        """It has everything: until the leader's end moves, each fetch of its session says so."""
+        self._presence = presence
+
+    def unsettle(self, session: Presence) -> None:
+        """The leader's end has moved, or the session ends: what its last fetch said stays.
+
+        Another connection of the follower may have taken the session's place meanwhile."""
+        if self._presence is session:
+            self._leave_session(session)
+
+    def _leave_session(self, presence: Presence | None) -> None:
+        if presence is not None:
+            self._presence = None
+            self._caught_up_ms = self._fetch_ms = presence.fetch_ms
+            self._fetch_leader_end = self.log_end
+            self._acknowledged_ms = presence.acknowledged_ms
 
     def fetched(self, fetch: FollowerFetch, leader_end: int, now_ms: int) -> None:
         """A fetch at an offset proves that everything below it is on the follower's disk."""
+        self._leave_session(self._presence)
         offset = fetch.offset
         if offset >= leader_end:
-            self.caught_up_ms = now_ms
-        elif self.fetch_leader_end is not None and offset >= self.fetch_leader_end:
-            self.caught_up_ms = self.fetch_ms
-        self.fetch_ms = now_ms
-        self.fetch_leader_end = leader_end
+            self._caught_up_ms = now_ms
+        elif self._fetch_leader_end is not None and offset >= self._fetch_leader_end:
+            self._caught_up_ms = self._fetch_ms
+        self._fetch_ms = now_ms
+        self._fetch_leader_end = leader_end
         self.log_end = offset
         self.log_start = fetch.log_start
         self.broker_epoch = fetch.broker_epoch
         if fetch.leader_epoch is not None:
-            self.acknowledged_ms = fetch.acknowledged_ms
+            self._acknowledged_ms = fetch.acknowledged_ms
 
 
 class Leader:
@@ -127,6 +173,14 @@ class Leader:
             if end < candidate:
                 candidate = end
         return candidate
+
+    def settled(self, follower: BrokerId, log_end: int, high_watermark: int) -> Progress | None:
+        """A follower's progress if it counts as in sync and has everything, and so has everybody
+        else in sync: then its fetches say nothing new until something moves here."""
+        if high_watermark != log_end or follower not in self.isr.committed:
+            return None
+        progress = self.followers.get(follower)
+        return progress if progress is not None and progress.log_end == log_end else None
 
     def expansion(
         self,

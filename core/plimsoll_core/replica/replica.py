@@ -213,6 +213,7 @@ class Replica:
 
     def _settle(self, leader: Leader, isr: IsrState) -> None:
         leader.set_isr(isr)
+        self._end_moved = True  # who is out may want to join again: followers are looked at
         self._in_sync_set_changed()
 
     def _in_sync_set_changed(self) -> None:
@@ -277,6 +278,10 @@ class Replica:
         if fetch.broker_id not in leader.isr.committed:
             self._consider(leader, BrokerId(fetch.broker_id), now_ms)
         return Code.NONE
+
+    def start_moved(self) -> None:
+        """Retention dropped records: followers hear where the log begins now."""
+        self._end_moved = True
 
     def _check_position(self, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
         log = self.log

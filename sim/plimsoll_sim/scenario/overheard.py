@@ -54,7 +54,10 @@ def fetched(sender: str, receiver: str, frame: bytes, named: Named) -> list[str]
     """The parts of a leader's reply that are no plain yes."""
     number = int.from_bytes(frame[:4], "big")
     told: list[str] = []
-    for one in decode_fetch(memoryview(frame), number).partitions:
+    reply = decode_fetch(memoryview(frame), number)
+    if reply.code:
+        told.append(f"{sender} ends the fetch session of {receiver}")
+    for one in reply.partitions:
         name = named(UUID(bytes=one.topic_id), one.partition)
         if one.code:
             told.append(f"{sender} refuses {receiver} {name}: {Code(one.code).name}")

@@ -1,0 +1,71 @@
+"""Which fetcher follows which partition.
+
+The replica manager says who follows whom; a leader that is followed has fetchers, one that is not
+is not called.  It decides nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from plimsoll_broker.fetcher import Fetcher
+from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.model import PartitionKey
+
+
+class FetcherPool:
+    """One fetcher per leader.  `failed` completes when a fetcher dies, which is our own bug."""
+
+    def __init__(self, manager: ReplicaManager, epoch: Callable[[], BrokerEpoch]) -> None:
+        self._manager = manager
+        self._epoch = epoch
+        self._fetchers: dict[BrokerId, Fetcher] = {}
+        self._tasks: dict[BrokerId, asyncio.Task[None]] = {}
+        self._following: dict[PartitionKey, BrokerId] = {}
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def follow(self, hosted: Hosted, leader: BrokerId) -> None:
+        self.unfollow(hosted)
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            fetcher = self._fetchers[leader] = Fetcher(self._manager, leader, self._epoch)
+            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{leader}")
+            task.add_done_callback(self._ended)
+            self._tasks[leader] = task
+        self._following[hosted.key] = leader
+        fetcher.follow(hosted)
+
+    def unfollow(self, hosted: Hosted) -> None:
+        leader = self._following.pop(hosted.key, None)
+        if leader is None:
+            return
+        fetcher = self._fetchers.get(leader)
+        if fetcher is None:
+            # It had stopped this partition by itself, and then lost the rest of them.
+            return
+        fetcher.unfollow(hosted)
+        if not fetcher:
+            # A leader of nothing is not called any more; it may never come back.
+            del self._fetchers[leader]
+            self._tasks.pop(leader).cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        self._fetchers.clear()
+        self._following.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not self.failed.done():
+            self.failed.cancel()

@@ -1,0 +1,92 @@
+"""One partition of a fetch: who asks may read, and what there is to read.
+
+Called by the fetch handler and by fetch sessions.  It decides nothing: whether a follower's
+position is taken up, and what an asker may see, is the replica's to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.replica.values import Code, EndOffset, FollowerFetch
+from plimsoll_wire.fetch import FetchedPartition, FetchPartition
+
+logger = logging.getLogger("plimsoll.fetch")
+
+RESPONSE_BYTES_MAX = 16 * 2**20
+WAIT_MS_MAX = 60_000
+
+
+class Follower(NamedTuple):
+    """Who fetches to replicate, in which lifetime; `acknowledged_ms`: when the reply was made that
+    this fetch acknowledges."""
+
+    broker_id: int
+    broker_epoch: int
+    acknowledged_ms: int | None
+
+
+def missing(manager: ReplicaManager, topic_id: UUID | None, index: int) -> FetchedPartition:
+    """Why there is nothing to ask."""
+    code = Code.UNKNOWN_TOPIC_ID if topic_id is None else manager.missing(topic_id, index)
+    return FetchedPartition(index, code)
+
+
+def arrive(
+    manager: ReplicaManager, hosted: Hosted, follower: Follower, partition: FetchPartition
+) -> FetchedPartition | None:
+    """A follower's position counts from now on; else why it does not."""
+    checked = hosted.replica.follower_fetch(
+        FollowerFetch(
+            follower.broker_id,
+            follower.broker_epoch,
+            partition.leader_epoch,
+            partition.offset,
+            partition.last_fetched_epoch,
+            partition.log_start_offset or 0,
+            follower.acknowledged_ms,
+        ),
+        manager.now_ms(),
+    )
+    manager.touch(hosted)
+    return None if checked is Code.NONE else refusal(partition.partition, checked)
+
+
+def read(
+    manager: ReplicaManager,
+    hosted: Hosted,
+    partition: FetchPartition,
+    left: int,
+    *,
+    for_follower: bool,
+) -> FetchedPartition:
+    """What there is, within `left` bytes; a follower sees all, a consumer what is committed."""
+    replica, log, index = hosted.replica, hosted.log, partition.partition
+    checked = replica.consumer_fetch(
+        partition.offset, partition.leader_epoch, partition.last_fetched_epoch
+    )
+    if checked is Code.NONE and not for_follower and not manager.may_serve(hosted):
+        checked = Code.NOT_LEADER_OR_FOLLOWER
+    if checked is not Code.NONE:
+        return refusal(index, checked)
+    high_watermark = replica.high_watermark
+    end = log.log_end_offset if for_follower else high_watermark
+    records = b""
+    if left > 0 and partition.offset < end:
+        try:
+            records = log.read(partition.offset, min(partition.max_bytes, left), end)
+        except StorageError as error:
+            logger.error("%r cannot be read at %d: %s", hosted, partition.offset, error)
+            return FetchedPartition(index, Code.KAFKA_STORAGE_ERROR)
+    return FetchedPartition(index, Code.NONE, high_watermark, log.log_start_offset, records)
+
+
+def refusal(index: int, answer: Code | EndOffset) -> FetchedPartition:
+    if isinstance(answer, EndOffset):
+        return FetchedPartition(index, Code.NONE, diverging=answer)
+    return FetchedPartition(index, answer)

@@ -1,0 +1,297 @@
+"""A follower's fetch session, the leader's side: what is followed, from where, and what was said.
+
+The fetch handler makes one for each connection that asks for it, and it ends with the connection.
+A request names only what has changed since the last one, a reply only partitions that have
+something to say: records, an error, a divergence, another high watermark or log start.  A fetch
+counts for every partition of the session all the same.  Partitions are *open* or *settled*.  An
+open one is looked at in every request, as if it had been named.  A settled one has a follower that
+has everything and was told everything: it costs nothing until its log's end, its start, its term or
+its in-sync set moves.  Source: KIP-227; the protocol's rules for a leader's side of a fetch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_broker.dispatch import Connection, Reply
+from plimsoll_broker.handlers.fetch_reading import (
+    RESPONSE_BYTES_MAX,
+    WAIT_MS_MAX,
+    Follower,
+    arrive,
+    missing,
+    read,
+)
+from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import PartitionKey
+from plimsoll_core.replica.leader import Presence, Progress
+from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
+
+PARTITIONS_MAX = 100_000
+_EPOCH_MAX = 2**31 - 1
+
+
+def partitions_named(request: FetchRequest) -> int:
+    return sum(len(topic.partitions) for topic in request.topics)
+
+
+class _Followed:
+    """A partition of the session.  `said`: the high watermark and log start of the last reply."""
+
+    __slots__ = ("asked", "hosted", "key", "parked", "refused", "said", "settled")
+
+    def __init__(self, key: PartitionKey, asked: FetchPartition) -> None:
+        self.key = key
+        self.asked = asked
+        self.hosted: Hosted | None = None
+        self.refused: FetchedPartition | None = None
+        self.said: tuple[int, int] | None = None
+        self.parked = False
+        self.settled: Progress | None = None
+
+
+class _Look(NamedTuple):
+    """What one look at the open partitions gave; `urgent`: an error or a divergence."""
+
+    found: list[tuple[_Followed, FetchedPartition]]
+    size: int
+    urgent: bool
+
+
+class FetchSession:
+    """One follower's, on one connection."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        connection: Connection,
+        session_id: int,
+        request: FetchRequest,
+        version: int,
+    ) -> None:
+        assert request.replica_id is not None
+        assert request.replica_epoch is not None
+        self.id = session_id
+        self._manager = manager
+        self._connection = connection
+        self._version = version
+        self._broker = BrokerId(request.replica_id), request.replica_epoch
+        self._request = request
+        self._next_epoch = 0
+        self._presence = Presence()
+        self._followed: dict[PartitionKey, _Followed] = {}
+        self._open: dict[_Followed, None] = {}
+        self._future: asyncio.Future[Reply | None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def is_of(self, request: FetchRequest) -> bool:
+        sender = request.replica_id, request.replica_epoch
+        return request.session_id == self.id and sender == self._broker
+
+    def has_room(self, request: FetchRequest) -> bool:
+        return len(self._followed) + partitions_named(request) <= PARTITIONS_MAX
+
+    def is_next(self, request: FetchRequest) -> bool:
+        """A request that was lost or came twice is not guessed at."""
+        return request.session_epoch == self._next_epoch
+
+    def fetch(self, request: FetchRequest) -> Reply | asyncio.Future[Reply | None]:
+        """Take up what has changed, count for everything, answer when there is something to say."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._reply(self._look()))  # nobody waits for two at once
+        self._request = request
+        self._next_epoch = self._next_epoch % _EPOCH_MAX + 1
+        for topic_id, indexes in request.forgotten:
+            for index in indexes:
+                self._forget(topic_id, index)
+        for topic in request.topics:
+            for partition in topic.partitions:
+                self._put(topic.topic_id, partition)
+        # What was forgotten or named keeps the times of the fetch before: this one says itself
+        # what it says of them.
+        acknowledged_ms = self._connection.fetch_replied_ms
+        self._presence.fetch_ms = self._manager.now_ms()
+        self._presence.acknowledged_ms = acknowledged_ms
+        follower = Follower(*self._broker, acknowledged_ms)
+        for followed in self._open:
+            self._arrive(followed, follower)
+        look = self._look()
+        if self._is_enough(look) or request.max_wait_ms <= 0:
+            return self._reply(look)
+        return self._park()
+
+    def _put(self, topic_id: UUID | None, partition: FetchPartition) -> None:
+        key = PartitionKey(topic_id or UUID(int=0), partition.partition)
+        followed = self._followed.get(key)
+        if followed is None:
+            followed = self._followed[key] = _Followed(key, partition)
+        followed.asked = partition
+        followed.said = None
+        self._reopen(followed)
+
+    def _forget(self, topic_id: UUID | None, index: int) -> None:
+        followed = self._followed.pop(PartitionKey(topic_id or UUID(int=0), index), None)
+        if followed is not None:
+            self._leave(followed)
+            self._open.pop(followed, None)
+
+    def _arrive(self, followed: _Followed, follower: Follower) -> None:
+        hosted = self._manager.by_key(*followed.key)
+        if followed.hosted is not hosted:
+            self._leave(followed)
+            followed.hosted = hosted
+        if hosted is None:
+            followed.refused = missing(self._manager, *followed.key)
+        else:
+            followed.refused = arrive(self._manager, hosted, follower, followed.asked)
+
+    # --- looking and answering ------------------------------------------------------------------
+
+    def _look(self) -> _Look:
+        left = min(self._request.max_bytes, RESPONSE_BYTES_MAX)
+        found: list[tuple[_Followed, FetchedPartition]] = []
+        size = 0
+        urgent = False
+        for followed in self._open:
+            result = followed.refused
+            if result is None:
+                assert followed.hosted is not None, "who is not here is refused"
+                result = read(
+                    self._manager, followed.hosted, followed.asked, left, for_follower=True
+                )
+            got = len(result.records)
+            size += got
+            left -= got
+            if result.code or result.diverging is not None:
+                urgent = True
+            elif not got and followed.said == (result.high_watermark, result.log_start_offset):
+                continue
+            found.append((followed, result))
+        return _Look(found, size, urgent)
+
+    def _is_enough(self, look: _Look) -> bool:
+        return look.urgent or look.size >= self._request.min_bytes
+
+    def _reply(self, look: _Look) -> Reply:
+        manager = self._manager
+        topics: dict[UUID, list[FetchedPartition]] = {}
+        for followed, result in look.found:
+            topics.setdefault(followed.key.topic_id, []).append(result)
+            failed = result.code or result.diverging is not None
+            followed.said = None if failed else (result.high_watermark, result.log_start_offset)
+            if len(result.records):
+                # A reply that is full leaves out the last ones: next time these come last.
+                del self._open[followed]
+                self._open[followed] = None
+        for followed in list(self._open):
+            self._settle(followed)
+        manager.traffic.replicated_out += look.size
+        self._connection.fetch_replied_ms = manager.now_ms()
+        return encode_response(
+            self._version,
+            [("", topic_id, partitions) for topic_id, partitions in topics.items()],
+            controller_epoch=manager.controller_epoch,
+            session_id=self.id,
+        )
+
+    # --- open and settled -----------------------------------------------------------------------
+
+    def _settle(self, followed: _Followed) -> None:
+        hosted = followed.hosted
+        if hosted is None or followed.refused is not None:
+            return
+        replica, log, asked = hosted.replica, hosted.log, followed.asked
+        leader, end = replica.leader, log.log_end_offset
+        if (
+            leader is None
+            or leader.epoch != asked.leader_epoch
+            or asked.offset != end
+            or followed.said != (replica.high_watermark, log.log_start_offset)
+        ):
+            return
+        progress = leader.settled(self._broker[0], end, replica.high_watermark)
+        if progress is not None:
+            progress.settle(self._presence)
+            followed.settled = progress
+            del self._open[followed]
+            self._listen(followed)
+
+    def _reopen(self, followed: _Followed) -> None:
+        if followed.settled is not None:
+            followed.settled.unsettle(self._presence)
+            followed.settled = None
+        self._open[followed] = None
+
+    def _listen(self, followed: _Followed) -> None:
+        if followed.hosted is not None and not followed.parked:
+            followed.parked = True
+            followed.hosted.replica.parked.park(self, for_commit=False)
+
+    def _leave(self, followed: _Followed) -> None:
+        """Hear nothing more of it."""
+        if followed.settled is not None:
+            followed.settled.unsettle(self._presence)
+            followed.settled = None
+        if followed.hosted is not None and followed.parked:
+            followed.parked = False
+            followed.hosted.replica.parked.forget(self)
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def _park(self) -> asyncio.Future[Reply | None]:
+        loop = asyncio.get_running_loop()
+        self._future = loop.create_future()
+        self._future.add_done_callback(self._answered)
+        wait_ms = min(self._request.max_wait_ms, WAIT_MS_MAX)
+        self._timer = loop.call_later(wait_ms / 1000, self._expired)
+        self._listen_again()
+        return self._future
+
+    def _listen_again(self) -> None:
+        for followed in self._open:
+            self._listen(followed)
+
+    def _answered(self, future: asyncio.Future[Reply | None]) -> None:
+        if self._timer is not None and self._future is future:
+            self._timer.cancel()
+
+    def moved(self, hosted: Hosted) -> None:
+        """Something of it is new: its end, its term, who counts as in sync."""
+        followed = self._followed.get(hosted.key)
+        if followed is not None and followed.hosted is hosted:
+            followed.parked = False
+            self._reopen(followed)
+
+    def wake(self) -> None:
+        """After everything that moved in a turn: answer if that is enough, else wait for more."""
+        if self._future is None or self._future.done():
+            return
+        look = self._look()
+        if self._is_enough(look):
+            self._future.set_result(self._reply(look))
+        else:
+            self._listen_again()
+
+    def _expired(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._reply(self._look()))
+
+    def close(self) -> None:
+        """The connection is gone, or the session is given up."""
+        if self._future is not None and not self._future.done():
+            self._future.set_result(self._reply(self._look()))
+        if self._timer is not None:
+            self._timer.cancel()
+        for followed in self._followed.values():
+            self._leave(followed)
+        self._followed.clear()
+        self._open.clear()

@@ -1,0 +1,145 @@
+"""What a follower's next request names, and what it takes back."""
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from plimsoll_broker.following import BACKOFF_MS, SWEEP_MS, Following
+from plimsoll_core.model import PartitionKey
+from plimsoll_core.replica.follower import FetchPosition
+from plimsoll_wire.replication import NEW_SESSION, MalformedReply
+
+LEADER: Any = 1
+TOPIC = UUID(int=7)
+SESSION = 5
+
+
+class Hosted:
+    """One partition here: where its log ends, and from whom it fetches."""
+
+    def __init__(self, index: int) -> None:
+        self.key = PartitionKey(TOPIC, index)
+        self.topic_id_bytes = TOPIC.bytes
+        self.end = 0
+        self.log = SimpleNamespace(log_start_offset=0)
+        self.replica = SimpleNamespace(
+            fetches_from=LEADER, position=lambda: FetchPosition(0, self.end, None)
+        )
+
+
+def following(*indexes: int) -> tuple[Following, list[Any]]:
+    made = Following(LEADER)
+    hosted: list[Any] = [Hosted(index) for index in indexes]
+    for one in hosted:
+        made.add(one)
+    return made, hosted
+
+
+def ask(made: Following, now_ms: int = 0) -> tuple[tuple[int, int], list[int], list[int]]:
+    """The session, what is named and what is forgotten; the leader takes it."""
+    assert made.due_in_ms(now_ms) == 0
+    session, topics, forgotten = made.ask(now_ms)
+    made.answered(SESSION)
+    named = [one.partition for _, asked in topics for one in asked]
+    return session, named, [index for _, indexes in forgotten for index in indexes]
+
+
+def question(made: Following, index: int) -> Any:
+    return made.asked[(TOPIC.bytes, index)]
+
+
+def test_the_first_request_names_everything_and_the_next_nothing() -> None:
+    made, _ = following(0, 1, 2)
+    assert ask(made) == (NEW_SESSION, [0, 1, 2], [])
+    assert ask(made) == ((SESSION, 1), [], [])
+    assert ask(made) == ((SESSION, 2), [], [])
+
+
+def test_what_was_answered_is_named_if_its_position_changed() -> None:
+    made, hosted = following(0, 1, 2)
+    ask(made)
+    hosted[1].end = 7
+    made.look_again(question(made, 1).followed)
+    made.look_again(question(made, 2).followed)
+    assert ask(made)[1:] == ([1], [])
+    assert question(made, 1).position.fetch_offset == 7
+
+
+def test_newer_metadata_names_a_partition_again() -> None:
+    made, hosted = following(0, 1)
+    ask(made)
+    made.add(hosted[1])
+    assert ask(made)[1:] == ([1], [])
+
+
+def test_what_is_no_longer_followed_is_forgotten_once() -> None:
+    made, hosted = following(0, 1)
+    ask(made)
+    made.remove(hosted[1])
+    assert ask(made)[1:] == ([], [1])
+    assert ask(made)[1:] == ([], [])
+
+
+def test_what_was_refused_rests_and_comes_back_as_if_it_were_new() -> None:
+    made, _ = following(0, 1)
+    ask(made)
+    made.rest(question(made, 1).followed, now_ms=0)
+    assert ask(made)[1:] == ([], [1])
+    assert ask(made, BACKOFF_MS)[1:] == ([1], [])
+
+
+def test_a_rest_without_a_request_in_between_still_makes_the_leader_begin_anew() -> None:
+    """All that is followed rests: the leader remembers a refusal, and would repeat it for ever."""
+    made, _ = following(0)
+    ask(made)
+    made.rest(question(made, 0).followed, now_ms=0)
+    assert made.due_in_ms(1) == BACKOFF_MS - 1
+    assert ask(made, BACKOFF_MS)[1:] == ([0], [0])
+
+
+def test_a_broken_disk_and_a_moved_log_start_are_found_by_looking() -> None:
+    made, hosted = following(0, 1, 2)
+    ask(made)
+    ask(made, SWEEP_MS)
+    hosted[0].log.log_start_offset = 4
+    hosted[1].replica.fetches_from = None
+    assert ask(made, SWEEP_MS + 1)[1:] == ([], [])
+    assert ask(made, 2 * SWEEP_MS)[1:] == ([0], [1])
+    assert ask(made, 2 * SWEEP_MS)[1:] == ([], [])
+
+
+def test_when_nothing_may_be_asked_for_nothing_is() -> None:
+    made, hosted = following(0)
+    hosted[0].replica.fetches_from = None
+    made.ask(0)
+    assert made.due_in_ms(1) == SWEEP_MS - 1
+    made.remove(hosted[0])
+    assert made.due_in_ms(1) is None
+
+
+def test_a_lost_connection_begins_anew() -> None:
+    made, hosted = following(0, 1)
+    ask(made)
+    made.remove(hosted[1])
+    made.forget_session()
+    assert ask(made) == (NEW_SESSION, [0], [])
+
+
+def test_a_leader_without_sessions_is_asked_for_everything_beginning_elsewhere() -> None:
+    """A reply that is full leaves out the last ones."""
+    made, _ = following(0, 1, 2)
+    for named in ([0, 1, 2], [1, 2, 0], [2, 0, 1]):
+        session, topics, _ = made.ask(0)
+        made.answered(0)
+        assert session == NEW_SESSION
+        assert [one.partition for _, asked in topics for one in asked] == named
+
+
+def test_a_reply_of_another_session_is_the_leaders_fault() -> None:
+    made, _ = following(0)
+    ask(made)
+    made.ask(0)
+    with pytest.raises(MalformedReply, match="session 6, not 5"):
+        made.answered(6)
