@@ -25,8 +25,10 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.replica.lease import Lease
 
-LAG_CONFIG = "replica.lag.time.max.ms"
-LAG_MS = 30_000
+
+def _number(configs: Mapping[str, str], name: str, default: int) -> int:
+    text = configs.get(name, "")
+    return int(text) if text.isdecimal() else default
 
 
 class ControllerLink(Controller, ControllerEpochs, Protocol):
@@ -46,10 +48,10 @@ class DataPath:
     ) -> None:
         broker_id, broker_epoch = broker
         self._store = store
-        lag = configs.get(LAG_CONFIG, "")
         settings = ReplicaSettings(
             broker_id=broker_id,
-            lag_time_max_ms=int(lag) if lag.isdecimal() else LAG_MS,
+            lag_time_max_ms=_number(configs, "replica.lag.time.max.ms", 30_000),
+            fetchers_per_leader=max(_number(configs, "num.replica.fetchers", 1), 1),
             configs=configs,
         )
         self._sender = ProposalSender(controller, lambda: broker, self._altered)

@@ -1,4 +1,4 @@
-"""Followers' fetches: one task and one connection per leader broker, many partitions per request.
+"""Followers' fetches: a task and a connection to a leader broker, many partitions per request.
 
 The replica manager says who follows whom; a fetcher asks, checks what came, and has the driver
 write it.  What to cut and what may be appended is the core's to say (`plimsoll_core.replica`); what

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 from plimsoll_broker.fetcher import Fetcher
 from plimsoll_broker.hosted import Hosted
@@ -16,41 +17,55 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.model import PartitionKey
 
 
+class Source(NamedTuple):
+    """Where a partition is fetched from: a leader, and which of the connections to it."""
+
+    leader: BrokerId
+    number: int
+
+
 class FetcherPool:
-    """One fetcher per leader.  `failed` completes when a fetcher dies, which is our own bug."""
+    """A few fetchers per leader (num.replica.fetchers), each with its share of the partitions.
+    `failed` completes when a fetcher dies, which is our own bug."""
 
     def __init__(self, manager: ReplicaManager, epoch: Callable[[], BrokerEpoch]) -> None:
         self._manager = manager
         self._epoch = epoch
-        self._fetchers: dict[BrokerId, Fetcher] = {}
-        self._tasks: dict[BrokerId, asyncio.Task[None]] = {}
-        self._following: dict[PartitionKey, BrokerId] = {}
+        self._fetchers: dict[Source, Fetcher] = {}
+        self._tasks: dict[Source, asyncio.Task[None]] = {}
+        self._following: dict[PartitionKey, Source] = {}
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _source(self, key: PartitionKey, leader: BrokerId) -> Source:
+        """Always the same for a partition and its leader; a topic's partitions take turns."""
+        number = (key.topic_id.int + key.index) % self._manager.settings.fetchers_per_leader
+        return Source(leader, number)
 
     def follow(self, hosted: Hosted, leader: BrokerId) -> None:
         self.unfollow(hosted)
-        fetcher = self._fetchers.get(leader)
+        source = self._source(hosted.key, leader)
+        fetcher = self._fetchers.get(source)
         if fetcher is None:
-            fetcher = self._fetchers[leader] = Fetcher(self._manager, leader, self._epoch)
-            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{leader}")
+            fetcher = self._fetchers[source] = Fetcher(self._manager, leader, self._epoch)
+            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{leader}-{source.number}")
             task.add_done_callback(self._ended)
-            self._tasks[leader] = task
-        self._following[hosted.key] = leader
+            self._tasks[source] = task
+        self._following[hosted.key] = source
         fetcher.follow(hosted)
 
     def unfollow(self, hosted: Hosted) -> None:
-        leader = self._following.pop(hosted.key, None)
-        if leader is None:
+        source = self._following.pop(hosted.key, None)
+        if source is None:
             return
-        fetcher = self._fetchers.get(leader)
+        fetcher = self._fetchers.get(source)
         if fetcher is None:
             # It had stopped this partition by itself, and then lost the rest of them.
             return
         fetcher.unfollow(hosted)
         if not fetcher:
             # A leader of nothing is not called any more; it may never come back.
-            del self._fetchers[leader]
-            self._tasks.pop(leader).cancel()
+            del self._fetchers[source]
+            self._tasks.pop(source).cancel()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

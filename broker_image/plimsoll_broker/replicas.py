@@ -55,6 +55,7 @@ class ReplicaSettings:
 
     broker_id: BrokerId
     lag_time_max_ms: int = 30_000
+    fetchers_per_leader: int = 1
     configs: Mapping[str, str]
 
 

@@ -206,6 +206,7 @@ _OWN = {
     key.name: key
     for key in (
         _integer("replica.lag.time.max.ms", 30_000, 1, INT32_MAX, "How far behind in sync may be."),
+        _integer("num.replica.fetchers", 1, 1, 64, "Connections to each leader that is followed."),
         _integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
         _integer("log.index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
     )

@@ -229,6 +229,23 @@ async def test_leader_and_follower_do_without_sessions(
         )
 
 
+async def test_several_fetchers_share_a_leader_and_each_has_a_session(
+    controller: Controller, broker: Make, watched: Watched
+) -> None:
+    brokers = [await broker(b).start(**{"num.replica.fetchers": "3"}) for b in range(3)]
+    led_by_0(controller, 9)
+    client = await brokers[0].client()
+    for index in range(9):
+        assert await client.produce("t", a_batch(2), index=index) == (Code.NONE, 0)
+    assert sorted(len(one) for one in watched.of(brokers[0])) == [3] * 6
+    assert same_logs("t", *brokers)
+    await kill(brokers[0])
+    await until(lambda: brokers[1].hosted("t", 8).replica.leader is not None)
+    client = await brokers[1].client()
+    for index in range(9):
+        assert await client.produce("t", a_batch(1), index=index) == (Code.NONE, 2)
+
+
 # --- a follower that says what it should not ------------------------------------------------------
 
 

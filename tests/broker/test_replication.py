@@ -237,7 +237,7 @@ async def test_a_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
     three[1].hosted("t", 0).replica.fail()
     assert await client.produce("t", a_batch(1), index=1) == (Code.NONE, 0)
     three[1].hosted("t", 1).replica.fail()
-    fetcher = three[1].path.fetchers._fetchers[0]
+    (fetcher,) = three[1].path.fetchers._fetchers.values()
     await until(lambda: not fetcher._idle_poll)
     assert await client.produce("t", a_batch(1), index=1, acks=1) == (Code.NONE, 1)
 
