@@ -11,6 +11,7 @@ from typing import Any
 
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.controller_client import ControllerClient
+from plimsoll_broker.copy_reports import CopyReports
 from plimsoll_broker.datapath import DataPath
 from plimsoll_broker.dispatch import Dispatch
 from plimsoll_broker.handlers.view import ImageWatch
@@ -44,6 +45,7 @@ class Serving:
         self.data = DataPath(broker, config.kafka_configs, store, client, lease)
         self._watch = ImageWatch(stream.image)
         self._reports = RecoveryReports(self.data.manager, client, broker)
+        self._copies = CopyReports(self.data.manager, client, broker)
         table = routes(broker, self.data.manager, client, self._watch)
         self.server = Server(Dispatch(table))
 
@@ -76,6 +78,7 @@ class Serving:
         yield from self.data.tasks()
         yield "listener", self.server.failure()
         yield "recovery reports", self._reports.run()
+        yield "copy reports", self._copies.run()
 
     async def stop_network(self) -> None:
         """Nobody is heard or answered any more."""

@@ -35,7 +35,7 @@ from plimsoll_core.messages import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
-from plimsoll_core.move_messages import AlterReassignments
+from plimsoll_core.move_messages import AlterReassignments, ReportCopies
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
@@ -50,6 +50,7 @@ BrokerRequest = (
     | AllocateProducerIds
     | ReportReplicaLogs
     | ReportFailedReplicas
+    | ReportCopies
     | CreateTopics
     | DeleteTopics
     | ElectLeaders

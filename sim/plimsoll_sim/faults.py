@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+from plimsoll_sim import moves
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.disk import Folder, PowerCut
 from plimsoll_sim.operators import OperatorHost
@@ -307,6 +308,17 @@ class Chaos(Schedule):
             return None
         self.world.declare(partitions=wanted.partitions + 1)
         return f"{wanted.partitions + 1}"
+
+    # --- moves ------------------------------------------------------------------------------------
+
+    def _start_reassignment(self) -> str | None:
+        return moves.start(self.world, self._rng)
+
+    def _end_reassignment(self) -> str | None:
+        return moves.end(self.world, self._rng)
+
+    def _change_replication_factor(self) -> str | None:
+        return moves.change_factor(self.world, self._rng)
 
 
 def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[tuple[str, int]]:

@@ -112,6 +112,10 @@ class PartitionGhost:
             self.note_producer(batch)
         return gone
 
+    def keep(self, replicas: tuple[BrokerId, ...]) -> None:
+        """Who is no replica any more deletes its copy, and would start empty."""
+        self.lossy_open = {b: None for b in self.lossy_open if BrokerId(b) in replicas}
+
     def check_lost_acks(self, idents: list[bytes]) -> None:
         """I16: an unclean election loses nothing that was acknowledged, unless more logs lost data
         than the quorum allows, or somebody chose to lose it."""
@@ -190,7 +194,10 @@ class MetadataGhost:
         if after.partitions is not before.partitions:
             for sentence in invariants.violations(after, invariants.EVERY_RECORD):
                 raise Violation(*sentence.split(": ", 1))
-        for sentence in invariants.epochs_monotone(before, after):
+        for sentence in (
+            *invariants.epochs_monotone(before, after),
+            *invariants.reassigned_in_sync(before, after),
+        ):
             raise Violation(*sentence.split(": ", 1))
         if after.partitions is before.partitions:
             return
@@ -209,6 +216,7 @@ class MetadataGhost:
             ghost = self.partitions.get(key)
             if ghost is None:
                 ghost = self._begin(after, key)
+            ghost.keep(new.replicas)
             if _is_unclean(old, new):
                 self._elected_uncleanly(ghost, old, new, record.cause)
                 ghost.lossy_open.pop(int(new.isr[0]), None)

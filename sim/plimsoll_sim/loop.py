@@ -140,7 +140,10 @@ class SimLoop(asyncio.AbstractEventLoop):
     def step(self) -> bool:
         """The next event and all that follows at once; False when there is none."""
         self.touched.clear()
-        self._drain()
+        if self._ready:
+            # What was put back between steps is looked at before anybody can hear of it.
+            self._drain()
+            return True
         events = self._events
         while events:
             us, _, handle = heapq.heappop(events)

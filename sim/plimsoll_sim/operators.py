@@ -15,7 +15,8 @@ from uuid import UUID
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import DeclareTopic, Request, SetMembers, TopicObjectGone
-from plimsoll_core.model import Broker, TopicObject
+from plimsoll_core.model import Broker, ReassignmentObject, TopicObject
+from plimsoll_core.move_messages import ReassignmentObjectGone, RunReassignment
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.candidate import Candidate
 from plimsoll_operator.controller import runtime
@@ -36,12 +37,14 @@ CLUSTER_NAME = "sim"
 
 @dataclass
 class Wishes:
-    """What was applied: members, and topics by their objects' names.  `gone` are objects that were
-    deleted; `orders` are requests to be made once."""
+    """What was applied: members, topics by their objects' names, reassignments by uid.  `gone` and
+    `gone_moves` are objects that were deleted; `orders` are requests to be made once."""
 
     members: tuple[BrokerId, ...] = ()
     topics: dict[str, DeclareTopic] = field(default_factory=dict)
     gone: dict[str, TopicObject] = field(default_factory=dict)
+    moves: dict[str, RunReassignment] = field(default_factory=dict)
+    gone_moves: dict[str, ReassignmentObject] = field(default_factory=dict)
     orders: list[Request] = field(default_factory=list)
 
 
@@ -125,6 +128,8 @@ class SimLeader:
                         removals_per_hour_max=1_000,
                     )
                 )
+        requests += list(wishes.moves.values())
+        requests += [ReassignmentObjectGone(object=one) for one in wishes.gone_moves.values()]
         requests += wishes.orders
         wishes.orders.clear()
         return requests

@@ -38,6 +38,9 @@ FAULTS: dict[str, int] = {
     "recreate topic": 1,
     "change min isr": 3,
     "add partitions": 1,
+    "start reassignment": 6,
+    "end reassignment": 3,
+    "change replication factor": 2,
     "restore etcd": 1,
 }
 LOSSY = frozenset({"cut power of broker", "cut power of all", "empty disk", "old disk"})

@@ -124,7 +124,9 @@ class World:
             wishes=self.wishes,
             cluster_id=CLUSTER_ID,
             settings=Settings(
-                slice_partitions_max=options.slice_partitions_max, flap_wait_ms_max=4_000
+                slice_partitions_max=options.slice_partitions_max,
+                flap_wait_ms_max=4_000,
+                target_lost_ms=10_000,
             ),
             slots=options.slots,
         )

@@ -201,9 +201,9 @@ def _adjust(turn: Turn, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
     _configure(turn, topic, request)
     if more:
         add_partitions(turn, topic.id, more, "grown by its object")
-    now = moves[: turn.settings.slice_partitions_max]
+    now, more_moves = moves
     turn.change(now, CAUSE)
-    if len(now) < len(moves) or not spread_min_isr(turn, topic.id):
+    if more_moves or not spread_min_isr(turn, topic.id):
         turn.again = request
     return turn.image.topics[topic.id]
 

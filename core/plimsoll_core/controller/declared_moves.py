@@ -23,34 +23,40 @@ from plimsoll_core.reasons import Reason, Refusal
 CAUSE = "reassignment by its Topic object"
 
 
-def declared_moves(
-    turn: Turn, topic: Topic, request: DeclareTopic
-) -> list[tuple[Partition, Wish]] | Refusal:
-    """All of them or a refusal; none when everything is as stated, or on its way there."""
+Moves = tuple[list[tuple[Partition, Wish]], bool]
+"""What begins in this turn, and whether there is more."""
+
+
+def declared_moves(turn: Turn, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
+    """None when everything is as stated, or on its way there."""
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = [turn.image.partitions[key] for key in keys]
+    at_once = turn.settings.slice_partitions_max
     if request.strategy == EXPLICIT and request.assignment is not None:
         rows = zip(partitions, request.assignment, strict=False)
         targets = [(p, row) for p, row in rows if row != p.target]
+        more = len(targets) > at_once
+        targets = targets[:at_once]
     else:
-        found = _chosen(turn, request, partitions)
-        if isinstance(found, Refusal):
-            return found
-        targets = found
-    return _begun(turn, topic, targets)
+        wants = _wants(turn, request, partitions)
+        more = len(wants) > at_once
+        chosen = choose(turn, wants[:at_once])
+        if isinstance(chosen, Refusal):
+            return chosen
+        targets = chosen
+    wishes = _begun(turn, topic, targets)
+    return wishes if isinstance(wishes, Refusal) else (wishes, more)
 
 
-def _chosen(
-    turn: Turn, request: DeclareTopic, partitions: list[Partition]
-) -> list[tuple[Partition, Ids]] | Refusal:
+def _wants(turn: Turn, request: DeclareTopic, partitions: list[Partition]) -> list[Want]:
     factor = request.replication_factor
-    wants = [Want(partition=p, size=factor) for p in partitions if len(p.target) != factor]
+    wants = [Want(partition=p, size=factor) for p in partitions]
     movers = running(turn.image)
     for p in partitions:
         lost = lost_targets(turn, p) if p.moving else frozenset()
         if lost and len(p.target) == factor and mover_of(movers, p.key) is None:
             wants.append(Want(partition=p, size=factor, off=lost))
-    return choose(turn, wants) if wants else []
+    return [want for want in wants if not want.fulfilled]
 
 
 def _begun(

@@ -153,10 +153,12 @@ def mover_of(movers: Iterable[Reassignment], key: PartitionKey) -> Reassignment 
 def note_factors(turn: Turn, topic_ids: Iterable[TopicId]) -> None:
     """A topic without an object has the factor that all its partitions are going to have."""
     for topic_id in dict.fromkeys(topic_ids):
-        topic = turn.image.topics[topic_id]
+        topic = turn.image.topics.get(topic_id)
+        if topic is None or topic.object is not None:
+            continue
         keys = (PartitionKey(topic_id, index) for index in range(topic.partitions))
         factors = {len(turn.image.partitions[key].target) for key in keys}
-        if topic.object is not None or factors == {topic.replication_factor} or len(factors) != 1:
+        if factors == {topic.replication_factor} or len(factors) != 1:
             continue
         turn.add(
             TopicConfigured(

@@ -96,14 +96,15 @@ def _begin(turn: Turn, request: RunReassignment) -> Answer | Refusal:
         text = f"There are {ROWS_MAX} Reassignments already; delete old ones."
         return Refusal(reason=Reason.TooManyWaiting, message=text)
     named = _named(turn, request)
-    wishes = named if isinstance(named, Refusal) else _wishes(turn, request, named)
-    if isinstance(wishes, Refusal) or isinstance(named, Refusal):
-        refusal = named if isinstance(named, Refusal) else wishes
-        assert isinstance(refusal, Refusal)
-        return _refused(turn, row, refusal, request.wall_ms)
-    now = wishes[: turn.settings.slice_partitions_max]
-    turn.change(now, CAUSE)
-    if len(now) < len(wishes):
+    if isinstance(named, Refusal):
+        return _refused(turn, row, named, request.wall_ms)
+    found = _targets(turn, named)
+    wishes = found if isinstance(found, Refusal) else _all_begun(turn, found[0])
+    if isinstance(wishes, Refusal) or isinstance(found, Refusal):
+        assert isinstance(wishes, Refusal)
+        return _refused(turn, row, wishes, request.wall_ms)
+    turn.change(wishes, CAUSE)
+    if found[1]:
         turn.again = request
         return _state(row)
     note_factors(turn, (p.topic_id for _, found in named for p in found))
@@ -135,7 +136,7 @@ def _named(turn: Turn, request: RunReassignment) -> Named | Refusal:
         if isinstance(partitions, Refusal):
             return partitions
         for p in partitions:
-            refusal = _check_free(movers, move, p)
+            refusal = _check_free(movers, move, p) or _check_stated(turn, move, p)
             if p.key in seen:
                 refusal = _invalid(f"Two moves name {move.topic}-{p.index}.")
             if refusal:
@@ -184,10 +185,17 @@ def _check_free(movers: Iterable[Reassignment], move: TopicMove, p: Partition) -
     )
 
 
-def _wishes(
-    turn: Turn, request: RunReassignment, named: Named
-) -> list[tuple[Partition, Wish]] | Refusal:
-    """What begins; partitions that are on their way there already are left out."""
+def _check_stated(turn: Turn, move: TopicMove, p: Partition) -> Refusal | None:
+    """Whether the topic's object leaves it open."""
+    replicas: Ids = move.replicas or ()
+    if move.replicas is None:
+        size = move.replication_factor or len(p.target)
+        replicas = tuple(BrokerId(-1 - n) for n in range(size))  # whichever will be chosen
+    return contradicts(turn.image.topics[p.topic_id], p, replicas)
+
+
+def _targets(turn: Turn, named: Named) -> tuple[list[tuple[Partition, Ids]], bool] | Refusal:
+    """What begins in this turn, and whether there is more; not what is on its way already."""
     targets: list[tuple[Partition, Ids]] = []
     wants: list[Want] = []
     for move, partitions in named:
@@ -197,13 +205,14 @@ def _wishes(
             elif move.replication_factor is not None:
                 wants.append(Want(partition=p, size=move.replication_factor))
             else:
-                wants.append(
-                    Want(partition=p, size=len(p.target), off=frozenset(move.away_from or ()))
-                )
-    chosen = choose(turn, wants)
-    if isinstance(chosen, Refusal):
-        return chosen
-    return _all_begun(turn, [*targets, *chosen])
+                off = frozenset(move.away_from or ())
+                wants.append(Want(partition=p, size=len(p.target), off=off))
+    targets = [(p, target) for p, target in targets if target != p.target]
+    wants = [want for want in wants if not want.fulfilled]
+    at_once = turn.settings.slice_partitions_max
+    more = len(targets) + len(wants) > at_once
+    chosen = choose(turn, wants[: max(0, at_once - len(targets))])
+    return chosen if isinstance(chosen, Refusal) else ([*targets[:at_once], *chosen], more)
 
 
 def _all_begun(
@@ -211,10 +220,8 @@ def _all_begun(
 ) -> list[tuple[Partition, Wish]] | Refusal:
     wishes: list[tuple[Partition, Wish]] = []
     for p, target in targets:
-        if target == p.target:
-            continue
         topic = turn.image.topics[p.topic_id]
-        wish = check_target(turn, p, target) or contradicts(topic, p, target) or begun(p, target)
+        wish = check_target(turn, p, target) or begun(p, target)
         if isinstance(wish, Refusal):
             return replace_message(wish, f"Topic {topic.name}: {wish.message}")
         wishes.append((p, wish))

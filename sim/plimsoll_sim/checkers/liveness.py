@@ -28,7 +28,37 @@ def unfinished(world: World) -> list[str]:
         if topic.topic_name not in image.topic_ids
     ]
     left += _partitions(world)
+    left += _moves(world)
     left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
+    return left
+
+
+def _moves(world: World) -> list[str]:
+    """Every reassignment ends, and what was dropped is hosted by nobody."""
+    image = world.ghost.image
+    left = [
+        f"{world.ghost.partitions[key].name} still moves: {p}"
+        for key, p in image.partitions.items()
+        if p.moving
+    ]
+    left += [
+        f"{row.object.name} has not ended: {row}"
+        for row in image.reassignments.values()
+        if row.phase == "Running"
+    ]
+    for wanted in world.wishes.topics.values():
+        topic_id = image.topic_ids.get(wanted.topic_name)
+        topic = None if topic_id is None else image.topics[topic_id]
+        if topic is not None and topic.replication_factor != wanted.replication_factor:
+            left.append(f"{topic.name} has another replication factor than {wanted}")
+    left += [
+        f"{gone} is remembered" for gone in world.wishes.gone_moves if gone in image.reassignments
+    ]
+    for host in world.brokers.values():
+        for hosted in host.manager or ():
+            p = image.partitions.get(hosted.key)
+            if p is None or BrokerId(host.id) not in p.replicas:
+                left.append(f"broker {host.id} still hosts {hosted!r}")
     return left
 
 
