@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from plimsoll_core import records as r
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
-from plimsoll_core.model import Broker, ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.model import Broker, ClusterImage, Grant, Partition, PartitionKey, Topic
 
 HOUR_MS = 3_600_000
 
@@ -278,6 +278,23 @@ def _movement_limited(image: ClusterImage, record: r.MovementLimited) -> Cluster
     return replace(image, movement_bytes_per_second=record.bytes_per_second)
 
 
+def _restart_granted(image: ClusterImage, record: r.RestartGranted) -> ClusterImage:
+    grant = Grant(
+        broker_id=record.broker_id,
+        broker_epoch=record.broker_epoch,
+        pod_uid=record.pod_uid,
+        revision=record.revision,
+    )
+    return replace(image, grants=image.grants.set(record.broker_id, grant))
+
+
+def _restart_ended(image: ClusterImage, record: r.RestartEnded) -> ClusterImage:
+    assert record.broker_id in image.grants, "only an open grant ends"
+    proven = image.proven_revision if record.proven is None else record.proven
+    grants = image.grants.delete(record.broker_id)
+    return replace(image, grants=grants, proven_revision=proven)
+
+
 def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImage:
     assert record.end_offset <= image.next_offset, "a snapshot of the future"
     return image
@@ -304,5 +321,7 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ReassignmentNoted: _reassignment_noted,
     r.ReassignmentForgotten: _reassignment_forgotten,
     r.MovementLimited: _movement_limited,
+    r.RestartGranted: _restart_granted,
+    r.RestartEnded: _restart_ended,
     r.SnapshotTaken: _snapshot_taken,
 }

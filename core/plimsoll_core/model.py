@@ -218,12 +218,27 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         return not self.fenced and not self.shutting_down
 
 
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker may be restarted: its template written, its pod deleted, once, by whoever leads.
+
+    `broker_epoch`: the lifetime that ends, None when the broker never registered.  `pod_uid`: the
+    pod that goes.  `revision`: what its successor runs.
+    """
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch | None
+    pod_uid: str | None
+    revision: str
+
+
 class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's committed state after `next_offset` records.
 
     `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
     found without a scan.  `name` is empty until the cluster is declared.  `reassignments`: by the
-    uids of their objects, until those are gone.
+    uids of their objects, until those are gone.  `grants`: restarts under way.  `proven_revision`:
+    what the last broker that came back from one runs; another revision is tried on one broker
+    first.
     """
 
     cluster_id: UUID
@@ -240,3 +255,5 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     removals_ms: tuple[int, ...] = ()
     reassignments: Map[str, Reassignment] = Map()
     movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND
+    grants: Map[BrokerId, Grant] = Map()
+    proven_revision: str = ""

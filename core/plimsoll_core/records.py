@@ -205,6 +205,23 @@ class MovementLimited(_Record, frozen=True, kw_only=True):
     bytes_per_second: int
 
 
+class RestartGranted(_Record, frozen=True, kw_only=True):
+    """The broker may be restarted into `revision`.  Whoever leads carries it out; it counts as away
+    until the grant ends, whatever happens meanwhile.  Replaces the broker's earlier grant."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch | None = None
+    pod_uid: str | None = None
+    revision: str = ""
+
+
+class RestartEnded(_Record, frozen=True, kw_only=True):
+    """The broker is back, or will not come back.  `proven`: it came back with this revision."""
+
+    broker_id: BrokerId
+    proven: str | None = None
+
+
 class SnapshotTaken(_Record, frozen=True, kw_only=True):
     """A snapshot at `end_offset` is complete: slots below it may be used again."""
 
@@ -233,6 +250,8 @@ Record = (
     | ReassignmentNoted
     | ReassignmentForgotten
     | MovementLimited
+    | RestartGranted
+    | RestartEnded
     | SnapshotTaken
 )
 """Everything the log may hold."""

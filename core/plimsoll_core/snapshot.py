@@ -17,6 +17,7 @@ from plimsoll_core.model import (
     MOVEMENT_BYTES_PER_SECOND,
     Broker,
     ClusterImage,
+    Grant,
     Partition,
     PartitionKey,
     Reassignment,
@@ -40,6 +41,8 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     removals_ms: tuple[int, ...]
     reassignments: tuple[Reassignment, ...] = ()
     movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND
+    grants: tuple[Grant, ...] = ()
+    proven_revision: str = ""
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -57,6 +60,8 @@ def encode_image(image: ClusterImage) -> bytes:
         removals_ms=image.removals_ms,
         reassignments=tuple(row for _, row in sorted(image.reassignments.items())),
         movement_bytes_per_second=image.movement_bytes_per_second,
+        grants=tuple(grant for _, grant in sorted(image.grants.items())),
+        proven_revision=image.proven_revision,
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -85,6 +90,8 @@ def decode_image(data: bytes) -> ClusterImage:
         removals_ms=snapshot.removals_ms,
         reassignments=Map({row.object.uid: row for row in snapshot.reassignments}),
         movement_bytes_per_second=snapshot.movement_bytes_per_second,
+        grants=Map({grant.broker_id: grant for grant in snapshot.grants}),
+        proven_revision=snapshot.proven_revision,
     )
 
 

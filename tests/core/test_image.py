@@ -231,3 +231,22 @@ def test_records_survive_json_and_unknown_fields_are_tolerated(image: ClusterIma
         assert msgspec.json.decode(data, type=r.Record) == record
         newer = data[:-1] + b',"of_a_later_version":1}'
         assert msgspec.json.decode(newer, type=r.Record) == record
+
+
+class TestGrants:
+    def test_a_grant_is_open_until_it_ends_and_is_replaced_by_a_later_one(
+        self, image: ClusterImage
+    ) -> None:
+        first = r.RestartGranted(cause="x", broker_id=1, broker_epoch=1, pod_uid="a", revision="R1")
+        again = r.RestartGranted(cause="x", broker_id=1, broker_epoch=1, pod_uid="b", revision="R2")
+        image = apply_all(image, [first, again])
+        assert [(g.pod_uid, g.revision) for g in image.grants.values()] == [("b", "R2")]
+        assert decode_image(encode_image(image)) == image
+        image = apply(image, r.RestartEnded(cause="x", broker_id=1, proven="R2"))
+        assert (len(image.grants), image.proven_revision) == (0, "R2")
+        assert decode_image(encode_image(image)) == image
+
+    def test_a_grant_that_came_to_nothing_proves_nothing(self, image: ClusterImage) -> None:
+        grant = r.RestartGranted(cause="x", broker_id=1, revision="R1")
+        image = apply_all(image, [grant, r.RestartEnded(cause="x", broker_id=1)])
+        assert image.proven_revision == ""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from plimsoll_core.controller.arbiter import ExposedTopics
 from plimsoll_core.controller.change import Wish, as_records, change
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, TopicId
 from plimsoll_core.image import apply
@@ -45,6 +46,7 @@ class Settings:
     unclean_wait_ms: int = 5_000
     preferred_leader_interval_ms: int = 30_000
     target_lost_ms: int = 120_000
+    exposed_topics: ExposedTopics = "Interrupt"
 
 
 @dataclass(slots=True, kw_only=True)
