@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from plimsoll_core.messages import IsrMember
 from plimsoll_core.model import Recovery
-from plimsoll_core.records import PartitionsChanged
+from plimsoll_core.reasons import Reason
+from plimsoll_core.records import PartitionsChanged, RestartGranted
 
 
 def test_committed_proposal_answers_the_new_state(world: Any) -> None:
@@ -169,3 +170,21 @@ def test_moved_leadership_is_committed_but_told(world: Any) -> None:
     answer = world.propose([0, 1, 2, 3])
     assert answer.code == 108
     assert (world.p().leader, world.p().isr, world.p().replicas) == (1, (1, 2, 3), (1, 2, 3))
+
+
+def test_who_is_about_to_be_restarted_joins_after_that(world: Any) -> None:
+    """It would leave again as if nobody had counted it: the grant was given without it."""
+    world.propose([0, 1])
+
+    def restarted(pod_uid: str) -> None:
+        world.register(2, clean=True, pod_uid=pod_uid)
+        world.now_ms += world.settings.flap_wait_ms_max
+        assert not world.beat(2).is_fenced
+
+    restarted("old")
+    world.commit(RestartGranted(cause="x", broker_id=2, broker_epoch=None, pod_uid="old"))
+    answer = world.propose([0, 1, 2])
+    assert answer.code == Reason.IneligibleReplica.code
+    assert "about to be restarted" in answer.message
+    restarted("new")
+    assert world.propose([0, 1, 2]).code == 0

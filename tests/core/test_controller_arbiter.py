@@ -45,6 +45,13 @@ class TestOnePartition:
         p = a_partition(isr=(1, 2))
         assert [may_leave(p, b, NOBODY) for b in (1, 2, 3)] == [False, False, True]
 
+    def test_who_is_on_its_way_into_a_partition_below_min_isr_stays(
+        self, a_partition: Build
+    ) -> None:
+        p = a_partition(isr=(1,), elr=(2,))
+        assert not may_leave(p, 3, NOBODY)
+        assert may_leave(p, 3, NOBODY, joins=False)
+
     def test_who_was_granted_absence_counts_as_gone(self, a_partition: Build) -> None:
         assert not may_leave(a_partition(), 1, {2})
         assert may_leave(a_partition(), 1, {7})
@@ -191,9 +198,9 @@ def spares(p: Partition) -> bool:
 
 
 @settings(max_examples=500)
-@given(partitions(), EVENTS, st.sampled_from(["Interrupt", "Block"]))
+@given(partitions(), EVENTS, st.sampled_from(["Interrupt", "Block"]), st.booleans())
 def test_no_granted_absence_takes_a_partition_below_its_min_isr(
-    p: Partition, events: list[Event], policy: Any
+    p: Partition, events: list[Event], policy: Any, joins: bool
 ) -> None:
     """Whoever is granted stops some time later; others join meanwhile, and moves end."""
     granted: set[int] = set()
@@ -202,7 +209,7 @@ def test_no_granted_absence_takes_a_partition_below_its_min_isr(
     for what, position in events:
         before, broker = p, p.replicas[position % len(p.replicas)]
         if what == "grant" and broker not in granted and broker not in stopped:
-            if may_leave(p, broker, granted, policy):
+            if may_leave(p, broker, granted, policy, joins=joins):
                 granted.add(broker)
                 returned.discard(broker)
         elif what == "stop" and broker in granted:
@@ -212,7 +219,7 @@ def test_no_granted_absence_takes_a_partition_below_its_min_isr(
         elif what == "back" and broker in stopped:
             stopped.discard(broker)
             returned.add(broker)
-        elif what == "join" and broker in p.replicas and broker not in stopped and p.isr:
+        elif what == "join" and (broker not in granted or broker in returned) and p.isr:
             p = change(p, Wish(isr={*p.isr, broker}), lambda b: b not in stopped)
             if broker in returned:
                 granted.discard(broker)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from plimsoll_core.controller.arbiter import going
 from plimsoll_core.controller.change import Wish
 from plimsoll_core.controller.epochs import stale_epoch
 from plimsoll_core.controller.turn import Turn
@@ -174,6 +175,20 @@ def members_are_eligible(case: Case) -> Refusal | None:
     return None
 
 
+def newcomers_stay(case: Case) -> Refusal | None:
+    """Whoever joined between a grant and the restart would leave as if nobody had counted it."""
+    image, isr = case.turn.image, case.partition.isr
+    if not image.grants:
+        return None
+    for member in case.proposal.new_isr:
+        if member.broker_id not in isr and going(image, member.broker_id):
+            return case.refuse(
+                Reason.IneligibleReplica,
+                f"broker {member.broker_id} is about to be restarted, and joins after that.",
+            )
+    return None
+
+
 # Order matters: a stale leader must hear that it is stale before it hears that its proposal is
 # wrong, and a controller that is behind must not call anybody stale.
 CHECKS: tuple[Check, ...] = (
@@ -184,4 +199,5 @@ CHECKS: tuple[Check, ...] = (
     members_are_replicas,
     recovery_only_ends,
     members_are_eligible,
+    newcomers_stay,
 )

@@ -6,6 +6,9 @@ without everybody who is away already: whoever was granted a restart counts as a
 on, not from the moment its process stops.  A partition that moves is judged twice, as it is now and
 as it is when the move ends, because the move may end while the broker is away.
 
+A broker that is not in sync but on its way may not leave a partition below its min ISR either: only
+one that does not take part, or whose disk took the log out of service, delays nobody.
+
 Partitions that have no more replicas than their min ISR could never let anybody go: they are
 *exposed*, and a policy says whether they are interrupted (while all their replicas are in sync) or
 hold everybody back.  Nothing here knows why somebody wants to leave.
@@ -13,14 +16,14 @@ hold everybody back.  Nothing here knows why somebody wants to leave.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Literal
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import ClusterImage, Partition
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey
 
 ExposedTopics = Literal["Interrupt", "Block"]
 """What becomes of partitions that cannot spare anybody: interrupted for a moment, or never."""
@@ -68,18 +71,34 @@ def exposed(p: Partition) -> bool:
     return len(p.settled) <= p.effective_min_isr
 
 
+def going(image: ClusterImage, broker_id: BrokerId) -> bool:
+    """Whether this very pod of a broker will be deleted: it joins no ISR any more."""
+    grant = image.grants.get(broker_id)
+    broker = image.brokers.get(broker_id)
+    if grant is None or broker is None:
+        return False
+    return broker.pod_uid == grant.pod_uid and (
+        broker.pod_uid is not None or broker.broker_epoch == grant.broker_epoch
+    )
+
+
 def holds(
     image: ClusterImage,
     broker_id: BrokerId,
     absent: AbstractSet[BrokerId],
     policy: ExposedTopics = "Interrupt",
+    failed: Container[PartitionKey] = (),
 ) -> Holds:
-    """Which partitions hold a broker back, the worst first.  `absent`: who else is away."""
-    found = [
-        (spare, image.topics[p.topic_id].name, p.index, p)
-        for key in image.hosted.get(broker_id, ())
-        if (spare := _held(p := image.partitions[key], broker_id, absent, policy)) is not None
-    ]
+    """Which partitions hold a broker back, the worst first.  `absent`: who else is away; `failed`:
+    whose logs the broker's disk took out of service."""
+    broker = image.brokers.get(broker_id)
+    active = broker is not None and broker.active
+    found = []
+    for key in image.hosted.get(broker_id, ()):
+        p = image.partitions[key]
+        spare = _held(p, (broker_id, active and key not in failed), absent, policy)
+        if spare is not None:
+            found.append((spare, image.topics[p.topic_id].name, p.index, p))
     worst = nsmallest(HOLDS_MAX, found, key=lambda row: row[:3])
     return Holds(
         total=len(found),
@@ -92,9 +111,12 @@ def may_leave(
     broker_id: BrokerId,
     absent: AbstractSet[BrokerId],
     policy: ExposedTopics = "Interrupt",
+    *,
+    joins: bool = True,
 ) -> bool:
-    """Whether one broker may leave one partition, while all of `absent` are away."""
-    return _held(p, broker_id, absent, policy) is None
+    """Whether one broker may leave one partition, while all of `absent` are away.  `joins`: it is
+    in sync or could soon be."""
+    return _held(p, (broker_id, joins), absent, policy) is None
 
 
 def may_become(
@@ -112,12 +134,16 @@ def may_become(
 
 
 def _held(
-    p: Partition, broker_id: BrokerId, absent: AbstractSet[BrokerId], policy: ExposedTopics
+    p: Partition,
+    who: tuple[BrokerId, bool],
+    absent: AbstractSet[BrokerId],
+    policy: ExposedTopics,
 ) -> int | None:
     """How many more than nobody could go, were the broker away; None: it may leave."""
+    broker_id, joins = who
     gone = {*absent, broker_id}
     spares: list[int] = []
-    if broker_id in p.isr:
+    if broker_id in p.isr or (joins and broker_id in p.settled):
         spares.append(_left(p.isr, gone) - p.effective_min_isr)
     if p.moving and broker_id in p.target:
         spares.append(_left(p.target, gone) - _needed(p, p.target))
@@ -163,7 +189,7 @@ def _explain(
 def _why(
     p: Partition, where: str, broker_id: BrokerId, absent: AbstractSet[BrokerId]
 ) -> tuple[str, str]:
-    missing = [r for r in p.settled if r not in p.isr and r != broker_id]
+    missing = [r for r in p.settled if r not in p.isr]
     returning = [r for r in p.replicas if r in absent and r != broker_id]
     if missing:
         one = f"{_listed(missing)} {'rejoins' if len(missing) == 1 else 'rejoin'}"
