@@ -20,6 +20,7 @@ from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower
 from plimsoll_core.replica.follower import ErrorAction, FetchPosition
+from plimsoll_core.replica.throttle import Bucket
 from plimsoll_core.replica.values import Code, EndOffset
 from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
 from plimsoll_wire.replication import (
@@ -45,14 +46,21 @@ REPLY_S = 10.0
 
 
 class Fetcher:
-    """One leader's followers here.  Ends by itself once it has been cancelled, never before."""
+    """One leader's followers here.  Ends by itself once it has been cancelled, never before.
+
+    `bucket`: asks for no more than it gives, which is how copies keep to their limit."""
 
     def __init__(
-        self, manager: ReplicaManager, leader: BrokerId, epoch: Callable[[], BrokerEpoch]
+        self,
+        manager: ReplicaManager,
+        leader: BrokerId,
+        epoch: Callable[[], BrokerEpoch],
+        bucket: Bucket | None = None,
     ) -> None:
         self._manager = manager
         self._leader = leader
         self._epoch = epoch
+        self._bucket = bucket
         self._following = Following(leader)
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
@@ -72,6 +80,10 @@ class Fetcher:
 
     def unfollow(self, hosted: Hosted) -> None:
         self._following.remove(hosted)
+
+    def look_again(self) -> None:
+        """The limit is another."""
+        self._changed.set()
 
     async def run(self) -> None:
         backoff_ms = BACKOFF_MS
@@ -101,12 +113,25 @@ class Fetcher:
 
     async def _converse(self) -> None:
         """Ask once for everything that may be asked for, and take up the answers."""
-        await self._until_due()
+        await self._until(lambda: self._following.due_in_ms(self._manager.now_ms()))
+        bucket = self._bucket
+        if bucket is None:
+            await self._exchange(LIMITS)
+            return
+        await self._until(lambda: bucket.due_in_ms(self._manager.now_ms()))
+        piece, used = bucket.take(self._manager.now_ms()), 0
+        try:
+            used = await self._exchange(LIMITS._replace(bytes_max=piece))
+        finally:
+            bucket.settle(piece, used, self._manager.now_ms())
+
+    async def _exchange(self, limits: FetchLimits) -> int:
+        """One request and what follows from its reply, which held so many bytes of records."""
         connection = await self._connected()
         self._changed.clear()
-        request = self._request()
+        request = self._request(limits)
         if request is None:
-            return
+            return 0
         self._idle_poll = True
         reply = await connection.request(request, REPLY_S)
         self._idle_poll = False
@@ -115,23 +140,25 @@ class Fetcher:
             self._manager.saw_controller_epoch(controller_epoch)
         if code in _SESSION_IS_OVER:
             self._following.forget_session()
-            return
+            return 0
         if code != Code.NONE:
             raise PeerLost(f"fetch refused with {code}")
         self._following.answered(session_id)
+        size = sum(len(one.records) for one in replies)
         lost = [question for one in replies if (question := self._take(one))]
         for question in lost:
             await self._ask_offsets(question)
+        return size
 
-    async def _until_due(self) -> None:
-        """Wait until there is a partition to ask for."""
-        while (wait_ms := self._following.due_in_ms(self._manager.now_ms())) != 0:
+    async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
+        """Wait until it is due; what is followed or the limit may change meanwhile."""
+        while (wait_ms := due_in_ms()) != 0:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
                     await self._changed.wait()
 
-    def _request(self) -> bytes | None:
+    def _request(self, limits: FetchLimits) -> bytes | None:
         """None: what was to be asked is no longer followed."""
         manager = self._manager
         session, topics, forgotten = self._following.ask(manager.now_ms())
@@ -139,7 +166,7 @@ class Fetcher:
             return None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         me = Sender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
-        return encode_fetch(self._correlation_id, me, LIMITS, topics, session, forgotten)
+        return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
 
     async def _connected(self) -> PeerConnection:
         if self._connection is None:
@@ -188,7 +215,10 @@ class Fetcher:
             size = sum(header.length for header in headers)
             if not driver.append_fetched(hosted, reply.records[:size], headers):
                 return False
-            self._manager.traffic.replicated_in += size
+            traffic = self._manager.traffic
+            traffic.replicated_in += size
+            if self._bucket is not None:
+                traffic.moved_in += size
         hosted.replica.replicated(reply.high_watermark)
         driver.advance_log_start(hosted, reply.log_start)
         return True

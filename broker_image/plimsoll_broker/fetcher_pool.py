@@ -18,10 +18,14 @@ from plimsoll_core.model import PartitionKey
 
 
 class Source(NamedTuple):
-    """Where a partition is fetched from: a leader, and which of the connections to it."""
+    """Where a partition is fetched from: a leader, and which of the connections to it.
+
+    What is copied under a limit has a connection of its own, one for each limit: nothing else ever
+    waits behind it."""
 
     leader: BrokerId
     number: int
+    limit: str | None = None
 
 
 class FetcherPool:
@@ -36,22 +40,31 @@ class FetcherPool:
         self._following: dict[PartitionKey, Source] = {}
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def _source(self, key: PartitionKey, leader: BrokerId) -> Source:
+    def _source(self, key: PartitionKey, leader: BrokerId, limit: str | None) -> Source:
         """Always the same for a partition and its leader; a topic's partitions take turns."""
+        if limit is not None:
+            return Source(leader, 0, limit)
         number = (key.topic_id.int + key.index) % self._manager.settings.fetchers_per_leader
         return Source(leader, number)
 
-    def follow(self, hosted: Hosted, leader: BrokerId) -> None:
+    def follow(self, hosted: Hosted, leader: BrokerId, limit: str | None = None) -> None:
         self.unfollow(hosted)
-        source = self._source(hosted.key, leader)
+        source = self._source(hosted.key, leader, limit)
         fetcher = self._fetchers.get(source)
         if fetcher is None:
-            fetcher = self._fetchers[source] = Fetcher(self._manager, leader, self._epoch)
-            task = asyncio.create_task(fetcher.run(), name=f"fetcher-{leader}-{source.number}")
-            task.add_done_callback(self._ended)
-            self._tasks[source] = task
+            fetcher = self._start(source)
         self._following[hosted.key] = source
         fetcher.follow(hosted)
+
+    def _start(self, source: Source) -> Fetcher:
+        leader, number, limit = source
+        bucket = None if limit is None else self._manager.movement.bucket(limit)
+        fetcher = self._fetchers[source] = Fetcher(self._manager, leader, self._epoch, bucket)
+        name = f"fetcher-{leader}-{number}" if limit is None else f"mover-{leader}-{limit}"
+        task = asyncio.create_task(fetcher.run(), name=name)
+        task.add_done_callback(self._ended)
+        self._tasks[source] = task
+        return fetcher
 
     def unfollow(self, hosted: Hosted) -> None:
         source = self._following.pop(hosted.key, None)
@@ -66,6 +79,11 @@ class FetcherPool:
             # A leader of nothing is not called any more; it may never come back.
             del self._fetchers[source]
             self._tasks.pop(source).cancel()
+
+    def limits_changed(self) -> None:
+        for source, fetcher in self._fetchers.items():
+            if source.limit is not None:
+                fetcher.look_again()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

@@ -30,7 +30,7 @@ def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) ->
 
 class Hosted:
     """`applied` is the partition's image that was applied last, by identity; `source` is the leader
-    that it is fetched from, and in which term."""
+    that it is fetched from, in which term, and whose limit its copy is under (None: no limit)."""
 
     __slots__ = (
         "applied",
@@ -52,7 +52,7 @@ class Hosted:
         self.log = log
         self.replica = replica
         self.applied: Partition | None = None
-        self.source: tuple[int, int] | None = None
+        self.source: tuple[int, int, str | None] | None = None
         self.topic: Topic | None = None
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.log_append_time = False

@@ -56,6 +56,7 @@ class BrokerCollector(Collector):
         if manager is not None:
             yield from _traffic(manager.traffic)
             yield from _partitions(manager)
+            yield from _movement(manager)
 
 
 def _traffic(traffic: Traffic) -> Iterator[Metric]:
@@ -73,6 +74,19 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
         for cause, count in sorted(counts.items()):
             family.add_metric([cause], count)
         yield family
+
+
+def _movement(manager: ReplicaManager) -> Iterator[Metric]:
+    """The limits are told whether anything moves or not: one that was forgotten is seen."""
+    copies = sum(manager.movement.limit(h.replica.partition) is not None for h in manager)
+    yield _gauge("moving_partitions", "Replicas that are being copied to this broker", copies)
+    text = "Bytes of replicas that were being copied to this broker, under a movement limit"
+    yield _counter("moved_bytes", text, manager.traffic.moved_in)
+    text = "How fast replicas may be copied to this broker, by whose limit it is; 0 is paused"
+    limits = GaugeMetricFamily(PREFIX + "movement_limit_bytes_per_second", text, labels=["mover"])
+    for name, rate in sorted(manager.movement.limits.items()):
+        limits.add_metric([name], rate)
+    yield limits
 
 
 def _partitions(manager: ReplicaManager) -> Iterator[Metric]:

@@ -19,6 +19,7 @@ from immutables import Map
 
 from plimsoll_broker.driver import Driver, ParkedFetch
 from plimsoll_broker.hosted import Hosted, effective_configs
+from plimsoll_broker.movement import Movement
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import Found, LogStore
@@ -37,8 +38,13 @@ logger = logging.getLogger("plimsoll.replicas")
 class Fetchers(Protocol):
     """Who fetches for the partitions that follow."""
 
-    def follow(self, hosted: Hosted, leader: BrokerId) -> None: ...
+    def follow(self, hosted: Hosted, leader: BrokerId, limit: str | None = None) -> None:
+        """`limit`: the name of the one that its copy is under, if any."""
+
     def unfollow(self, hosted: Hosted) -> None: ...
+
+    def limits_changed(self) -> None:
+        """Whoever waits for a limit looks at it again."""
 
 
 class ControllerEpochs(Protocol):
@@ -67,6 +73,7 @@ class Traffic:
         "bytes_out",
         "isr_expands",
         "isr_shrinks",
+        "moved_in",
         "replicated_in",
         "replicated_out",
         "unleased_refusals",
@@ -74,7 +81,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0
-        self.unleased_refusals = 0
+        self.moved_in = self.unleased_refusals = 0
         self.isr_expands: dict[str, int] = {}
         self.isr_shrinks: dict[str, int] = {}
 
@@ -94,6 +101,7 @@ class ReplicaManager:
         self.now_ms = now_ms
         self.around = Surroundings(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
+        self.movement = Movement(settings.broker_id, now_ms)
         self.driver = Driver(self._count_and(propose))
         self.fetchers: Fetchers | None = None
         self.controllers: ControllerEpochs | None = None
@@ -218,6 +226,12 @@ class ReplicaManager:
         and leaders should be ready before their followers ask."""
         self.image = new
         self.around.brokers = new.brokers
+        limits_changed = self.movement.update(new)
+        self._apply_partitions(old, new)
+        if limits_changed:
+            self._follow_by_new_limits()
+
+    def _apply_partitions(self, old: ClusterImage | None, new: ClusterImage) -> None:
         if old is not None and old.partitions is new.partitions and old.topics is new.topics:
             return
         wanted = new.hosted.get(self.settings.broker_id, Map())
@@ -247,18 +261,32 @@ class ReplicaManager:
         self._follow(hosted)
 
     def _follow(self, hosted: Hosted) -> None:
-        """The same leader in the same term is not asked anew: only the ISR has changed."""
+        """The same leader in the same term is not asked anew, unless the limit of its copy is
+        another: only the ISR has changed."""
         if self.fetchers is None:
             return
-        leader = hosted.replica.fetches_from
-        source = None if leader is None else (leader, hosted.replica.partition.leader_epoch)
+        leader, partition = hosted.replica.fetches_from, hosted.replica.partition
+        limit = self.movement.limit(partition)
+        name = None if limit is None else limit.name
+        paused = limit is not None and limit.bytes_per_second == 0
+        source = None
+        if leader is not None and not paused:
+            source = leader, partition.leader_epoch, name
         if source == hosted.source:
             return
         hosted.source = source
-        if leader is None:
+        if leader is None or paused:
             self.fetchers.unfollow(hosted)
         else:
-            self.fetchers.follow(hosted, leader)
+            self.fetchers.follow(hosted, leader, name)
+
+    def _follow_by_new_limits(self) -> None:
+        """Copies change their limit, stop when their move is paused, and go on afterwards."""
+        for hosted in self._hosted.values():
+            if self.movement.limit(hosted.replica.partition) is not None:
+                self._follow(hosted)
+        if self.fetchers is not None:
+            self.fetchers.limits_changed()
 
     def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
         if partition.key in self.broken:

@@ -10,13 +10,14 @@ Source: the protocol's rule for reassignments; `Topic` in the API's rules.
 from __future__ import annotations
 
 from plimsoll_core.controller.change import Ids, Wish
-from plimsoll_core.controller.reassignment import begun, check_target, mover_of, running
+from plimsoll_core.controller.reassignment import begun, check_target
 from plimsoll_core.controller.targets import Want, choose
 from plimsoll_core.controller.topics import as_reason
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import DeclareTopic
 from plimsoll_core.model import Partition, PartitionKey, Topic
+from plimsoll_core.movers import mover_of, running
 from plimsoll_core.placement import EXPLICIT
 from plimsoll_core.reasons import Reason, Refusal
 

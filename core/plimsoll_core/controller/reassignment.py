@@ -20,13 +20,14 @@ from plimsoll_core.controller.racks import check_spread
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.messages import Answer
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Reassignment, Topic
+from plimsoll_core.model import Partition, PartitionKey, Reassignment, Topic
 from plimsoll_core.move_messages import (
     AlterReassignments,
     PartitionTarget,
     ReassignmentsAnswer,
     TargetAnswer,
 )
+from plimsoll_core.movers import mover_of, running
 from plimsoll_core.placement import EXPLICIT
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import TopicConfigured
@@ -138,16 +139,6 @@ def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
             f" which states {states}; edit that object."
         ),
     )
-
-
-def running(image: ClusterImage) -> list[Reassignment]:
-    """The objects that move partitions now."""
-    return [row for row in image.reassignments.values() if row.partitions]
-
-
-def mover_of(movers: Iterable[Reassignment], key: PartitionKey) -> Reassignment | None:
-    """Which of them moves a partition."""
-    return next((row for row in movers if any(some.holds(key) for some in row.partitions)), None)
 
 
 def note_factors(turn: Turn, topic_ids: Iterable[TopicId]) -> None:

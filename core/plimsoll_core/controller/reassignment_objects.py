@@ -22,10 +22,8 @@ from plimsoll_core.controller.reassignment import (
     begun,
     check_target,
     contradicts,
-    mover_of,
     note_factors,
     rolled_back,
-    running,
 )
 from plimsoll_core.controller.targets import Want, choose
 from plimsoll_core.controller.turn import Turn
@@ -38,6 +36,7 @@ from plimsoll_core.move_messages import (
     RunReassignment,
     TopicMove,
 )
+from plimsoll_core.movers import mover_of, running
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import ReassignmentForgotten, ReassignmentNoted
 

@@ -1,0 +1,68 @@
+"""How much of what moves may be fetched now: a token bucket in whole bytes, without a clock.
+
+Called by the fetchers of replicas that are being added.  A piece is taken before it is asked for,
+and settled when the reply is there: what did not come is given back, what came beyond it (a batch
+is never split) is owed and delays the next piece.  So over any time T no more than rate * T and a
+quarter of a second's worth is taken, and no more arrives than that, what had been asked for before,
+and a batch for each connection.
+Nobody fills a bucket in advance: who comes with a new one waits for its first piece.
+"""
+
+from __future__ import annotations
+
+BURST_PARTS = 4
+"""A bucket holds so many parts of a second's worth."""
+PIECE_BYTES_MIN = 64 * 2**10
+PIECE_BYTES_MAX = 2**20
+PIECE_PARTS = 50
+"""A piece is such a part of a second's worth, within these bounds: a leader and this broker serve
+others between two pieces."""
+_MS = 1_000
+
+
+class Bucket:
+    """`rate` is in bytes a second; 0 lets nothing through.  `now_ms` never goes back."""
+
+    __slots__ = ("_at_ms", "_burst", "_milli", "piece", "rate")
+
+    def __init__(self, rate: int, now_ms: int) -> None:
+        self._at_ms = now_ms
+        self._milli = 0  # thousandths of bytes: nothing is lost to rounding
+        self._set(rate)
+
+    def _set(self, rate: int) -> None:
+        assert rate >= 0
+        self.rate = rate
+        self._burst = max(rate // BURST_PARTS, 1)
+        wanted = min(max(rate // PIECE_PARTS, PIECE_BYTES_MIN), PIECE_BYTES_MAX)
+        self.piece = min(wanted, self._burst)
+        self._milli = min(self._milli, self._burst * _MS)
+
+    def limit(self, rate: int, now_ms: int) -> None:
+        """From now on another rate; what is owed stays owed."""
+        self._fill(now_ms)
+        self._set(rate)
+
+    def _fill(self, now_ms: int) -> None:
+        passed_ms = max(now_ms - self._at_ms, 0)
+        self._at_ms += passed_ms
+        self._milli = min(self._milli + self.rate * passed_ms, self._burst * _MS)
+
+    def due_in_ms(self, now_ms: int) -> int | None:
+        """0: a piece may be taken.  None: not before the rate changes."""
+        self._fill(now_ms)
+        missing = self.piece * _MS - self._milli
+        if missing <= 0 and self.rate > 0:
+            return 0
+        return -(-missing // self.rate) if self.rate > 0 else None
+
+    def take(self, now_ms: int) -> int:
+        """A piece, in bytes; asked for when one is due."""
+        assert self.due_in_ms(now_ms) == 0, "nothing is due"
+        self._milli -= self.piece * _MS
+        return self.piece
+
+    def settle(self, taken: int, used: int, now_ms: int) -> None:
+        """What became of a piece."""
+        self._fill(now_ms)
+        self._milli = min(self._milli + (taken - used) * _MS, self._burst * _MS)
