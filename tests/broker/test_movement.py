@@ -1,7 +1,6 @@
 """Copies keep to their limit and hold nobody else up, with real logs and real sockets."""
 
 import asyncio
-import statistics
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -133,13 +132,9 @@ async def test_other_partitions_of_the_same_leader_do_not_wait_behind_a_copy(
     move(controller, 1, 0, 1)  # it is done
     move(controller, 1, 0, 1, 2)
     await until(lambda: copied(three[2], 1) > 0)
-    took = []
-    for _ in range(60):
-        began = time.monotonic()
+    for _ in range(60):  # were each to wait for a piece, the copy would be over long before
         assert (await client.produce("t", a_batch(1)))[0] == Code.NONE
-        took.append(time.monotonic() - began)
-    assert not at_rest(controller, 1), "it was copied all the time"
-    assert statistics.median(took) < 0.05
+    assert not at_rest(controller, 1), "they waited for the copy"
     assert 2 in controller.partition("t", 0).isr
 
 
