@@ -50,7 +50,13 @@ def _cluster_declared(image: ClusterImage, record: r.ClusterDeclared) -> Cluster
 
 
 def _members_changed(image: ClusterImage, record: r.MembersChanged) -> ClusterImage:
-    return replace(image, members=record.broker_ids)
+    known = {*record.broker_ids, *image.brokers}
+    leaving = tuple(broker_id for broker_id in image.leaving if broker_id in known)
+    return replace(image, members=record.broker_ids, leaving=leaving)
+
+
+def _brokers_leaving(image: ClusterImage, record: r.BrokersLeaving) -> ClusterImage:
+    return replace(image, leaving=record.broker_ids)
 
 
 def _broker_registered(image: ClusterImage, record: r.BrokerRegistered) -> ClusterImage:
@@ -94,7 +100,16 @@ def _broker_shutdown_started(image: ClusterImage, record: r.BrokerShutdownStarte
 
 def _broker_unregistered(image: ClusterImage, record: r.BrokerUnregistered) -> ClusterImage:
     assert image.brokers[record.broker_id].broker_epoch == record.broker_epoch
-    return replace(image, brokers=image.brokers.delete(record.broker_id))
+    leaving = tuple(broker_id for broker_id in image.leaving if broker_id != record.broker_id)
+    return replace(image, brokers=image.brokers.delete(record.broker_id), leaving=leaving)
+
+
+def _volume_released(image: ClusterImage, record: r.VolumeReleased) -> ClusterImage:
+    return replace(image, released=image.released.set(record.pvc_uid, record.broker_id))
+
+
+def _volume_forgotten(image: ClusterImage, record: r.VolumeForgotten) -> ClusterImage:
+    return replace(image, released=image.released.delete(record.pvc_uid))
 
 
 def _with_broker(
@@ -304,12 +319,15 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ControllerChanged: _controller_changed,
     r.ClusterDeclared: _cluster_declared,
     r.MembersChanged: _members_changed,
+    r.BrokersLeaving: _brokers_leaving,
     r.BrokerRegistered: _broker_registered,
     r.BrokerUpdated: _broker_updated,
     r.BrokerFenced: _broker_fenced,
     r.BrokerUnfenced: _broker_unfenced,
     r.BrokerShutdownStarted: _broker_shutdown_started,
     r.BrokerUnregistered: _broker_unregistered,
+    r.VolumeReleased: _volume_released,
+    r.VolumeForgotten: _volume_forgotten,
     r.TopicCreated: _topic_created,
     r.PartitionsCreated: _partitions_created,
     r.PartitionsChanged: _partitions_changed,

@@ -99,6 +99,21 @@ def indexes(image: ClusterImage) -> Iterator[str]:
         yield "Indexes: partitions are not numbered 0 … n-1 per topic"
 
 
+def membership(image: ClusterImage) -> Iterator[str]:
+    """I26: whoever holds a replica is registered and a member; only who is known can leave."""
+    for broker_id in image.hosted:
+        if broker_id not in image.brokers:
+            yield f"Membership: broker {broker_id} holds replicas but is not registered"
+        if image.members and broker_id not in image.members:
+            yield f"Membership: broker {broker_id} holds replicas but is no member"
+    unknown = set(image.leaving) - set(image.members) - set(image.brokers)
+    if unknown:
+        yield f"Membership: {sorted(unknown)} are leaving but unknown"
+    for pvc_uid, broker_id in image.released.items():
+        if broker_id in image.brokers:
+            yield f"Membership: the volume {pvc_uid} of broker {broker_id} is released"
+
+
 def epochs_monotone(before: ClusterImage, after: ClusterImage) -> Iterator[str]:
     """I10: the partition epoch grows by one per change, the leader epoch never falls and grows
     with every new leader; broker epochs are unique and grow."""
@@ -147,7 +162,14 @@ def recovery_quorum(image: ClusterImage, full: Full) -> Iterator[str]:
             yield f"RecoveryQuorum: {_name(p)} has lost track: {p}"
 
 
-EVERY_RECORD: tuple[Predicate, ...] = (set_shape, elr_rule, leader_shape, reassign, indexes)
+EVERY_RECORD: tuple[Predicate, ...] = (
+    set_shape,
+    elr_rule,
+    leader_shape,
+    reassign,
+    indexes,
+    membership,
+)
 EVERY_DECISION: tuple[Predicate, ...] = (*EVERY_RECORD, isr_active, always_led)
 
 

@@ -2,7 +2,7 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
-`election_messages` and `move_messages`, which are parts of this.
+`election_messages`, `member_messages` and `move_messages`, which are parts of this.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 
@@ -20,6 +20,12 @@ from plimsoll_core.ids import (
     LeaderEpoch,
     MetadataOffset,
     PartitionEpoch,
+)
+from plimsoll_core.member_messages import (
+    ReleaseVolume,
+    SetLeaving,
+    UnregisterBroker,
+    VolumeGone,
 )
 from plimsoll_core.message import Message
 from plimsoll_core.model import Endpoint, Recovery, TopicObject
@@ -262,6 +268,10 @@ Request = (
     | ReassignmentObjectGone
     | LimitMovement
     | SetMembers
+    | SetLeaving
+    | UnregisterBroker
+    | ReleaseVolume
+    | VolumeGone
     | Activated
     | Tick
     | BrokerProvenDead

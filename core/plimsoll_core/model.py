@@ -239,6 +239,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     uids of their objects, until those are gone.  `grants`: restarts under way.  `proven_revision`:
     what the last broker that came back from one runs; another revision is tried on one broker
     first.
+    uids of their objects, until those are gone.  `leaving`: brokers that are being emptied.
+    `released`: volumes that may be deleted, by the uids of their claims, and whose they were.
     """
 
     cluster_id: UUID
@@ -257,3 +259,10 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND
     grants: Map[BrokerId, Grant] = Map()
     proven_revision: str = ""
+    leaving: tuple[BrokerId, ...] = ()
+    released: Map[str, BrokerId] = Map()
+
+    def takes_replicas(self, broker_id: BrokerId) -> bool:
+        """Whether a registered broker may be given replicas that it does not have."""
+        stays = not self.members or broker_id in self.members
+        return stays and broker_id in self.brokers and broker_id not in self.leaving

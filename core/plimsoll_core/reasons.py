@@ -48,6 +48,11 @@ class Reason(Enum):
     PlacementInvalid = (39, "placement-invalid")
     MassDeletion = (42, "mass-deletion")
     RecordTooLarge = (42, "record-too-large")
+    BrokerHoldsReplicas = (42, "broker-holds-replicas")
+    BrokerLives = (42, "broker-lives")
+    BrokerLeaving = (39, "broker-leaving")
+    ExplicitPlacement = (42, "explicit-placement")
+    VolumeInUse = (42, "volume-in-use")
     LeaderNotEligible = (83, "named-leader-not-eligible")
 
     @property

@@ -42,6 +42,12 @@ class MembersChanged(_Record, frozen=True, kw_only=True):
     broker_ids: tuple[BrokerId, ...]
 
 
+class BrokersLeaving(_Record, frozen=True, kw_only=True):
+    """Which brokers are being emptied, from now on: they take no new replicas."""
+
+    broker_ids: tuple[BrokerId, ...]
+
+
 class BrokerRegistered(_Record, frozen=True, kw_only=True):
     """A new incarnation; fenced until it has caught up.  Its offset is the broker epoch."""
 
@@ -84,6 +90,19 @@ class BrokerShutdownStarted(_Record, frozen=True, kw_only=True):
 class BrokerUnregistered(_Record, frozen=True, kw_only=True):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
+
+
+class VolumeReleased(_Record, frozen=True, kw_only=True):
+    """The volume of a broker that is gone may be deleted: this very claim, by its uid."""
+
+    broker_id: BrokerId
+    pvc_uid: str
+
+
+class VolumeForgotten(_Record, frozen=True, kw_only=True):
+    """A released volume's claim is gone."""
+
+    pvc_uid: str
 
 
 class TopicCreated(_Record, frozen=True, kw_only=True):
@@ -233,12 +252,15 @@ Record = (
     ControllerChanged
     | ClusterDeclared
     | MembersChanged
+    | BrokersLeaving
     | BrokerRegistered
     | BrokerUpdated
     | BrokerFenced
     | BrokerUnfenced
     | BrokerShutdownStarted
     | BrokerUnregistered
+    | VolumeReleased
+    | VolumeForgotten
     | TopicCreated
     | PartitionsCreated
     | PartitionsChanged

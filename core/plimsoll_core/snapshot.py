@@ -43,6 +43,8 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND
     grants: tuple[Grant, ...] = ()
     proven_revision: str = ""
+    leaving: tuple[BrokerId, ...] = ()
+    released: tuple[tuple[str, BrokerId], ...] = ()
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -62,6 +64,8 @@ def encode_image(image: ClusterImage) -> bytes:
         movement_bytes_per_second=image.movement_bytes_per_second,
         grants=tuple(grant for _, grant in sorted(image.grants.items())),
         proven_revision=image.proven_revision,
+        leaving=image.leaving,
+        released=tuple(sorted(image.released.items())),
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -92,6 +96,8 @@ def decode_image(data: bytes) -> ClusterImage:
         movement_bytes_per_second=snapshot.movement_bytes_per_second,
         grants=Map({grant.broker_id: grant for grant in snapshot.grants}),
         proven_revision=snapshot.proven_revision,
+        leaving=snapshot.leaving,
+        released=Map(snapshot.released),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from plimsoll_core.controller.outlook import Loss, Outlook, outlook
 from plimsoll_core.controller.turn import Turn
+from plimsoll_core.image import apply
 from plimsoll_core.messages import FailedReplica, ReportFailedReplicas
 from plimsoll_core.records import BrokerUnregistered
 from plimsoll_core.topic_configs import UNCLEAN_RECOVERY
@@ -88,7 +89,8 @@ class TestClean:
         world.propose([0, 1])
         world.kill(1, 0)
         epoch = world.image.brokers[1].broker_epoch
-        world.commit(BrokerUnregistered(cause="test", broker_id=1, broker_epoch=epoch))
+        gone = BrokerUnregistered(cause="test", broker_id=1, broker_epoch=epoch)
+        world.image = apply(world.image, gone)
         found = look(world)
         assert found.waits_for == (0, 1)
         assert found.why.endswith("broker 0 (fenced), broker 1 (not registered).")

@@ -103,7 +103,8 @@ def test_same_directories_replace_a_live_session_at_once(world: Any) -> None:
     assert isinstance(world.register(1), Registered)
 
 
-def test_unknown_id_is_refused_once_members_are_declared(world: Any, new_world: Any) -> None:
+def test_unknown_id_is_refused_once_members_are_declared(new_world: Any) -> None:
+    world = new_world(3)
     world.ask(SetMembers(broker_ids=(0, 1)))
     answer = world.register(7)
     assert "not a member" in answer.message

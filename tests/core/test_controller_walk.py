@@ -16,6 +16,12 @@ from plimsoll_core.election_messages import (
     PartitionName,
 )
 from plimsoll_core.image import apply_all
+from plimsoll_core.member_messages import (
+    ReleaseVolume,
+    SetLeaving,
+    UnregisterBroker,
+    VolumeGone,
+)
 from plimsoll_core.messages import (
     AllocateProducerIds,
     BrokerProvenDead,
@@ -132,7 +138,21 @@ def detach(world: Any, broker: int, bits: int) -> Request | None:
 
 
 def members(world: Any, broker: int, bits: int) -> Request | None:
-    return SetMembers(broker_ids=(0, 1, 2, broker))
+    return SetMembers(broker_ids=(0, 1, 2, broker) if bits % 4 else (0, 1, 2))
+
+
+def leaving(world: Any, broker: int, bits: int) -> Request | None:
+    return SetLeaving(broker_ids=tuple(n for n in range(6) if bits >> n & 1 and n != broker))
+
+
+def unregister(world: Any, broker: int, bits: int) -> Request | None:
+    if bits % 8 == 7:
+        return ReleaseVolume(broker_id=broker, pvc_uid=f"pvc-{broker}")
+    if bits % 8 == 6:
+        return VolumeGone(pvc_uid=f"pvc-{broker}")
+    return on_registered(
+        world, broker, lambda epoch: UnregisterBroker(broker_id=broker, broker_epoch=epoch)
+    )
 
 
 def producer_ids(world: Any, broker: int, bits: int) -> Request | None:
@@ -263,6 +283,10 @@ MAKERS = (
     gone,
     detach,
     members,
+    members,
+    leaving,
+    unregister,
+    unregister,
     producer_ids,
     reassign,
     reassign,

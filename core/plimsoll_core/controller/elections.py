@@ -71,7 +71,9 @@ def _elect_one(turn: Turn, request: ElectLeaders, name: PartitionName) -> Electi
     found = _find(turn.image, name)
     if isinstance(found, Refusal):
         return _refused(name, found)
-    wish = _preferred(found) if request.kind == "Preferred" else _unclean(turn, request, found)
+    wish = (
+        _preferred(turn, found) if request.kind == "Preferred" else _unclean(turn, request, found)
+    )
     if isinstance(wish, Refusal):
         return _refused(name, wish)
     turn.change([(found, wish)], PREFERRED if request.kind == "Preferred" else ASKED)
@@ -90,14 +92,21 @@ def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
     )
 
 
-def _preferred(partition: Partition) -> Wish | Refusal:
+def _preferred(turn: Turn, partition: Partition) -> Wish | Refusal:
     if partition.leader == partition.replicas[0]:
         return _not_needed(f"Its preferred replica {partition.leader} leads it already.")
+    if partition.replicas[0] in turn.image.leaving:
+        return _not_available(turn, partition)
     return Wish(preferred=True)
 
 
 def _not_available(turn: Turn, partition: Partition) -> Refusal:
     first = partition.replicas[0]
+    if first in turn.image.leaving:
+        return Refusal(
+            reason=Reason.PreferredLeaderNotAvailable,
+            message=f"The preferred replica, broker {first}, is leaving the cluster.",
+        )
     why = "is not in its ISR" if turn.may_lead(first, partition) else "cannot lead now"
     return Refusal(
         reason=Reason.PreferredLeaderNotAvailable,
@@ -215,7 +224,7 @@ def _displaced(turn: Turn) -> Iterator[Partition]:
     for key in turn.soft.displaced:
         p = turn.image.partitions[key]
         first = p.replicas[0]
-        if first not in p.isr:
+        if first not in p.isr or first in turn.image.leaving:
             continue
         if first not in steady:
             steady[first] = _is_steady(turn, first)

@@ -1,7 +1,13 @@
-"""Which broker ids a cluster should have.  Called for SetMembers, and by the operator to plan it.
+"""Which broker ids a cluster should have, and who is forgotten.  Called for SetMembers and
+UnregisterBroker, and by the operator to plan it.
+
+A broker goes in steps, each committed before the next: it is leaving (`leaving`), it holds nothing,
+it is no member, it has stopped, it is unregistered.  None of them is taken where it would leave a
+replica without its broker.
 
 Membership is sticky: an id leaves only when it is excluded or, when fewer are asked for, from the
 top; lifting an exclusion removes nobody, so that undoing an edit moves no data.
+Source: the protocol's rules for removing brokers and for unregistration.
 """
 
 from __future__ import annotations
@@ -10,10 +16,13 @@ from collections.abc import Collection
 from itertools import count as numbers
 
 from plimsoll_core.controller.turn import Turn
+from plimsoll_core.controller.words import listed
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.member_messages import UnregisterBroker
 from plimsoll_core.messages import Answer, Done, SetMembers
+from plimsoll_core.model import Broker
 from plimsoll_core.reasons import Reason, Refusal
-from plimsoll_core.records import MembersChanged
+from plimsoll_core.records import BrokerUnregistered, MembersChanged
 
 
 def next_members(
@@ -32,6 +41,80 @@ def set_members(turn: Turn, request: SetMembers) -> Answer | Refusal:
             reason=Reason.InvalidRequest,
             message="A cluster has at least one broker; delete the LogCluster to stop it.",
         )
-    if wanted != turn.image.members:
-        turn.add(MembersChanged(cause="declared", broker_ids=wanted))
+    if wanted == turn.image.members:
+        return Done()
+    refusal = _check_dropped(turn, wanted) or _check_new(turn, wanted)
+    if refusal:
+        return refusal
+    turn.add(MembersChanged(cause="declared", broker_ids=wanted))
     return Done()
+
+
+def _check_dropped(turn: Turn, wanted: Collection[BrokerId]) -> Refusal | None:
+    """Whether those that go hold nothing."""
+    holding = sorted(broker_id for broker_id in turn.image.hosted if broker_id not in wanted)
+    if not holding:
+        return None
+    count = len(turn.image.hosted[holding[0]])
+    return Refusal(
+        reason=Reason.BrokerHoldsReplicas,
+        message=(
+            f"Broker {listed(holding)} cannot go: broker {holding[0]} holds {count} replicas. It"
+            " stays a member until they are moved away."
+        ),
+    )
+
+
+def _check_new(turn: Turn, wanted: Collection[BrokerId]) -> Refusal | None:
+    """An id starts on the volume that has its name, so one that is being deleted goes first."""
+    early = sorted({*turn.image.released.values()}.intersection(wanted))
+    if not early:
+        return None
+    return Refusal(
+        reason=Reason.VolumeInUse,
+        message=(
+            f"The volume that broker {listed(early)} had before is being deleted; the broker may"
+            " come back when it is gone."
+        ),
+    )
+
+
+def unregister(turn: Turn, request: UnregisterBroker) -> Answer | Refusal:
+    """Only when nothing is left to lose: then its id is free, and its volume may go too."""
+    broker = turn.image.brokers.get(request.broker_id)
+    if broker is None:
+        return Done()
+    if broker.broker_epoch != request.broker_epoch:
+        return Refusal(
+            reason=Reason.StaleBrokerEpoch,
+            message=f"Broker {broker.id} has begun another lifetime since.",
+        )
+    refusal = _check_unregister(turn, broker)
+    if refusal:
+        return refusal
+    turn.add(
+        BrokerUnregistered(cause="removed", broker_id=broker.id, broker_epoch=broker.broker_epoch)
+    )
+    turn.soft.forget_broker(broker.id)
+    return Done()
+
+
+def _check_unregister(turn: Turn, broker: Broker) -> Refusal | None:
+    """It has no replica, so it is in no ISR and no ELR either."""
+    image = turn.image
+    if broker.id in image.members:
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message=f"Broker {broker.id} is a member; lower the count or exclude it first.",
+        )
+    if broker.id in image.hosted:
+        return Refusal(
+            reason=Reason.BrokerHoldsReplicas,
+            message=f"Broker {broker.id} holds {len(image.hosted[broker.id])} replicas.",
+        )
+    if not broker.fenced or (turn.has_session(broker) and not broker.shutting_down):
+        return Refusal(
+            reason=Reason.BrokerLives,
+            message=f"Broker {broker.id} still takes part; stop it first.",
+        )
+    return None

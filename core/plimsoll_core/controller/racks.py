@@ -60,7 +60,8 @@ def check_spread(turn: Turn, rows: Assignment) -> Refusal | None:
     """Whether a partition with several replicas would sit in one rack though there are more."""
     if turn.settings.rack_policy != "Required":
         return None
-    usable = (broker for broker in turn.image.brokers.values() if not broker.shutting_down)
+    brokers, takes = turn.image.brokers, turn.image.takes_replicas
+    usable = (b for b in brokers.values() if not b.shutting_down and takes(b.id))
     if len(_racks(usable)) < 2:
         return None
     for row in rows:

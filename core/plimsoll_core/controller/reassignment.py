@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from plimsoll_core.controller.change import Ids, Wish
+from plimsoll_core.controller.leaving import all_stay
 from plimsoll_core.controller.racks import check_spread
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId, TopicId
@@ -113,7 +114,8 @@ def check_target(turn: Turn, p: Partition, target: Ids) -> Refusal | None:
     elif unknown:
         problem = f"names brokers that are not registered: {_listed(unknown)}"
     if problem is None:
-        return check_spread(turn, (target,))
+        new = [broker for broker in target if broker not in p.target]
+        return all_stay(turn.image, new) or check_spread(turn, (target,))
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=f"The target of partition {p.index} ({_listed(target)}) {problem}.",

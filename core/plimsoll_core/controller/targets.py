@@ -52,13 +52,13 @@ def choose(turn: Turn, wants: Sequence[Want]) -> list[tuple[Partition, Row]] | R
     """Targets in the order of the wants."""
     if not wants:
         return []
-    image, active = turn.image, turn.active()
-    if refusal := brokers_have_racks(turn, (image.brokers[broker] for broker in active)):
+    image, usable = turn.image, turn.receivers()
+    if refusal := brokers_have_racks(turn, (image.brokers[broker] for broker in usable)):
         return refusal
     topics = {want.partition.topic_id: None for want in wants}
     brokers = sorted(image.brokers.items())
     request = Request(
-        brokers=tuple(PlanBroker(id=n, rack=b.rack, usable=n in active) for n, b in brokers),
+        brokers=tuple(PlanBroker(id=n, rack=b.rack, usable=n in usable) for n, b in brokers),
         topics=tuple(PlanTopic(id=t, name=image.topics[t].name) for t in image.topics),
         partitions=tuple(_plain(p) for p in _compared(image, topics)),
         goal=ChangeTopics(changes=tuple(_changes(wants))),

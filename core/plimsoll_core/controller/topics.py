@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from plimsoll_core import placement
+from plimsoll_core.controller.leaving import all_stay
 from plimsoll_core.controller.racks import brokers_have_racks, check_spread, located
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId
@@ -183,7 +184,8 @@ def check_partitions(turn: Turn, partitions: int) -> Refusal | None:
 
 def check_rows(turn: Turn, rows: Assignment) -> Refusal | None:
     refusal = placement.check_assignment(rows, set(turn.image.brokers), turn.active())
-    refusal = refusal or check_spread(turn, rows)
+    named = (broker_id for row in rows for broker_id in row)
+    refusal = refusal or all_stay(turn.image, named) or check_spread(turn, rows)
     if refusal is None:
         return None
     return as_reason(refusal, Reason.InvalidReplicationFactor, Reason.InvalidReplicaAssignment)
@@ -221,8 +223,9 @@ def among_pools(
     A broker that is starting may come first in a row, since it will lead soon; but every row needs
     one that is active now, or the partition would begin without a leader and never get one.
     """
-    active = turn.active()
-    usable = {b.id: b for b in turn.image.brokers.values() if not b.shutting_down}
+    active = turn.receivers()
+    takes = turn.image.takes_replicas
+    usable = {b.id: b for b in turn.image.brokers.values() if not b.shutting_down and takes(b.id)}
     starting = {b.id for b in usable.values() if b.fenced and turn.has_session(b)}
     if replication_factor > len(usable):
         return placement.not_enough(replication_factor, len(usable))

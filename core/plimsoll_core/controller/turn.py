@@ -126,6 +126,16 @@ class Soft:
         else:
             self.displaced[key] = None
 
+    def forget_broker(self, broker_id: BrokerId) -> None:
+        """The broker is unregistered."""
+        self.contacts.pop(broker_id, None)
+        self.shutdown_offsets.pop(broker_id, None)
+        self.flaps.pop(broker_id, None)
+        self.expired.pop(broker_id, None)
+        self.away_ms.pop(broker_id, None)
+        self.leaving.discard(broker_id)
+        self.emptied.discard(broker_id)
+
     def forget(self, topic_id: TopicId, partitions: int) -> None:
         """The topic is gone."""
         gone = (
@@ -210,6 +220,10 @@ class Turn:
 
     def active(self) -> set[BrokerId]:
         return {broker_id for broker_id in self.image.brokers if self.acceptable(broker_id)}
+
+    def receivers(self) -> set[BrokerId]:
+        """The active brokers that may be given replicas."""
+        return {broker_id for broker_id in self.active() if self.image.takes_replicas(broker_id)}
 
     def has_session(self, broker: Broker) -> bool:
         """Whether this very lifetime was heard of within the session timeout."""
