@@ -29,6 +29,7 @@ from plimsoll_core.move_messages import (
     RunReassignment,
     TopicMove,
 )
+from plimsoll_core.records import RestartGranted
 
 
 def leave(world: Any, *brokers: int) -> Answer:
@@ -256,6 +257,18 @@ class TestUnregister:
         assert unregister(four, 3).reason == "BrokerLives", "it may be about to come back"
         four.now_ms += four.settings.session_timeout_ms
         assert unregister(four, 3) == Done()
+
+    def test_a_restart_that_was_granted_ends_with_it(self, four: Any) -> None:
+        epoch = four.image.brokers[3].broker_epoch
+        four.commit(
+            RestartGranted(
+                cause="test", broker_id=3, broker_epoch=epoch, pod_uid="pod-3", revision="r2"
+            )
+        )
+        four.ask(SetMembers(broker_ids=(0, 1, 2)))
+        stop(four, 3)
+        assert unregister(four, 3) == Done()
+        assert not four.image.grants, "nobody waits for its return"
 
     def test_of_another_lifetime_is_refused(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))

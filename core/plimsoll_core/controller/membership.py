@@ -22,7 +22,7 @@ from plimsoll_core.member_messages import UnregisterBroker
 from plimsoll_core.messages import Answer, Done, SetMembers
 from plimsoll_core.model import Broker
 from plimsoll_core.reasons import Reason, Refusal
-from plimsoll_core.records import BrokerUnregistered, MembersChanged
+from plimsoll_core.records import BrokerUnregistered, MembersChanged, RestartEnded
 
 
 def next_members(
@@ -92,6 +92,8 @@ def unregister(turn: Turn, request: UnregisterBroker) -> Answer | Refusal:
     refusal = _check_unregister(turn, broker)
     if refusal:
         return refusal
+    if broker.id in turn.image.grants:
+        turn.add(RestartEnded(cause="removed", broker_id=broker.id))
     turn.add(
         BrokerUnregistered(cause="removed", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
