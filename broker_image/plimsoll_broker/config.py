@@ -17,6 +17,7 @@ import msgspec
 BROKER_ID_ENV = "PLIMSOLL_BROKER_ID"
 ADVERTISED_HOST_ENV = "PLIMSOLL_ADVERTISED_HOST"
 POD_UID_ENV = "PLIMSOLL_POD_UID"
+REVISION_ENV = "PLIMSOLL_REVISION"
 RACK_ENV = "PLIMSOLL_RACK"
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 
@@ -37,6 +38,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One broker.  `controllers`: "host:port", where a DNS name stands for all its addresses.
+    `revision`: which pod template this runs in.
     `on_controller_loss`: whether leaders stop answering reads and acks=0/1 once they cannot know
     any more that nobody else leads."""
 
@@ -49,6 +51,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     metrics: Address | None = None
     rack: str | None = None
     pod_uid: str | None = None
+    revision: str = ""
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
     configs: dict[str, str | int | bool] = {}
 
@@ -105,6 +108,7 @@ def _overridden(config: BrokerConfig, environment: Mapping[str, str]) -> BrokerC
         config,
         advertised=advertised,
         broker_id=broker_id,
+        revision=environment.get(REVISION_ENV) or config.revision,
         pod_uid=environment.get(POD_UID_ENV) or config.pod_uid,
         rack=environment.get(RACK_ENV) or config.rack,
     )

@@ -179,6 +179,7 @@ class BrokerNode:
             ),
             rack=self.config.rack,
             pod_uid=self.config.pod_uid,
+            revision=self.config.revision,
             volume_is_empty=empty,
             position=stream.position,
         )

@@ -70,6 +70,7 @@ def _broker_registered(image: ClusterImage, record: r.BrokerRegistered) -> Clust
         pod_uid=record.pod_uid,
         fenced=True,
         shutting_down=False,
+        revision=record.revision,
     )
     return replace(image, brokers=image.brokers.set(broker.id, broker))
 
@@ -83,6 +84,7 @@ def _broker_updated(image: ClusterImage, record: r.BrokerUpdated) -> ClusterImag
         endpoints=record.endpoints,
         rack=record.rack,
         pod_uid=record.pod_uid,
+        revision=record.revision,
     )
 
 

@@ -2,7 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
-`election_messages`, `member_messages` and `move_messages`, which are parts of this.
+`election_messages`, `member_messages`, `move_messages` and `roll_messages`, which are parts of
+this.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 
@@ -38,6 +39,7 @@ from plimsoll_core.move_messages import (
     ReportCopies,
     RunReassignment,
 )
+from plimsoll_core.roll_messages import RequestRestart, RestartAnswer
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +69,7 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     pod_uid: str | None = None
+    revision: str = ""
     volume_is_empty: bool = False
     position: LogPosition | None = None
 
@@ -275,6 +278,7 @@ Request = (
     | Activated
     | Tick
     | BrokerProvenDead
+    | RequestRestart
 )
 
 
@@ -355,6 +359,7 @@ Answer = (
     | ElectionsAnswer
     | ReassignmentsAnswer
     | ReassignmentState
+    | RestartAnswer
     | Done
 )
 

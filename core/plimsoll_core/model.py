@@ -200,7 +200,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Broker(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered broker, as committed."""
+    """A registered broker, as committed.  `revision`: which pod template its process runs in."""
 
     id: BrokerId
     broker_epoch: BrokerEpoch
@@ -211,6 +211,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     pod_uid: str | None
     fenced: bool
     shutting_down: bool
+    revision: str = ""
 
     @property
     def active(self) -> bool:

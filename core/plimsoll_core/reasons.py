@@ -34,6 +34,7 @@ class Reason(Enum):
     InvalidConfig = (40, "invalid-config")
     PolicyViolation = (44, "policy-violation")
     ReassignmentInProgress = (60, "reassignment-in-progress")
+    BrokerRestarts = (60, "broker-restarts")
     NoReassignmentInProgress = (85, "no-reassignment-in-progress")
     TopicDeletionDisabled = (73, "topic-deletion-disabled")
     PreferredLeaderNotAvailable = (80, "preferred-leader-not-available")

@@ -57,6 +57,7 @@ class BrokerRegistered(_Record, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     pod_uid: str | None = None
+    revision: str = ""
 
 
 class BrokerUpdated(_Record, frozen=True, kw_only=True):
@@ -68,6 +69,7 @@ class BrokerUpdated(_Record, frozen=True, kw_only=True):
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
     pod_uid: str | None = None
+    revision: str = ""
 
 
 class BrokerFenced(_Record, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ Source: the protocol's rule for reassignments; `Topic` in the API's rules.
 
 from __future__ import annotations
 
+from plimsoll_core.controller.arbiter import away
 from plimsoll_core.controller.change import Ids, Wish
 from plimsoll_core.controller.reassignment import begun, check_target
 from plimsoll_core.controller.targets import Want, choose
@@ -79,7 +80,7 @@ def _begun(
         refusal = check_target(turn, p, target)
         if refusal:
             return as_reason(refusal, Reason.InvalidReplicaAssignment, Reason.PlacementInvalid)
-        wish = begun(p, target)
+        wish = begun(p, target, away(turn.image))
         if isinstance(wish, Refusal):
             return wish
         wishes.append((p, wish))

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+from plimsoll_core.controller.arbiter import away, may_become
 from plimsoll_core.controller.change import Ids, Wish
 from plimsoll_core.controller.leaving import all_stay
 from plimsoll_core.controller.racks import check_spread
@@ -40,27 +41,31 @@ CANCELLED = "reassignment cancelled"
 # --- one partition ------------------------------------------------------------------------------
 
 
-def begun(p: Partition, target: Ids) -> Wish | Refusal:
+def begun(p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()) -> Wish | Refusal:
     """The partition on its way to `target`, whatever way it was on before.
 
     Replicas that an earlier move was adding, and that nobody wants now, go at once, as if that
-    move were cancelled; what it was adding and is still wanted goes on being added.
+    move were cancelled; what it was adding and is still wanted goes on being added.  `absent`: who
+    is away for a restart.
     """
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
-    refusal = _check_drop(p, unwanted)
+    isr = [r for r in p.isr if r not in unwanted]
+    refusal = _check_drop(p, unwanted) or _check_absent(p, isr, target, absent)
     if refusal:
         return refusal
     removing = tuple(r for r in settled if r not in target)
     return Wish(
-        isr=[r for r in p.isr if r not in unwanted],
+        isr=isr,
         replicas=(*target, *removing),
         adding=tuple(r for r in target if r not in settled),
         removing=removing,
     )
 
 
-def rolled_back(p: Partition, *, forced: bool = False) -> Wish | Refusal:
+def rolled_back(
+    p: Partition, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
+) -> Wish | Refusal:
     """The partition as it was before its move began."""
     if not p.moving:
         return Refusal(
@@ -68,10 +73,12 @@ def rolled_back(p: Partition, *, forced: bool = False) -> Wish | Refusal:
             message=f"Partition {p.index} is not being moved.",
         )
     unwanted = frozenset(p.adding)
+    isr = [r for r in p.isr if r not in unwanted]
     refusal = _check_drop(p, unwanted, forced=forced)
+    if refusal is None and not forced:
+        refusal = _check_absent(p, isr, (), absent)
     if refusal:
         return refusal
-    isr = [r for r in p.isr if r not in unwanted]
     return Wish(isr=isr, replicas=p.settled, adding=(), removing=())
 
 
@@ -91,6 +98,21 @@ def _check_drop(
             " so records that were acknowledged could depend on it",
         )
     return None
+
+
+def _check_absent(
+    p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
+) -> Refusal | None:
+    """Whether enough are in sync while those are away who may be restarted now."""
+    if may_become(p, isr, target, absent):
+        return None
+    return Refusal(
+        reason=Reason.BrokerRestarts,
+        message=(
+            f"Partition {p.index} waits until broker {_listed(absent & {*isr, *target})} is back"
+            " from a restart: without it too few would be in sync."
+        ),
+    )
 
 
 def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal:
@@ -232,7 +254,7 @@ def _judge(
 ) -> Wish | Refusal:
     topic = turn.image.topics[p.topic_id]
     if one.replicas is None:
-        wish = rolled_back(p, forced=request.forced)
+        wish = rolled_back(p, away(turn.image), forced=request.forced)
         return contradicts(topic, p, p.settled) or wish if p.moving else wish
     if not request.allow_factor_change and len(one.replicas) != len(p.settled):
         return Refusal(
@@ -243,7 +265,7 @@ def _judge(
             ),
         )
     refusal = check_target(turn, p, one.replicas) or contradicts(topic, p, one.replicas)
-    return refusal or begun(p, one.replicas)
+    return refusal or begun(p, one.replicas, away(turn.image))
 
 
 def _answer(turn: Turn, one: PartitionTarget, wish: Wish | Refusal) -> TargetAnswer:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from plimsoll_core.controller.arbiter import away
 from plimsoll_core.controller.change import Ids, Wish, ranges
 from plimsoll_core.controller.declared_moves import lost_targets
 from plimsoll_core.controller.reassignment import (
@@ -220,7 +221,7 @@ def _all_begun(
     wishes: list[tuple[Partition, Wish]] = []
     for p, target in targets:
         topic = turn.image.topics[p.topic_id]
-        wish = check_target(turn, p, target) or begun(p, target)
+        wish = check_target(turn, p, target) or begun(p, target, away(turn.image))
         if isinstance(wish, Refusal):
             return replace_message(wish, f"Topic {topic.name}: {wish.message}")
         wishes.append((p, wish))
@@ -298,7 +299,7 @@ def _roll_back(
     wishes: list[tuple[Partition, Wish]] = []
     refusal: Refusal | None = None
     for p in _moving(turn, row):
-        wish = rolled_back(p)
+        wish = rolled_back(p, away(turn.image))
         if isinstance(wish, Refusal):
             refusal = refusal or replace_message(wish, f"{_name(turn, p)}: {wish.message}")
         elif len(wishes) < turn.settings.slice_partitions_max:

@@ -43,6 +43,7 @@ def _same_incarnation(turn: Turn, existing: Broker, request: RegisterBroker) -> 
         endpoints=request.endpoints,
         rack=request.rack,
         pod_uid=request.pod_uid,
+        revision=request.revision,
     )
     before = turn.image
     turn.add(record)
@@ -76,6 +77,7 @@ def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroke
             endpoints=request.endpoints,
             rack=request.rack,
             pod_uid=request.pod_uid,
+            revision=request.revision,
         )
     )
     soft = turn.soft

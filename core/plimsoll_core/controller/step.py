@@ -28,6 +28,7 @@ from plimsoll_core.controller.reassignment_objects import object_gone as reassig
 from plimsoll_core.controller.reassignment_objects import run
 from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
+from plimsoll_core.controller.restarts import request_restart
 from plimsoll_core.controller.storage import report_failed
 from plimsoll_core.controller.tick import tick
 from plimsoll_core.controller.topics import create_topics, delete_topics
@@ -37,6 +38,7 @@ from plimsoll_core.controller.volumes import release
 from plimsoll_core.election_messages import ElectLeaders, NameLeaders
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Refusal
+from plimsoll_core.roll_messages import RequestRestart
 
 __all__ = ["Decision", "Settings", "Soft", "decide", "refused"]
 
@@ -67,6 +69,7 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.Activated: activate,
     m.Tick: tick,
     m.BrokerProvenDead: proven_dead,
+    RequestRestart: request_restart,
 }
 
 

@@ -10,6 +10,7 @@ from plimsoll_core.controller.elections import return_leaders
 from plimsoll_core.controller.liveness import end_sessions
 from plimsoll_core.controller.movement import note_away
 from plimsoll_core.controller.recovery import recover_overdue
+from plimsoll_core.controller.restarts import end_restarts
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.messages import Answer, Done, Tick
 
@@ -18,6 +19,7 @@ def tick(turn: Turn, request: Tick) -> Answer:
     end_sessions(turn, request.late_ms)
     note_away(turn)
     if turn.again is None and not turn.hand_over:
+        end_restarts(turn)
         recover_overdue(turn)
         return_leaders(turn)
     return Done()

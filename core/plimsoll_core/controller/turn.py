@@ -47,6 +47,7 @@ class Settings:
     preferred_leader_interval_ms: int = 30_000
     target_lost_ms: int = 120_000
     exposed_topics: ExposedTopics = "Interrupt"
+    maintenance_suspended: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
