@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from plimsoll_core.messages import FetchMetadata
+from plimsoll_core.stream_messages import FetchMetadata
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
 

@@ -20,10 +20,11 @@ import msgspec
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.image import apply_all
-from plimsoll_core.messages import LogPosition, MetadataBatchCopy
+from plimsoll_core.messages import LogPosition
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import Record
 from plimsoll_core.snapshot import decode_image, encode_image
+from plimsoll_core.stream_messages import MetadataBatchCopy
 
 logger = logging.getLogger("plimsoll.metadata")
 

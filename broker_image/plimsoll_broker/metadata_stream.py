@@ -19,9 +19,10 @@ from plimsoll_broker.controller_client import ControllerClient
 from plimsoll_broker.metadata_copy import MetadataCopy, Replica, advance
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.messages import FetchMetadata, LogPosition, MetadataUpdate
+from plimsoll_core.messages import LogPosition
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.snapshot import decode_image
+from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_wire import control
 
 logger = logging.getLogger("plimsoll.metadata")

@@ -3,7 +3,7 @@
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
 `election_messages`, `member_messages`, `move_messages` and `roll_messages`, which are parts of
-this.
+this, and `stream_messages`.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 
@@ -362,40 +362,3 @@ Answer = (
     | RestartAnswer
     | Done
 )
-
-
-# --- the metadata stream ------------------------------------------------------------------------
-
-
-class FetchMetadata(Message, frozen=True, kw_only=True):
-    """Long poll: records from `offset` on, or a snapshot first when they are gone.
-
-    Sent on the stream connection only.  `nonce` names the batch before `offset`.
-    """
-
-    cluster_id: UUID
-    broker_id: BrokerId
-    offset: MetadataOffset
-    nonce: str | None = None
-    wait_ms_max: int = 500
-
-
-class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A committed batch as the broker stores it; `records_json` is the JSON array as committed,
-    so that a broker keeps what it does not know."""
-
-    base_offset: MetadataOffset
-    controller_epoch: ControllerEpoch
-    nonce: str
-    records_json: bytes
-    record_count: int
-
-
-class MetadataUpdate(Message, frozen=True, kw_only=True):
-    """`snapshot` (compressed JSON of the image at `snapshot_end`) comes first when it is given."""
-
-    snapshot: bytes | None = None
-    snapshot_end: MetadataOffset = MetadataOffset(0)
-    snapshot_nonce: str | None = None
-    batches: tuple[MetadataBatchCopy, ...] = ()
-    end_offset: MetadataOffset = MetadataOffset(0)

@@ -27,15 +27,14 @@ from plimsoll_core.messages import (
     Answer,
     CreateTopics,
     DeleteTopics,
-    FetchMetadata,
     Heartbeat,
-    MetadataUpdate,
     Refused,
     RegisterBroker,
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
 from plimsoll_core.move_messages import AlterReassignments, ReportCopies
+from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024

@@ -10,8 +10,8 @@ import pytest
 
 from plimsoll_broker.metadata_copy import MetadataCopy, Replica, UnknownMetadata, advance
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages import MetadataBatchCopy
 from plimsoll_core.records import ClusterDeclared, ControllerChanged, MembersChanged, Record
+from plimsoll_core.stream_messages import MetadataBatchCopy
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
 

@@ -14,7 +14,7 @@ from tests.integration.volume import Volume, mounted
 from plimsoll_broker.metadata_copy import DIRECTORY, MetadataCopy
 from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.messages import MetadataUpdate
+from plimsoll_core.stream_messages import MetadataUpdate
 
 Start = Callable[[], MetadataStream]
 

@@ -15,7 +15,6 @@ from tests.controller.test_group_commit import CLUSTER, MemoryLog, running
 
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
-    FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
     LogPosition,
@@ -24,6 +23,7 @@ from plimsoll_core.messages import (
     Registered,
 )
 from plimsoll_core.model import Broker, Endpoint
+from plimsoll_core.stream_messages import FetchMetadata
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.controller.sessions import Enrich

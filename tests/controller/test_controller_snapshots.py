@@ -10,9 +10,10 @@ from tests.controller.test_group_commit import CLUSTER, a_registration
 
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.ids import BrokerId, MetadataOffset
-from plimsoll_core.messages import FetchMetadata, MetadataUpdate, Registered
+from plimsoll_core.messages import Registered
 from plimsoll_core.records import Record, SnapshotTaken
 from plimsoll_core.snapshot import decode_image
+from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller.runtime import Controller, Options
 from plimsoll_operator.metalog.directory import DirectoryLog
 

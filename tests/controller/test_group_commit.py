@@ -13,11 +13,9 @@ from plimsoll_core.controller.turn import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
     Done,
-    FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
     LogPosition,
-    MetadataUpdate,
     Refused,
     RegisterBroker,
     Registered,
@@ -25,6 +23,7 @@ from plimsoll_core.messages import (
 )
 from plimsoll_core.model import Endpoint
 from plimsoll_core.records import ControllerChanged, Record
+from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller.runtime import Controller, Options, Outcome
 from plimsoll_operator.metalog import chain
 from plimsoll_operator.metalog.codec import decode_records

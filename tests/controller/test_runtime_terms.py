@@ -14,11 +14,9 @@ from plimsoll_core.controller.turn import Settings
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages import (
     CreateTopics,
-    FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
     LogPosition,
-    MetadataUpdate,
     NewTopic,
     Refused,
     RegisterBroker,
@@ -26,6 +24,7 @@ from plimsoll_core.messages import (
     TopicsAnswer,
 )
 from plimsoll_core.records import ControllerChanged, SnapshotTaken
+from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller import clock as clock_module
 from plimsoll_operator.controller.runtime import Controller, Options, Outcome
 from plimsoll_operator.metalog.codec import decode_records

@@ -19,20 +19,18 @@ from plimsoll_core.ids import (
 from plimsoll_core.messages import (
     AlterPartition,
     FailedReplica,
-    FetchMetadata,
     Heartbeat,
     HeartbeatAnswer,
     IsrMember,
     IsrProposal,
     LogPosition,
-    MetadataBatchCopy,
-    MetadataUpdate,
     RegisterBroker,
     ReportFailedReplicas,
     SetMembers,
     Tick,
 )
 from plimsoll_core.model import Endpoint, Recovery
+from plimsoll_core.stream_messages import FetchMetadata, MetadataBatchCopy, MetadataUpdate
 from plimsoll_wire import control
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")

@@ -21,20 +21,11 @@ from plimsoll_core.controller.outlook import Outlook, outlook
 from plimsoll_core.controller.step import decide
 from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_core.messages import (
-    Activated,
-    Answer,
-    BrokerProvenDead,
-    Done,
-    FetchMetadata,
-    MetadataUpdate,
-    Refused,
-    Request,
-    Tick,
-)
+from plimsoll_core.messages import Activated, Answer, BrokerProvenDead, Done, Refused, Request, Tick
 from plimsoll_core.model import ClusterImage, Partition
 from plimsoll_core.reasons import Reason
 from plimsoll_core.records import ControllerChanged, Record
+from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller.claims import Claims
 from plimsoll_operator.controller.clock import Clock, tick_forever
 from plimsoll_operator.controller.commit import answered, not_controller, refused

@@ -20,7 +20,6 @@ from plimsoll_core.messages import (
     AllocateProducerIds,
     AlterPartition,
     Answer,
-    FetchMetadata,
     Forwarded,
     Heartbeat,
     Refused,
@@ -28,6 +27,7 @@ from plimsoll_core.messages import (
     Registered,
 )
 from plimsoll_core.reasons import Reason
+from plimsoll_core.stream_messages import FetchMetadata
 from plimsoll_operator.controller.commit import refused
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.sessions import Enrich, Evidence, Lifetime, Sessions

@@ -10,10 +10,11 @@ import asyncio
 import zlib
 from typing import Protocol
 
-from plimsoll_core.messages import FetchMetadata, MetadataUpdate, Refused
+from plimsoll_core.messages import Refused
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
 from plimsoll_core.snapshot import encode_image
+from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller.commit import refused
 from plimsoll_operator.controller.tail import MetadataTail, Standing
 
