@@ -34,6 +34,8 @@ class Movement:
         if (
             old is not None
             and old.reassignments is image.reassignments
+            and old.rebalances is image.rebalances
+            and old.rebalance_rests is image.rebalance_rests
             and old.movement_bytes_per_second == cluster_limit
         ):
             return False

@@ -15,9 +15,17 @@ from immutables import Map
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from plimsoll_core import rebalance_image as rebalances
 from plimsoll_core import records as r
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
-from plimsoll_core.model import Broker, ClusterImage, Grant, Partition, PartitionKey, Topic
+from plimsoll_core.model import (
+    Broker,
+    ClusterImage,
+    Grant,
+    Partition,
+    PartitionKey,
+    Topic,
+)
 
 HOUR_MS = 3_600_000
 
@@ -340,6 +348,10 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ProducerIdsAllocated: _producer_ids_allocated,
     r.ReassignmentNoted: _reassignment_noted,
     r.ReassignmentForgotten: _reassignment_forgotten,
+    r.RebalanceNoted: rebalances.noted,
+    r.RebalanceMovesAdded: rebalances.moves_added,
+    r.RebalanceAdvanced: rebalances.advanced,
+    r.RebalanceForgotten: rebalances.forgotten,
     r.MovementLimited: _movement_limited,
     r.RestartGranted: _restart_granted,
     r.RestartEnded: _restart_ended,

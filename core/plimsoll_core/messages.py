@@ -2,8 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
-`election_messages`, `member_messages`, `move_messages` and `roll_messages`, which are parts of
-this, and `stream_messages`.
+`election_messages`, `member_messages`, `move_messages`, `rebalance_messages` and `roll_messages`,
+which are parts of this, and `stream_messages`.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 
@@ -39,6 +39,7 @@ from plimsoll_core.move_messages import (
     ReportCopies,
     RunReassignment,
 )
+from plimsoll_core.rebalance_messages import RebalanceRequest, RebalanceState
 from plimsoll_core.roll_messages import RequestRestart, RestartAnswer
 
 
@@ -269,6 +270,7 @@ Request = (
     | NameLeaders
     | RunReassignment
     | ReassignmentObjectGone
+    | RebalanceRequest
     | LimitMovement
     | SetMembers
     | SetLeaving
@@ -360,5 +362,6 @@ Answer = (
     | ReassignmentsAnswer
     | ReassignmentState
     | RestartAnswer
+    | RebalanceState
     | Done
 )

@@ -172,6 +172,84 @@ class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
             yield from moved.named()
 
 
+class RebalanceObject(msgspec.Struct, frozen=True, kw_only=True):
+    """The Kubernetes object that asks for a rebalance."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+RebalanceMode = Literal["Full", "AddBrokers", "RemoveBrokers", "PreferredLeaders"]
+RebalancePhase = Literal["Beginning", "Running", "Completed", "Cancelled", "Failed"]
+"""Beginning: its plan is being committed, and nothing moves yet.  The last three are final."""
+
+
+class RebalanceMove(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a plan.  `number`: its place in the plan's order; `size`: one replica's
+    bytes when it was planned, if anybody knew; `wave`: in which it was expected to begin."""
+
+    number: int
+    topic_id: TopicId
+    index: int
+    before: tuple[BrokerId, ...]
+    after: tuple[BrokerId, ...]
+    size: int | None = None
+    wave: int = 1
+
+    @property
+    def key(self) -> PartitionKey:
+        return PartitionKey(self.topic_id, self.index)
+
+    @property
+    def adding(self) -> tuple[BrokerId, ...]:
+        return tuple(b for b in self.after if b not in self.before)
+
+    @property
+    def removing(self) -> tuple[BrokerId, ...]:
+        return tuple(b for b in self.before if b not in self.after)
+
+    @property
+    def copied_bytes(self) -> int:
+        """What has to be copied, as far as it is known."""
+        return len(self.adding) * (self.size or 0)
+
+
+class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
+    """A Rebalance object whose plan was begun, as committed: it is never begun twice.
+
+    `total` and `moved` count partitions, `replicas` and `replicas_moved` what is copied; `dropped`
+    partitions that were left alone, because they changed meanwhile.  `lowest_isr_margin`: the
+    smallest len(isr) - m seen on the way.  Times are the operator's wall clock.
+    """
+
+    object: RebalanceObject
+    mode: RebalanceMode
+    brokers: tuple[BrokerId, ...] = ()
+    phase: RebalancePhase
+    plan_hash: str = ""
+    total: int = 0
+    replicas: int = 0
+    waves: int = 0
+    moved: int = 0
+    replicas_moved: int = 0
+    dropped: int = 0
+    lowest_isr_margin: int | None = None
+    bytes_per_second: int | None = None
+    paused: bool = False
+    reason: str = ""
+    message: str = ""
+    started_ms: int = 0
+    ended_ms: int | None = None
+
+
+class RebalanceRest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Rebalance has still to do, by number; `active`: which partitions it moves now."""
+
+    moves: Map[int, RebalanceMove] = Map()
+    active: Map[PartitionKey, int] = Map()
+
+
 class PendingDeletion(msgspec.Struct, frozen=True, kw_only=True):
     """A topic whose object is gone; its data is kept until then.  Times are the API server's."""
 
@@ -236,12 +314,12 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's committed state after `next_offset` records.
 
     `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
-    found without a scan.  `name` is empty until the cluster is declared.  `reassignments`: by the
-    uids of their objects, until those are gone.  `grants`: restarts under way.  `proven_revision`:
-    what the last broker that came back from one runs; another revision is tried on one broker
-    first.
-    uids of their objects, until those are gone.  `leaving`: brokers that are being emptied.
-    `released`: volumes that may be deleted, by the uids of their claims, and whose they were.
+    found without a scan.  `name` is empty until the cluster is declared.  `reassignments` and
+    `rebalances`: by the uids of their objects, until those are gone; `rebalance_rests`: of those
+    that have not ended.  `grants`: restarts under way.  `proven_revision`: what the last broker
+    that came back from one runs; another revision is tried on one broker first.  `leaving`: brokers
+    that are being emptied.  `released`: volumes that may be deleted, by the uids of their claims,
+    and whose they were.
     """
 
     cluster_id: UUID
@@ -258,6 +336,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     removals_ms: tuple[int, ...] = ()
     reassignments: Map[str, Reassignment] = Map()
     movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND
+    rebalances: Map[str, Rebalance] = Map()
+    rebalance_rests: Map[str, RebalanceRest] = Map()
     grants: Map[BrokerId, Grant] = Map()
     proven_revision: str = ""
     leaving: tuple[BrokerId, ...] = ()

@@ -48,6 +48,7 @@ class Reason(Enum):
     NotEnoughBrokers = (38, "not-enough-brokers")
     PlacementInvalid = (39, "placement-invalid")
     MassDeletion = (42, "mass-deletion")
+    PlanOutdated = (42, "plan-outdated")
     RecordTooLarge = (42, "record-too-large")
     BrokerHoldsReplicas = (42, "broker-holds-replicas")
     BrokerLives = (42, "broker-lives")

@@ -15,7 +15,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
-from plimsoll_core.model import Endpoint, PendingDeletion, Reassignment, Recovery, TopicObject
+from plimsoll_core.model import (
+    Endpoint,
+    PendingDeletion,
+    Reassignment,
+    Rebalance,
+    RebalanceMove,
+    Recovery,
+    TopicObject,
+)
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -220,6 +228,38 @@ class ReassignmentForgotten(_Record, frozen=True, kw_only=True):
     uid: str
 
 
+class RebalanceNoted(_Record, frozen=True, kw_only=True):
+    """A Rebalance object is about to begin, under way, or has ended: the whole row.
+
+    Beginning empties what it has to do; the plan follows.  An end drops what was not done.
+    """
+
+    rebalance: Rebalance
+
+
+class RebalanceMovesAdded(_Record, frozen=True, kw_only=True):
+    """A part of a Rebalance's plan; a number that is there already gets another target."""
+
+    uid: str
+    moves: tuple[RebalanceMove, ...]
+
+
+class RebalanceAdvanced(_Record, frozen=True, kw_only=True):
+    """Moves by number: those in `begun` are about to begin; `moved` have been carried out, and
+    `dropped` left alone: both are out of the plan."""
+
+    uid: str
+    begun: tuple[int, ...] = ()
+    moved: tuple[int, ...] = ()
+    dropped: tuple[int, ...] = ()
+
+
+class RebalanceForgotten(_Record, frozen=True, kw_only=True):
+    """The object is gone, and nothing moves for it any more."""
+
+    uid: str
+
+
 class MovementLimited(_Record, frozen=True, kw_only=True):
     """How fast a broker may take in replicas that no Reassignment limits otherwise."""
 
@@ -273,6 +313,10 @@ Record = (
     | ProducerIdsAllocated
     | ReassignmentNoted
     | ReassignmentForgotten
+    | RebalanceNoted
+    | RebalanceMovesAdded
+    | RebalanceAdvanced
+    | RebalanceForgotten
     | MovementLimited
     | RestartGranted
     | RestartEnded

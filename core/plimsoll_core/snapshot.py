@@ -21,8 +21,19 @@ from plimsoll_core.model import (
     Partition,
     PartitionKey,
     Reassignment,
+    Rebalance,
+    RebalanceMove,
+    RebalanceRest,
     Topic,
 )
+
+
+class _Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a Rebalance has still to do; `active` are numbers of `moves`."""
+
+    uid: str
+    moves: tuple[RebalanceMove, ...]
+    active: tuple[int, ...]
 
 
 class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +56,8 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     proven_revision: str = ""
     leaving: tuple[BrokerId, ...] = ()
     released: tuple[tuple[str, BrokerId], ...] = ()
+    rebalances: tuple[Rebalance, ...] = ()
+    rebalance_rests: tuple[_Rest, ...] = ()
 
 
 def encode_image(image: ClusterImage) -> bytes:
@@ -66,6 +79,15 @@ def encode_image(image: ClusterImage) -> bytes:
         proven_revision=image.proven_revision,
         leaving=image.leaving,
         released=tuple(sorted(image.released.items())),
+        rebalances=tuple(row for _, row in sorted(image.rebalances.items())),
+        rebalance_rests=tuple(
+            _Rest(
+                uid=uid,
+                moves=tuple(move for _, move in sorted(rest.moves.items())),
+                active=tuple(sorted(rest.active.values())),
+            )
+            for uid, rest in sorted(image.rebalance_rests.items())
+        ),
     )
     return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
 
@@ -98,7 +120,15 @@ def decode_image(data: bytes) -> ClusterImage:
         proven_revision=snapshot.proven_revision,
         leaving=snapshot.leaving,
         released=Map(snapshot.released),
+        rebalances=Map({row.object.uid: row for row in snapshot.rebalances}),
+        rebalance_rests=Map({stored.uid: _rest(stored) for stored in snapshot.rebalance_rests}),
     )
+
+
+def _rest(stored: _Rest) -> RebalanceRest:
+    moves = {move.number: move for move in stored.moves}
+    active = {moves[number].key: number for number in stored.active}
+    return RebalanceRest(moves=Map(moves), active=Map(active))
 
 
 def _plain(value: object) -> object:

@@ -69,11 +69,10 @@ def _begun(
     for p, target in targets:
         held = mover_of(movers, p.key)
         if held is not None:
-            where = f"{held.object.namespace}/{held.object.name}"
             return Refusal(
                 reason=Reason.ReassignmentInProgress,
                 message=(
-                    f"{topic.name}-{p.index} is moved by Reassignment {where}; its replicas change"
+                    f"{topic.name}-{p.index} is moved by {held}; its replicas change"
                     " when that has ended."
                 ),
             )

@@ -22,14 +22,14 @@ from plimsoll_core.controller.racks import check_spread
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.messages import Answer
-from plimsoll_core.model import Partition, PartitionKey, Reassignment, Topic
+from plimsoll_core.model import Partition, PartitionKey, Topic
 from plimsoll_core.move_messages import (
     AlterReassignments,
     PartitionTarget,
     ReassignmentsAnswer,
     TargetAnswer,
 )
-from plimsoll_core.movers import mover_of, running
+from plimsoll_core.movers import Mover, mover_of, running
 from plimsoll_core.placement import EXPLICIT
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import TopicConfigured
@@ -237,15 +237,14 @@ def _find(turn: Turn, one: PartitionTarget) -> Partition | Refusal:
     )
 
 
-def _check_free(movers: Sequence[Reassignment], p: Partition) -> Refusal | None:
+def _check_free(movers: Sequence[Mover], p: Partition) -> Refusal | None:
     """Whether no object moves it."""
     held = mover_of(movers, p.key)
     if held is None:
         return None
-    where = f"{held.object.namespace}/{held.object.name}"
     return Refusal(
         reason=Reason.PolicyViolation,
-        message=f"The object Reassignment {where} moves partition {p.index}; change that one.",
+        message=f"The object {held} moves partition {p.index}; change that one.",
     )
 
 

@@ -37,7 +37,7 @@ from plimsoll_core.move_messages import (
     RunReassignment,
     TopicMove,
 )
-from plimsoll_core.movers import mover_of, running
+from plimsoll_core.movers import Mover, mover_of, running
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import ReassignmentForgotten, ReassignmentNoted
 
@@ -174,14 +174,13 @@ def _partitions(turn: Turn, move: TopicMove) -> list[Partition] | Refusal:
     return [p for p in found if not set(p.replicas).isdisjoint(move.away_from)]
 
 
-def _check_free(movers: Iterable[Reassignment], move: TopicMove, p: Partition) -> Refusal | None:
+def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refusal | None:
     held = mover_of(movers, p.key)
     if held is None:
         return None
-    where = f"{held.object.namespace}/{held.object.name}"
     return Refusal(
         reason=Reason.ReassignmentInProgress,
-        message=f"{move.topic}-{p.index} is moved by Reassignment {where}; wait for it.",
+        message=f"{move.topic}-{p.index} is moved by {held}; wait for it.",
     )
 
 

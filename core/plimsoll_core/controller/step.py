@@ -12,6 +12,7 @@ from typing import Any
 from plimsoll_core import member_messages as members
 from plimsoll_core import messages as m
 from plimsoll_core import move_messages as moves
+from plimsoll_core import rebalance_messages as rebalances
 from plimsoll_core.controller.activation import activate
 from plimsoll_core.controller.alter_partition import alter_partition
 from plimsoll_core.controller.declarations import declare, detach
@@ -26,6 +27,9 @@ from plimsoll_core.controller.producer_ids import allocate
 from plimsoll_core.controller.reassignment import alter_reassignments
 from plimsoll_core.controller.reassignment_objects import object_gone as reassignment_gone
 from plimsoll_core.controller.reassignment_objects import run
+from plimsoll_core.controller.rebalance_begin import begin as begin_rebalance
+from plimsoll_core.controller.rebalance_objects import object_gone as rebalance_gone
+from plimsoll_core.controller.rebalance_objects import run as run_rebalance
 from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
 from plimsoll_core.controller.restarts import request_restart
@@ -59,6 +63,9 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     moves.AlterReassignments: alter_reassignments,
     moves.RunReassignment: run,
     moves.ReassignmentObjectGone: reassignment_gone,
+    rebalances.BeginRebalance: begin_rebalance,
+    rebalances.RunRebalance: run_rebalance,
+    rebalances.RebalanceObjectGone: rebalance_gone,
     moves.LimitMovement: limit,
     moves.ReportCopies: report_copies,
     m.SetMembers: set_members,
