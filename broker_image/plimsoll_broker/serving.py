@@ -21,6 +21,7 @@ from plimsoll_broker.routes import routes
 from plimsoll_broker.server import Server
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.store import LogStore
+from plimsoll_core.controller.arbiter import going
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica.lease import Lease
 
@@ -51,8 +52,11 @@ class Serving:
 
     @property
     def settled(self) -> bool:
-        """In the ISR of every own partition whose ISR is at or below its min ISR."""
+        """In the ISR of every own partition whose ISR is at or below its min ISR, and not about to
+        be restarted: while this pod counts as unavailable, no other one is evicted."""
         image = self._stream.image
+        if going(image, self._broker_id):
+            return False
         for key in image.hosted.get(self._broker_id) or ():
             partition = image.partitions[key]
             short = len(partition.isr) <= partition.effective_min_isr

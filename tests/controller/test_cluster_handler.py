@@ -94,7 +94,8 @@ async def test_child_of_an_earlier_object_is_waited_out():
 async def test_child_that_is_going_is_waited_out():
     scene = a_scene()
     await cluster.reconcile(scene.term)
-    found = scene.kube.find(CONFIG_MAPS, "kafka", "main-broker")
+    (name,) = scene.made("configmaps")
+    found = scene.kube.find(CONFIG_MAPS, "kafka", name)
     assert found["metadata"]["ownerReferences"][0]["uid"] == CLUSTER_UID
     found["metadata"]["deletionTimestamp"] = "now"
     with pytest.raises(Retry, match="still there"):
@@ -116,10 +117,10 @@ async def test_child_that_the_api_server_refuses_stands_in_the_status():
 async def test_unknown_config_changes_nothing_that_runs():
     scene = a_scene()
     await cluster.reconcile(scene.term)
-    before = scene.kube.find(CONFIG_MAPS, "kafka", "main-broker")["data"]
+    before = scene.made("configmaps")
     scene.declare(config={"log.retention.houres": 1})
     await cluster.reconcile(scene.term)
-    assert scene.kube.find(CONFIG_MAPS, "kafka", "main-broker")["data"] == before
+    assert scene.made("configmaps") == before
     ready = scene.term.notes["Ready"]
     assert (ready.status, ready.reason) == ("False", "InvalidConfig")
     assert "log.retention.houres" in ready.message

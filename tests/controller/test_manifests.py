@@ -4,6 +4,7 @@ After a deliberate change: `PLIMSOLL_REWRITE=1 pytest tests/controller/test_mani
 the diff.
 """
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from tests.controller.builders import CLUSTER_UID, a_cluster
 
 from plimsoll_broker import config as broker_config
@@ -21,6 +23,7 @@ from plimsoll_operator.local.brokers import BrokerProcess
 from plimsoll_operator.local.layout import Layout, Ports
 from plimsoll_operator.manifests.configmap import FILE, config_map
 from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.statefulset import revision
 from plimsoll_operator.manifests.verification import Driver
 from plimsoll_operator.manifests.verification import children as driver_children
 from plimsoll_operator.reconcile.cluster import broker_sets, children, cluster_id, kafka_id
@@ -74,9 +77,13 @@ CONFIGURED = {
 }
 
 CASES: dict[str, list[dict[str, Any]]] = {
-    "cluster": [*children(a_context()), *broker_sets(a_context(), [BrokerId(0)])],
+    "cluster": [
+        *children(a_context()),
+        config_map(a_context()),
+        *broker_sets(a_context(), [BrokerId(0)]),
+    ],
     "configured": [
-        children(a_context(**CONFIGURED))[1],
+        config_map(a_context(**CONFIGURED)),
         *broker_sets(a_context(**CONFIGURED), [BrokerId(7)]),
     ],
     "verification": driver_children(a_driver()),
@@ -162,3 +169,62 @@ def test_cluster_id_is_the_uid_unless_one_is_adopted():
     adopted = UUID("00000000-0000-4000-8000-00000000beef")
     assert cluster_id(a_cluster(clusterId=kafka_id(adopted))) == adopted
     assert cluster_id(a_cluster(clusterId=str(adopted))) == adopted
+
+
+class TestRevisions:
+    def template(self, **spec: Any) -> dict[str, Any]:
+        (brokers,) = broker_sets(a_context(**spec), [BrokerId(1)])
+        return brokers["spec"]["template"]
+
+    def revision(self, **spec: Any) -> str:
+        return str(self.template(**spec)["metadata"]["annotations"]["plimsoll.dev/revision"])
+
+    def test_all_brokers_of_a_cluster_have_the_same(self):
+        found = broker_sets(a_context(), [BrokerId(0), BrokerId(7)])
+        names = [
+            m["spec"]["template"]["metadata"]["annotations"]["plimsoll.dev/revision"] for m in found
+        ]
+        assert names == [revision(a_context())] * 2
+
+    def test_the_process_is_told_which(self):
+        (container,) = self.template()["spec"]["containers"]
+        assert {"name": "PLIMSOLL_REVISION", "value": self.revision()} in container["env"]
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            {"image": "other@sha256:" + "0" * 64},
+            {"config": {"log.retention.hours": 1}},
+            {"onControllerLoss": "StopServing"},
+            {"brokers": {"resources": {"limits": {"memory": "2Gi"}}}},
+            {"brokers": {"template": {"metadata": {"labels": {"a": "b"}}}}},
+        ],
+        ids=["image", "config", "controller loss", "resources", "template"],
+    )
+    def test_whatever_a_process_would_notice_is_another_revision(self, spec: dict[str, Any]):
+        assert self.revision(**spec) != self.revision()
+
+    @pytest.mark.parametrize(
+        "spec", [{"brokers": {"count": 5}}, {"storage": {"size": "99Gi"}}], ids=["count", "size"]
+    )
+    def test_what_no_process_would_notice_is_not(self, spec: dict[str, Any]):
+        assert self.revision(**spec) == self.revision()
+
+    def test_the_owner_asks_for_a_restart_by_an_annotation(self):
+        def of(value: str) -> str:
+            context = a_context()
+            meta = replace(context.cluster.metadata, annotations={"plimsoll.dev/restart": value})
+            cluster = replace(context.cluster, metadata=meta)
+            return revision(dataclasses.replace(context, cluster=cluster))
+
+        assert len({of("1"), of("2"), revision(a_context())}) == 3
+
+    def test_a_config_map_is_named_by_its_content_and_never_changes(self):
+        one, other = (
+            config_map(a_context()),
+            config_map(a_context(config={"log.retention.hours": 1})),
+        )
+        assert one["immutable"] is True
+        assert one["metadata"]["name"] != other["metadata"]["name"]
+        (volume, _) = self.template()["spec"]["volumes"]
+        assert volume["configMap"]["name"] == one["metadata"]["name"]

@@ -1,8 +1,8 @@
 """A LogCluster: who its members are, and the objects that run them.
 
 Members are committed before anything is made for them.  A broker that hosts replicas is never taken
-away here: moving them is another decision.  StatefulSets are created and never changed, because a
-changed template would reach whichever pod happens to be restarted next.
+away here: moving them is another decision.  StatefulSets are created here and changed by `rolls`
+alone, because a changed template would reach whichever pod happens to be restarted next.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.resources import STATEFUL_SETS, kind_of
 from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import broker_sets, children
 from plimsoll_operator.reconcile.configs import broker_configs_of
 from plimsoll_operator.reconcile.quantities import bytes_per_second
@@ -42,6 +43,7 @@ async def reconcile(term: Term) -> None:
     try:
         for manifest in children(context):
             await _apply(term, manifest)
+        await _create(term, config_map(context))
         for manifest in broker_sets(context, term.image.members):
             await _create(term, manifest)
         await _remove_former(term, cluster)

@@ -1,4 +1,8 @@
-"""The brokers' configuration, the same for all of a cluster."""
+"""The brokers' configuration, the same for all of a cluster.
+
+Its name says what is in it, and it never changes: a broker that happens to be restarted finds what
+it was started with, and only the template of its pod, written within a grant, names another one.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 from plimsoll_core.reasons import Refusal
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.digest import digest
 from plimsoll_operator.manifests.labels import Manifest
 from plimsoll_operator.reconcile.configs import broker_configs_of
 
@@ -22,7 +27,7 @@ def _configs(context: Context) -> dict[str, str]:
     return found
 
 
-def config_map(context: Context) -> Manifest:
+def _data(context: Context) -> dict[str, str]:
     """What `python -m plimsoll_broker --config` reads; id and names come from the environment."""
     config: dict[str, Any] = {
         "cluster_id": str(context.cluster_id),
@@ -35,9 +40,19 @@ def config_map(context: Context) -> Manifest:
     if context.cluster.on_controller_loss != "KeepServing":
         # Only what differs from the default: a broker of an older version knows no such key.
         config["on_controller_loss"] = context.cluster.on_controller_loss
+    return {FILE: json.dumps(config, indent=2, sort_keys=True) + "\n"}
+
+
+def config_map_name(context: Context) -> str:
+    return labels.config_map(context.name, digest(_data(context)))
+
+
+def config_map(context: Context) -> Manifest:
+    """What the brokers' pods mount."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": context.metadata(labels.config_map(context.name)),
-        "data": {FILE: json.dumps(config, indent=2, sort_keys=True) + "\n"},
+        "metadata": context.metadata(config_map_name(context)),
+        "immutable": True,
+        "data": _data(context),
     }

@@ -14,6 +14,10 @@ CLUSTER = "plimsoll.dev/cluster"
 CLUSTER_ID = "plimsoll.dev/cluster-id"
 BROKER_ID = "plimsoll.dev/broker-id"
 VERIFICATION = "plimsoll.dev/verification"
+REVISION = "plimsoll.dev/revision"
+"""On a broker's pod template: what it is, so that a pod says what it runs."""
+RESTART = "plimsoll.dev/restart"
+"""On a LogCluster, by its owner: any new value restarts all brokers, as safely as ever."""
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
@@ -77,8 +81,8 @@ def bootstrap_service(cluster: str) -> str:
     return f"{cluster}-bootstrap"
 
 
-def config_map(cluster: str) -> str:
-    return f"{cluster}-broker"
+def config_map(cluster: str, content: str) -> str:
+    return f"{cluster}-broker-config-{content}"
 
 
 def service_account(cluster: str) -> str:

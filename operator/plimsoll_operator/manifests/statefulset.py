@@ -1,7 +1,8 @@
 """One StatefulSet of one replica per broker: any broker can go, and pods return by themselves.
 
-`OnDelete`: a changed template reaches no pod until somebody decides so.  The template is written
-once, at creation, for the same reason: a drained pod must not come back with an untried image.
+`OnDelete`: a changed template reaches no pod until somebody decides so.  After its creation the
+template is written only while its broker is granted a restart, for the same reason: a drained pod
+must not come back with an untried image.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import msgspec
 
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
 from plimsoll_operator.manifests import labels
-from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE
+from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.digest import digest
 from plimsoll_operator.manifests.labels import Manifest
 from plimsoll_operator.manifests.security import container_security, pod_security
 
@@ -47,14 +49,33 @@ def stateful_set(context: Context, broker_id: int) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
 
 
+def revision(context: Context) -> str:
+    """What the brokers' pods should run, in a word: the same for all of them, since a broker's own
+    parts follow from its number."""
+    return digest(_bare_template(context, 0))
+
+
 def _template(context: Context, broker_id: int) -> Manifest:
+    """The pods' template, which names its own revision."""
+    template = _bare_template(context, broker_id)
+    name = revision(context)
+    template["metadata"].setdefault("annotations", {})[labels.REVISION] = name
+    for container in template["spec"]["containers"]:
+        container["env"] = [*container["env"], {"name": "PLIMSOLL_REVISION", "value": name}]
+    return template
+
+
+def _bare_template(context: Context, broker_id: int) -> Manifest:
     added = _added(context)
     meta = added.metadata
     own = labels.labels(context.name, context.cluster_id, "broker")
     own[labels.BROKER_ID] = str(broker_id)
     metadata: Manifest = {"labels": ((meta.labels if meta else None) or {}) | own}
-    if meta and meta.annotations:
-        metadata["annotations"] = meta.annotations
+    annotations = dict((meta.annotations if meta else None) or {})
+    if restart := context.cluster.metadata.annotations.get(labels.RESTART):
+        annotations[labels.RESTART] = restart
+    if annotations:
+        metadata["annotations"] = annotations
     extra = msgspec.to_builtins(added.spec) if added.spec else {}
     return {"metadata": metadata, "spec": _pod(context, broker_id) | extra}
 
@@ -76,7 +97,7 @@ def _pod(context: Context, broker_id: int) -> Manifest:
         "affinity": _spread(context),
         "containers": [_container(context, broker_id)],
         "volumes": [
-            {"name": "config", "configMap": {"name": labels.config_map(context.name)}},
+            {"name": "config", "configMap": {"name": config_map_name(context)}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         ],
     }

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.labels import Manifest
 from plimsoll_operator.manifests.networkpolicy import network_policy
@@ -44,7 +43,6 @@ def children(context: Context) -> list[Manifest]:
     """What a cluster has besides its brokers, in the order of creation."""
     return [
         service_account(context),
-        config_map(context),
         brokers_service(context),
         bootstrap_service(context),
         pod_disruption_budget(context),

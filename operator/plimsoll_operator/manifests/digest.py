@@ -1,0 +1,15 @@
+"""Names for contents: equal contents, equal names, wherever and whenever they are made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+LENGTH = 10
+
+
+def digest(value: Any) -> str:
+    """The first hex digits of a hash over canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
