@@ -60,7 +60,14 @@ def _cluster_declared(image: ClusterImage, record: r.ClusterDeclared) -> Cluster
 def _members_changed(image: ClusterImage, record: r.MembersChanged) -> ClusterImage:
     known = {*record.broker_ids, *image.brokers}
     leaving = tuple(broker_id for broker_id in image.leaving if broker_id in known)
-    return replace(image, members=record.broker_ids, leaving=leaving)
+    new = set(record.broker_ids) - set(image.members) if image.members else set()
+    newcomers = tuple(b for b in record.broker_ids if b in new or b in image.newcomers)
+    return replace(image, members=record.broker_ids, leaving=leaving, newcomers=newcomers)
+
+
+def _newcomers_settled(image: ClusterImage, record: r.NewcomersSettled) -> ClusterImage:
+    left = tuple(b for b in image.newcomers if b not in record.broker_ids)
+    return replace(image, newcomers=left)
 
 
 def _brokers_leaving(image: ClusterImage, record: r.BrokersLeaving) -> ClusterImage:
@@ -329,6 +336,7 @@ _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ControllerChanged: _controller_changed,
     r.ClusterDeclared: _cluster_declared,
     r.MembersChanged: _members_changed,
+    r.NewcomersSettled: _newcomers_settled,
     r.BrokersLeaving: _brokers_leaving,
     r.BrokerRegistered: _broker_registered,
     r.BrokerUpdated: _broker_updated,

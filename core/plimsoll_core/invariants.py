@@ -109,6 +109,8 @@ def membership(image: ClusterImage) -> Iterator[str]:
     unknown = set(image.leaving) - set(image.members) - set(image.brokers)
     if unknown:
         yield f"Membership: {sorted(unknown)} are leaving but unknown"
+    if set(image.newcomers) - set(image.members):
+        yield f"Membership: {image.newcomers} joined but are no members"
     for pvc_uid, broker_id in image.released.items():
         if broker_id in image.brokers:
             yield f"Membership: the volume {pvc_uid} of broker {broker_id} is released"

@@ -12,18 +12,21 @@ class SetLeaving(Message, frozen=True, kw_only=True):
     broker_ids: tuple[BrokerId, ...]
 
 
+class SettleNewcomers(Message, frozen=True, kw_only=True):
+    """These members joined, and whatever should follow from that was arranged."""
+
+    broker_ids: tuple[BrokerId, ...]
+
+
 class UnregisterBroker(Message, frozen=True, kw_only=True):
-    """A broker is gone for good: this lifetime of it was its last.  Its id may be used again."""
+    """A broker is gone for good: this lifetime of it was its last.  Its id may be used again.
+
+    `pvc_uid`: the claim of its volume, when the volume is to be deleted too.
+    """
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
-
-
-class ReleaseVolume(Message, frozen=True, kw_only=True):
-    """The volume of a broker that is gone is not needed any more; `pvc_uid`: its claim's."""
-
-    broker_id: BrokerId
-    pvc_uid: str
+    pvc_uid: str | None = None
 
 
 class VolumeGone(Message, frozen=True, kw_only=True):

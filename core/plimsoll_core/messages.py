@@ -23,8 +23,8 @@ from plimsoll_core.ids import (
     PartitionEpoch,
 )
 from plimsoll_core.member_messages import (
-    ReleaseVolume,
     SetLeaving,
+    SettleNewcomers,
     UnregisterBroker,
     VolumeGone,
 )
@@ -275,7 +275,7 @@ Request = (
     | SetMembers
     | SetLeaving
     | UnregisterBroker
-    | ReleaseVolume
+    | SettleNewcomers
     | VolumeGone
     | Activated
     | Tick

@@ -318,7 +318,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     `rebalances`: by the uids of their objects, until those are gone; `rebalance_rests`: of those
     that have not ended.  `grants`: restarts under way.  `proven_revision`: what the last broker
     that came back from one runs; another revision is tried on one broker first.  `leaving`: brokers
-    that are being emptied.  `released`: volumes that may be deleted, by the uids of their claims,
+    that are being emptied.  `newcomers`: members that were added to those that there were, until
+    they have joined.  `released`: volumes that may be deleted, by the uids of their claims,
     and whose they were.
     """
 
@@ -341,6 +342,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     grants: Map[BrokerId, Grant] = Map()
     proven_revision: str = ""
     leaving: tuple[BrokerId, ...] = ()
+    newcomers: tuple[BrokerId, ...] = ()
     released: Map[str, BrokerId] = Map()
 
     def takes_replicas(self, broker_id: BrokerId) -> bool:

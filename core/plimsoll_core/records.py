@@ -50,6 +50,12 @@ class MembersChanged(_Record, frozen=True, kw_only=True):
     broker_ids: tuple[BrokerId, ...]
 
 
+class NewcomersSettled(_Record, frozen=True, kw_only=True):
+    """These members have joined, and whether they are given replicas was arranged."""
+
+    broker_ids: tuple[BrokerId, ...]
+
+
 class BrokersLeaving(_Record, frozen=True, kw_only=True):
     """Which brokers are being emptied, from now on: they take no new replicas."""
 
@@ -294,6 +300,7 @@ Record = (
     ControllerChanged
     | ClusterDeclared
     | MembersChanged
+    | NewcomersSettled
     | BrokersLeaving
     | BrokerRegistered
     | BrokerUpdated

@@ -55,6 +55,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
     proven_revision: str = ""
     leaving: tuple[BrokerId, ...] = ()
+    newcomers: tuple[BrokerId, ...] = ()
     released: tuple[tuple[str, BrokerId], ...] = ()
     rebalances: tuple[Rebalance, ...] = ()
     rebalance_rests: tuple[_Rest, ...] = ()
@@ -78,6 +79,7 @@ def encode_image(image: ClusterImage) -> bytes:
         grants=tuple(grant for _, grant in sorted(image.grants.items())),
         proven_revision=image.proven_revision,
         leaving=image.leaving,
+        newcomers=image.newcomers,
         released=tuple(sorted(image.released.items())),
         rebalances=tuple(row for _, row in sorted(image.rebalances.items())),
         rebalance_rests=tuple(
@@ -119,6 +121,7 @@ def decode_image(data: bytes) -> ClusterImage:
         grants=Map({grant.broker_id: grant for grant in snapshot.grants}),
         proven_revision=snapshot.proven_revision,
         leaving=snapshot.leaving,
+        newcomers=snapshot.newcomers,
         released=Map(snapshot.released),
         rebalances=Map({row.object.uid: row for row in snapshot.rebalances}),
         rebalance_rests=Map({stored.uid: _rest(stored) for stored in snapshot.rebalance_rests}),

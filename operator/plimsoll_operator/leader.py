@@ -21,6 +21,7 @@ from plimsoll_core.records import (
     Record,
     TopicRemoved,
 )
+from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
@@ -46,6 +47,7 @@ from plimsoll_operator.status.events import Events
 from plimsoll_operator.status.moves import Meter
 from plimsoll_operator.status.projection import (
     Sight,
+    blocked_condition,
     cluster_conditions,
     cluster_status,
     partitions_of,
@@ -93,6 +95,7 @@ class Leader:
             add=self._queue.add,
             add_later=self._queue.add_later,
             mark=self._mark,
+            tell=self._tell,
         )
         self._racks = RackFinder(self.term)
         self._unhealthy = Unhealthy()
@@ -140,6 +143,7 @@ class Leader:
         self.term.refusals.clear()
         self.term.observed.clear()
         self.term.notes.clear()
+        self.term.blocked.clear()
         self.term.reassignments.clear()
         self.term.meters.clear()
         self.term.verifications.clear()
@@ -150,6 +154,11 @@ class Leader:
             self.term.notes[note.type] = note
         await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
 
+    def _tell(self, occurrence: Occurrence) -> None:
+        """An Event at the LogCluster."""
+        if (found := self.term.cluster) is not None:
+            self._events.add(found, occurrence)
+
     def _tell_outage(self, lasted_ms: int) -> None:
         """Nobody led for so long; said in the status and in an Event."""
         text = (
@@ -157,11 +166,8 @@ class Leader:
             "they knew; elections, ISR changes and changes of topics waited."
         )
         self.term.note("ControllerAvailable", True, "RecoveredAfterOutage", text)
-        found = self.term.cluster
-        if found is not None:
-            key = f"outage-{lasted_ms}"
-            outage = Occurrence(key=key, reason="ControllerOutage", message=text, warning=True)
-            self._events.add(found, outage)
+        key = f"outage-{lasted_ms}"
+        self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
 
     def offer(self, work: Work) -> None:
         """Something was seen that may matter."""
@@ -231,10 +237,8 @@ class Leader:
             self._unclean.begin(new, shown, _wall_ms())
         self._unhealthy.update(old, new, records, _wall_ms())
         self._unclean.update(records, happened, _wall_ms())
-        found = self.term.cluster
-        if found is not None:
-            for occurrence in happened:
-                self._events.add(found, occurrence)
+        for occurrence in happened:
+            self._tell(occurrence)
         for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
             self._mark_topic(new, topic_id)
         if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
@@ -277,8 +281,9 @@ class Leader:
         found = self.term.cluster
         if found is None:
             return None
-        status = cluster_status(self.term.image, found)
-        shown = {c.type: c for c in (*cluster_conditions(status), *self._notes())}
+        image, blocked = self.term.image, self._blocked()
+        status = msgspec.structs.replace(cluster_status(image, found), blocked=blocked)
+        shown = {c.type: c for c in (*cluster_conditions(image, status), *self._notes())}
         if (stalled := shown.get("Stalled")) and stalled.status == "True":
             shown["Ready"] = _unready(shown["Ready"], stalled)
             if shown["Reconciling"].status != "True":
@@ -291,6 +296,10 @@ class Leader:
             shown=self.term.objects.clusters.conditions(found.key),
         )
 
+    def _blocked(self) -> tuple[BlockedAction, ...]:
+        rows = (row for _, rows in sorted(self.term.blocked.items()) for row in rows)
+        return tuple(rows)[:BLOCKED_MAX]
+
     def _notes(self) -> list[Condition]:
         """The conditions that are always shown, and what the handlers have to say."""
         notes = {
@@ -298,6 +307,8 @@ class Leader:
             "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
             unclean.TYPE: self._unclean.condition(_wall_ms()),
         } | self.term.notes
+        if rows := self._blocked():
+            notes["Blocked"] = blocked_condition(rows)
         return list(notes.values())
 
     def _render_topic(self, key: tuple[str, str]) -> Draft | None:

@@ -9,7 +9,13 @@ from plimsoll_core.controller.outlook import outlook
 from plimsoll_core.controller.turn import Report, Settings, Soft, Turn
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import ClusterImage, PartitionKey, PendingDeletion
-from plimsoll_core.records import BrokerFenced, PartitionsChanged, TopicOrphaned
+from plimsoll_core.records import (
+    BrokerFenced,
+    BrokersLeaving,
+    MembersChanged,
+    PartitionsChanged,
+    TopicOrphaned,
+)
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
 from plimsoll_operator.status.projection import (
     Sight,
@@ -171,13 +177,14 @@ def test_cluster_stays_ready_in_a_planned_roll():
         BrokerFenced(cause="shutdown", broker_id=BrokerId(0), broker_epoch=broker.broker_epoch),
     )
     status = cluster_status(image, a_cluster())
-    ready, reconciling = cluster_conditions(status)
+    ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, ready.reason) == ("True", "Serving")
     assert (reconciling.status, reconciling.reason) == ("True", "WaitingForBrokers")
 
 
 def test_cluster_whose_brokers_never_joined_is_not_ready():
-    ready, _ = cluster_conditions(cluster_status(an_image(()), a_cluster()))
+    image = an_image(())
+    ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
     assert (ready.status, ready.reason) == ("False", "WaitingForBrokers")
 
 
@@ -199,3 +206,28 @@ def test_topics_that_cannot_survive_a_restart_are_counted():
     exposure = cluster_status(with_topic(an_image(), ((0, 1),)), a_cluster()).exposure
     assert exposure is not None
     assert (exposure.replication_factor_one, exposure.replication_equals_min_isr) == (0, 1)
+
+
+def test_cluster_that_grows_stays_ready_and_says_what_it_does():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        MembersChanged(cause="declared", broker_ids=tuple(BrokerId(b) for b in range(5))),
+    )
+    status = cluster_status(image, a_cluster(brokers={"count": 5}))
+    ready, reconciling = cluster_conditions(image, status)
+    assert (ready.status, reconciling.status) == ("True", "True")
+    assert reconciling.reason == "AddingBrokers"
+    assert reconciling.message == "Broker 3, 4 joins: 3 of 5 brokers take part."
+
+
+def test_cluster_that_shrinks_says_what_is_left():
+    image = replay(
+        with_topic(an_image((0, 1, 2, 3)), ((0, 1, 3), (1, 2, 3))),
+        BrokersLeaving(cause="declared", broker_ids=(BrokerId(3),)),
+    )
+    status = cluster_status(image, a_cluster())
+    assert status.brokers is not None
+    assert (status.brokers.desired, status.brokers.leaving) == (3, (3,))
+    ready, reconciling = cluster_conditions(image, status)
+    assert (ready.status, reconciling.reason) == ("True", "RemovingBrokers")
+    assert reconciling.message == "Broker 3 leaves: 2 replicas are still there."

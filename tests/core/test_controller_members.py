@@ -7,8 +7,8 @@ import pytest
 from plimsoll_core.controller.membership import next_members
 from plimsoll_core.election_messages import ElectLeaders
 from plimsoll_core.member_messages import (
-    ReleaseVolume,
     SetLeaving,
+    SettleNewcomers,
     UnregisterBroker,
     VolumeGone,
 )
@@ -36,9 +36,9 @@ def leave(world: Any, *brokers: int) -> Answer:
     return world.ask(SetLeaving(broker_ids=brokers))
 
 
-def unregister(world: Any, broker: int) -> Answer:
+def unregister(world: Any, broker: int, pvc_uid: str | None = None) -> Answer:
     epoch = world.image.brokers[broker].broker_epoch
-    return world.ask(UnregisterBroker(broker_id=broker, broker_epoch=epoch))
+    return world.ask(UnregisterBroker(broker_id=broker, broker_epoch=epoch, pvc_uid=pvc_uid))
 
 
 def reassign(world: Any, *replicas: int, index: int = 0) -> Any:
@@ -295,29 +295,42 @@ class TestUnregister:
 
 
 class TestVolumes:
-    def test_is_released_only_when_its_broker_is_forgotten(self, four: Any) -> None:
-        ask = ReleaseVolume(broker_id=2, pvc_uid="pvc-2")
-        assert "partitions have a replica there" in four.ask(ask).message
+    def test_is_released_with_its_broker_and_not_before(self, four: Any) -> None:
+        assert unregister(four, 2, pvc_uid="pvc-2").reason == "InvalidRequest"
         emptied(four, 2)
-        assert "is a member" in four.ask(ask).message
         four.ask(SetMembers(broker_ids=(0, 1, 3)))
-        assert "still registered" in four.ask(ask).message
         stop(four, 2)
-        unregister(four, 2)
-        assert four.ask(ask) == Done()
+        assert not four.image.released
+        assert unregister(four, 2, pvc_uid="pvc-2") == Done()
         assert dict(four.image.released) == {"pvc-2": 2}
 
     def test_its_id_waits_until_it_is_gone(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         stop(four, 3)
-        unregister(four, 3)
-        four.ask(ReleaseVolume(broker_id=3, pvc_uid="pvc-3"))
+        unregister(four, 3, pvc_uid="pvc-3")
         answer = four.ask(SetMembers(broker_ids=(0, 1, 2, 3)))
         assert answer.reason == "VolumeInUse"
         four.take_over()
         assert four.ask(VolumeGone(pvc_uid="pvc-3")) == Done()
         assert four.ask(SetMembers(broker_ids=(0, 1, 2, 3))) == Done()
         assert four.ask(VolumeGone(pvc_uid="pvc-3")) == Done(), "told twice"
+
+
+class TestNewcomers:
+    def test_are_those_who_were_added_to_others(self, new_world: Any) -> None:
+        world = new_world(3)
+        world.ask(SetMembers(broker_ids=(0, 1, 2)))
+        assert world.image.newcomers == (), "the first members join nobody"
+        world.ask(SetMembers(broker_ids=(0, 1, 2, 3, 4)))
+        assert world.image.newcomers == (3, 4)
+        world.ask(SetMembers(broker_ids=(0, 1, 2, 3)))
+        assert world.image.newcomers == (3,)
+        world.take_over()
+        world.ask(SettleNewcomers(broker_ids=(3,)))
+        assert world.image.newcomers == ()
+        end = len(world.log)
+        world.ask(SettleNewcomers(broker_ids=(3,)))
+        assert len(world.log) == end
 
 
 def _object() -> ReassignmentObject:

@@ -17,8 +17,8 @@ from plimsoll_core.election_messages import (
 )
 from plimsoll_core.image import apply_all
 from plimsoll_core.member_messages import (
-    ReleaseVolume,
     SetLeaving,
+    SettleNewcomers,
     UnregisterBroker,
     VolumeGone,
 )
@@ -147,11 +147,14 @@ def leaving(world: Any, broker: int, bits: int) -> Request | None:
 
 def unregister(world: Any, broker: int, bits: int) -> Request | None:
     if bits % 8 == 7:
-        return ReleaseVolume(broker_id=broker, pvc_uid=f"pvc-{broker}")
+        return SettleNewcomers(broker_ids=(broker,))
     if bits % 8 == 6:
         return VolumeGone(pvc_uid=f"pvc-{broker}")
+    pvc_uid = f"pvc-{broker}" if bits % 3 == 0 else None
     return on_registered(
-        world, broker, lambda epoch: UnregisterBroker(broker_id=broker, broker_epoch=epoch)
+        world,
+        broker,
+        lambda epoch: UnregisterBroker(broker_id=broker, broker_epoch=epoch, pvc_uid=pvc_uid),
     )
 
 

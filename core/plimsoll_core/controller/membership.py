@@ -5,6 +5,10 @@ A broker goes in steps, each committed before the next: it is leaving (`leaving`
 it is no member, it has stopped, it is unregistered.  None of them is taken where it would leave a
 replica without its broker.
 
+Its volume may be released with the last step.  Whoever then deletes the claim does so because that
+is committed, by the claim's uid, and a successor finishes it; so nothing that was decided long ago
+can reach the volume of a broker that came back.
+
 Membership is sticky: an id leaves only when it is excluded or, when fewer are asked for, from the
 top; lifting an exclusion removes nobody, so that undoing an edit moves no data.
 Source: the protocol's rules for removing brokers and for unregistration.
@@ -18,11 +22,18 @@ from itertools import count as numbers
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.controller.words import listed
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.member_messages import UnregisterBroker
+from plimsoll_core.member_messages import SettleNewcomers, UnregisterBroker, VolumeGone
 from plimsoll_core.messages import Answer, Done, SetMembers
 from plimsoll_core.model import Broker
 from plimsoll_core.reasons import Reason, Refusal
-from plimsoll_core.records import BrokerUnregistered, MembersChanged, RestartEnded
+from plimsoll_core.records import (
+    BrokerUnregistered,
+    MembersChanged,
+    NewcomersSettled,
+    RestartEnded,
+    VolumeForgotten,
+    VolumeReleased,
+)
 
 
 def next_members(
@@ -79,6 +90,13 @@ def _check_new(turn: Turn, wanted: Collection[BrokerId]) -> Refusal | None:
     )
 
 
+def settle_newcomers(turn: Turn, request: SettleNewcomers) -> Answer:
+    left = tuple(b for b in turn.image.newcomers if b not in request.broker_ids)
+    if left != turn.image.newcomers:
+        turn.add(NewcomersSettled(cause="joined", broker_ids=request.broker_ids))
+    return Done()
+
+
 def unregister(turn: Turn, request: UnregisterBroker) -> Answer | Refusal:
     """Only when nothing is left to lose: then its id is free, and its volume may go too."""
     broker = turn.image.brokers.get(request.broker_id)
@@ -97,7 +115,15 @@ def unregister(turn: Turn, request: UnregisterBroker) -> Answer | Refusal:
     turn.add(
         BrokerUnregistered(cause="removed", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
+    if request.pvc_uid is not None:
+        turn.add(VolumeReleased(cause="removed", broker_id=broker.id, pvc_uid=request.pvc_uid))
     turn.soft.forget_broker(broker.id)
+    return Done()
+
+
+def volume_gone(turn: Turn, request: VolumeGone) -> Answer:
+    if request.pvc_uid in turn.image.released:
+        turn.add(VolumeForgotten(cause="its claim is gone", pvc_uid=request.pvc_uid))
     return Done()
 
 

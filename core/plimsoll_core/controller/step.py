@@ -21,7 +21,12 @@ from plimsoll_core.controller.elections import elect_leaders, name_leaders
 from plimsoll_core.controller.heartbeat import heartbeat
 from plimsoll_core.controller.leaving import set_leaving
 from plimsoll_core.controller.liveness import proven_dead
-from plimsoll_core.controller.membership import set_members, unregister
+from plimsoll_core.controller.membership import (
+    set_members,
+    settle_newcomers,
+    unregister,
+    volume_gone,
+)
 from plimsoll_core.controller.movement import limit, report_copies
 from plimsoll_core.controller.producer_ids import allocate
 from plimsoll_core.controller.reassignment import alter_reassignments
@@ -37,8 +42,6 @@ from plimsoll_core.controller.storage import report_failed
 from plimsoll_core.controller.tick import tick
 from plimsoll_core.controller.topics import create_topics, delete_topics
 from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
-from plimsoll_core.controller.volumes import gone as volume_gone
-from plimsoll_core.controller.volumes import release
 from plimsoll_core.election_messages import ElectLeaders, NameLeaders
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Refusal
@@ -71,7 +74,7 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.SetMembers: set_members,
     members.SetLeaving: set_leaving,
     members.UnregisterBroker: unregister,
-    members.ReleaseVolume: release,
+    members.SettleNewcomers: settle_newcomers,
     members.VolumeGone: volume_gone,
     m.Activated: activate,
     m.Tick: tick,

@@ -15,7 +15,8 @@ from typing import Any
 import yaml
 
 from plimsoll_operator.api import GROUP, VERSION
-from plimsoll_operator.api.logcluster import LogClusterSpec, LogClusterStatus
+from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus

@@ -10,9 +10,7 @@ from msgspec import Meta
 from plimsoll_operator.api.meta import (
     Api,
     BrokerNumber,
-    Conditions,
     Config,
-    Count,
     Image,
     Labels,
     Name,
@@ -21,8 +19,6 @@ from plimsoll_operator.api.meta import (
     Quantity,
     ResourceRequirements,
     Short,
-    Time,
-    TopicName,
     UncleanRecovery,
 )
 
@@ -87,13 +83,36 @@ class Brokers(Api, frozen=True, kw_only=True):
     template: PodTemplate | None = None
 
 
+RetentionPolicy = Literal["Retain", "Delete"]
+
+
+class Retention(Api, frozen=True, kw_only=True):
+    """What becomes of a broker's volume when the broker is removed.  Volumes of a LogCluster that
+    is deleted are always kept."""
+
+    when_scaled: (
+        Annotated[
+            RetentionPolicy,
+            Meta(
+                description=(
+                    "Retain (default): the volume claim of a removed broker stays, and a broker "
+                    "that gets its number again starts on it. Delete: it is deleted, once no "
+                    "partition has a replica there and the broker is unregistered."
+                ),
+            ),
+        ]
+        | None
+    ) = None
+
+
 class Storage(Api, frozen=True, kw_only=True):
-    """Each broker's volume.  Volumes are kept when brokers or the cluster are deleted."""
+    """Each broker's volume.  Volumes are kept unless `retention` says otherwise."""
 
     size: Annotated[Quantity, Meta(description="Size of each broker's volume; never shrinks.")]
     storage_class_name: (
         Annotated[Short, Meta(description="Immutable; empty is the default class.")] | None
     ) = None
+    retention: Retention | None = None
 
 
 class LabelSelectorRequirement(Api, frozen=True, kw_only=True):
@@ -205,6 +224,9 @@ class Racks(Api, frozen=True, kw_only=True):
 OnControllerLoss = Literal["KeepServing", "StopServing"]
 
 
+AutoRebalance = Literal["Off", "Propose", "Automatic"]
+
+
 class Movement(Api, frozen=True, kw_only=True):
     """How replicas are moved."""
 
@@ -215,6 +237,19 @@ class Movement(Api, frozen=True, kw_only=True):
                 description=(
                     "How fast each broker takes in the replicas that it is given; default 50Mi. "
                     "A replica that merely fell behind is not held back."
+                )
+            ),
+        ]
+        | None
+    ) = None
+    auto_rebalance: (
+        Annotated[
+            AutoRebalance,
+            Meta(
+                description=(
+                    "Whether brokers that were added are given replicas. Propose (default): a "
+                    "Rebalance shows its plan and waits for your approval. Automatic: it begins by "
+                    "itself. Off: none is made."
                 )
             ),
         ]
@@ -276,75 +311,6 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     ) = None
 
 
-class BrokersStatus(Api, frozen=True, kw_only=True):
-    """Brokers by state.  `ids`: the members."""
-
-    desired: Count
-    ready: Count
-    fenced: Count
-    ids: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)]
-
-
-class PendingTopic(Api, frozen=True, kw_only=True):
-    """A topic whose object is gone and whose data goes at `until`."""
-
-    name: TopicName
-    until: Time
-
-
-class TopicsStatus(Api, frozen=True, kw_only=True):
-    """Topics by origin."""
-
-    declared: Count
-    client_created: Count
-    pending_deletion: Annotated[tuple[PendingTopic, ...], Meta(max_length=20)] = ()
-
-
-class PartitionsStatus(Api, frozen=True, kw_only=True):
-    """Partitions by health.  `lowestMargin`: the smallest |ISR| - min ISR."""
-
-    total: Count
-    offline: Count
-    under_min_isr: Count = msgspec.field(name="underMinISR")
-    at_min_isr: Count = msgspec.field(name="atMinISR")
-    lowest_margin: int
-
-
-class MetadataLogStatus(Api, frozen=True, kw_only=True):
-    """How far the metadata log is."""
-
-    offset: Count
-    controller_epoch: Count
-
-
-class Exposure(Api, frozen=True, kw_only=True):
-    """Topics that cannot survive a broker's restart untouched."""
-
-    replication_factor_one: Count
-    replication_equals_min_isr: Count = msgspec.field(name="replicationEqualsMinISR")
-
-
-class BootstrapServers(Api, frozen=True, kw_only=True):
-    """Where clients connect, by listener."""
-
-    internal: Short
-
-
-class LogClusterStatus(Api, frozen=True, kw_only=True):
-    """What a cluster is: a projection, never read back."""
-
-    observed_generation: Count | None = None
-    cluster_id: Short | None = None
-    bootstrap_servers: BootstrapServers | None = None
-    brokers: BrokersStatus | None = None
-    selector: Short | None = None
-    topics: TopicsStatus | None = None
-    partitions: PartitionsStatus | None = None
-    metadata_log: MetadataLogStatus | None = None
-    exposure: Exposure | None = None
-    conditions: Conditions = ()
-
-
 class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     """The object."""
 
@@ -361,6 +327,17 @@ class LogCluster(msgspec.Struct, frozen=True, kw_only=True):
     def excluded_ids(self) -> tuple[int, ...]:
         brokers = self.spec.brokers
         return (brokers.excluded_ids if brokers else None) or ()
+
+    @property
+    def deletes_volumes(self) -> bool:
+        """Whether the volume of a removed broker goes with it."""
+        retention = self.spec.storage.retention
+        return retention is not None and retention.when_scaled == "Delete"
+
+    @property
+    def auto_rebalance(self) -> AutoRebalance:
+        movement = self.spec.movement
+        return (movement.auto_rebalance if movement else None) or "Propose"
 
     @property
     def topology_key(self) -> str:

@@ -6,7 +6,7 @@ lost with the term, and rebuilt by the next one from the log and the objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
@@ -15,6 +15,7 @@ from plimsoll_core.messages import Answer, Refused, Request
 from plimsoll_core.model import ClusterImage, Topic
 from plimsoll_core.reasons import Reason
 from plimsoll_operator.api import topic as api
+from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
@@ -27,6 +28,7 @@ from plimsoll_operator.objects import Key, Objects
 from plimsoll_operator.options import Options
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import Occurrence
 from plimsoll_operator.status.moves import Meter
 from plimsoll_operator.status.writer import Target
 
@@ -56,8 +58,10 @@ class Work:
 class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
     object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
-    type.  `reassignments`: what a Reassignment shows, with the generation that it speaks of;
-    `meters`: how fast they are.  `seen_uids`: the Topic objects seen, and when each was made."""
+    type.  `blocked`: what voluntary actions wait for, by action.  `reassignments`: what a
+    Reassignment shows, with the generation that it speaks of; `meters`: how fast they are.
+    `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an Event at the
+    LogCluster."""
 
     key: Key
     cluster_id: UUID
@@ -69,9 +73,11 @@ class Term:
     add: Callable[[Work], None]
     add_later: Callable[[Work, int], None]
     mark: Callable[[Target], None]
+    tell: Callable[[Occurrence], None] = lambda _: None
     refusals: dict[Key, Condition] = field(default_factory=dict)
     observed: dict[Key, int] = field(default_factory=dict)
     notes: dict[str, Condition] = field(default_factory=dict)
+    blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
     reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
     meters: dict[str, Meter] = field(default_factory=dict)
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
@@ -128,6 +134,18 @@ class Term:
         if self.notes.pop(type_, None) is not None:
             self.mark_cluster()
 
+    def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
+        """What voluntary actions of one kind wait for now; each says for how long already."""
+        before = {_waits_for(row): row for row in self.blocked.get(action, ())}
+        now = [before.get(_waits_for(row), row) for row in rows]
+        if tuple(now) == self.blocked.get(action, ()):
+            return
+        for row in now:
+            if _waits_for(row) not in before:
+                self.tell(_blocked(row))
+        self.blocked[action] = tuple(now)
+        self.mark_cluster()
+
     def mark_cluster(self) -> None:
         self.mark(Target(LOG_CLUSTERS, *self.key))
 
@@ -139,3 +157,17 @@ class Term:
 
     def mark_verification(self, key: Key) -> None:
         self.mark(Target(VERIFICATIONS, *key))
+
+
+def _waits_for(row: BlockedAction) -> tuple[object, ...]:
+    return (row.action, row.broker, row.topic, row.partition, row.reason, row.until)
+
+
+def _blocked(row: BlockedAction) -> Occurrence:
+    whose = "" if row.broker is None else f" of broker {row.broker}"
+    return Occurrence(
+        key=f"blocked-{row.action}-{row.broker}-{row.reason}",
+        reason=f"{row.action}Blocked",
+        message=f"{row.action}{whose} waits: {row.until}",
+        warning=True,
+    )

@@ -40,6 +40,7 @@ def _core(kind: str, plural: str, *, namespaced: bool = True) -> Kind:
 LOG_CLUSTERS = _user("LogCluster", "logclusters")
 TOPICS = _user("Topic", "topics")
 REASSIGNMENTS = _user("Reassignment", "reassignments")
+REBALANCES = _user("Rebalance", "rebalances")
 VERIFICATIONS = _user("Verification", "verifications")
 PODS = _core("Pod", "pods")
 CONFIG_MAPS = _core("ConfigMap", "configmaps")

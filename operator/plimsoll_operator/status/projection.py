@@ -7,23 +7,26 @@ partitions in less than full health are shown one by one, the worst of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from plimsoll_core.controller.outlook import Outlook
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_operator.api import topic as api
-from plimsoll_operator.api.logcluster import (
+from plimsoll_operator.api.cluster_status import (
+    BlockedAction,
     BootstrapServers,
     BrokersStatus,
     Exposure,
-    LogCluster,
     LogClusterStatus,
     MetadataLogStatus,
     PartitionsStatus,
     PendingTopic,
     TopicsStatus,
 )
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.reconcile.cluster import kafka_id
@@ -159,7 +162,7 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
         # Only once it is led: until then the owner may still say which log it means.
         cluster_id=kafka_id(image.cluster_id) if image.controller_epoch else None,
         bootstrap_servers=BootstrapServers(internal=labels.bootstrap_address(name, namespace)),
-        brokers=brokers_status(image),
+        brokers=msgspec.structs.replace(brokers_status(image), desired=cluster.count),
         selector=f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker",
         topics=_topics(topics),
         partitions=partitions_status(image.partitions.values()),
@@ -183,6 +186,7 @@ def brokers_status(image: ClusterImage) -> BrokersStatus:
         ready=sum(b.active for b in registered),
         fenced=sum(b.fenced for b in registered),
         ids=image.members,
+        leaving=image.leaving or None,
     )
 
 
@@ -223,25 +227,46 @@ def _topics(topics: list[Topic]) -> TopicsStatus:
     )
 
 
-def cluster_conditions(status: LogClusterStatus) -> tuple[Condition, ...]:
+def cluster_conditions(
+    image: ClusterImage, status: LogClusterStatus
+) -> tuple[Condition, Condition]:
     """Ready and Reconciling, by what the cluster is doing."""
     brokers, partitions = status.brokers, status.partitions
     assert brokers is not None
     assert partitions is not None
-    waiting = brokers.desired - brokers.ready
-    reconciling = condition(
-        "Reconciling",
-        waiting > 0,
-        "WaitingForBrokers" if waiting else "Done",
-        f"{brokers.ready} of {brokers.desired} brokers take part."
-        if waiting
-        else "The cluster is as its spec says.",
-    )
-    return (_cluster_ready(brokers, partitions), reconciling)
+    return _cluster_ready(image, brokers, partitions), _reconciling(image, brokers)
 
 
-def _cluster_ready(brokers: BrokersStatus, partitions: PartitionsStatus) -> Condition:
-    missing = brokers.desired - brokers.ready - brokers.fenced
+def _reconciling(image: ClusterImage, brokers: BrokersStatus) -> Condition:
+    going = sorted({*image.leaving} | (set(image.brokers) - set(image.members)))
+    if image.newcomers or brokers.desired > len(image.members) > 0:
+        ids = ", ".join(map(str, image.newcomers)) or "more"
+        text = f"Broker {ids} joins: {brokers.ready} of {len(image.members)} brokers take part."
+        return condition("Reconciling", True, "AddingBrokers", text)
+    if going and image.members:
+        left = sum(len(image.hosted.get(b, ())) for b in going)
+        text = f"Broker {', '.join(map(str, going))} leaves: {left} replicas are still there."
+        return condition("Reconciling", True, "RemovingBrokers", text)
+    if brokers.ready < brokers.desired:
+        text = f"{brokers.ready} of {brokers.desired} brokers take part."
+        return condition("Reconciling", True, "WaitingForBrokers", text)
+    return condition("Reconciling", False, "Done", "The cluster is as its spec says.")
+
+
+def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
+    """The first of what waits; the others are in the status."""
+    row = rows[0]
+    whose = "" if row.broker is None else f" of broker {row.broker}"
+    more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
+    return condition("Blocked", True, row.reason, f"{row.action}{whose} waits: {row.until}{more}")
+
+
+def _cluster_ready(
+    image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus
+) -> Condition:
+    """Who joins a cluster that serves does not make it less ready."""
+    old = [b for b in image.members if b not in image.newcomers]
+    missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:
         text = f"{partitions.offline} of {partitions.total} partitions have no leader."
         return condition("Ready", False, "PartitionsOffline", text)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from plimsoll_operator.api.logcluster import LogClusterStatus
+from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.topic import TopicStatus

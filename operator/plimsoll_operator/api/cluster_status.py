@@ -1,0 +1,104 @@
+"""What a `LogCluster` shows: a projection of the committed image, never read back."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from plimsoll_operator.api.meta import (
+    Api,
+    BrokerNumber,
+    Conditions,
+    Count,
+    Short,
+    Time,
+    TopicName,
+)
+
+Sentence = Annotated[str, Meta(max_length=1024)]
+BLOCKED_MAX = 20
+
+
+class BrokersStatus(Api, frozen=True, kw_only=True):
+    """Brokers by state.  `ids`: the members; `leaving`: those of them that are being emptied."""
+
+    desired: Count
+    ready: Count
+    fenced: Count
+    ids: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)]
+    leaving: Annotated[tuple[BrokerNumber, ...], Meta(max_length=200)] | None = None
+
+
+class PendingTopic(Api, frozen=True, kw_only=True):
+    """A topic whose object is gone and whose data goes at `until`."""
+
+    name: TopicName
+    until: Time
+
+
+class TopicsStatus(Api, frozen=True, kw_only=True):
+    """Topics by origin."""
+
+    declared: Count
+    client_created: Count
+    pending_deletion: Annotated[tuple[PendingTopic, ...], Meta(max_length=20)] = ()
+
+
+class PartitionsStatus(Api, frozen=True, kw_only=True):
+    """Partitions by health.  `lowestMargin`: the smallest |ISR| - min ISR."""
+
+    total: Count
+    offline: Count
+    under_min_isr: Count = msgspec.field(name="underMinISR")
+    at_min_isr: Count = msgspec.field(name="atMinISR")
+    lowest_margin: int
+
+
+class MetadataLogStatus(Api, frozen=True, kw_only=True):
+    """How far the metadata log is."""
+
+    offset: Count
+    controller_epoch: Count
+
+
+class Exposure(Api, frozen=True, kw_only=True):
+    """Topics that cannot survive a broker's restart untouched."""
+
+    replication_factor_one: Count
+    replication_equals_min_isr: Count = msgspec.field(name="replicationEqualsMinISR")
+
+
+class BootstrapServers(Api, frozen=True, kw_only=True):
+    """Where clients connect, by listener."""
+
+    internal: Short
+
+
+class BlockedAction(Api, frozen=True, kw_only=True):
+    """A voluntary action that waits, and resumes by itself.  `until`: what unblocks it."""
+
+    action: Literal["Restart", "Drain"]
+    broker: BrokerNumber | None = None
+    topic: TopicName | None = None
+    partition: Count | None = None
+    reason: Short
+    until: Sentence
+    since: Time
+
+
+class LogClusterStatus(Api, frozen=True, kw_only=True):
+    """What a cluster is: a projection, never read back."""
+
+    observed_generation: Count | None = None
+    cluster_id: Short | None = None
+    bootstrap_servers: BootstrapServers | None = None
+    brokers: BrokersStatus | None = None
+    selector: Short | None = None
+    topics: TopicsStatus | None = None
+    partitions: PartitionsStatus | None = None
+    metadata_log: MetadataLogStatus | None = None
+    exposure: Exposure | None = None
+    blocked: Annotated[tuple[BlockedAction, ...], Meta(max_length=BLOCKED_MAX)] = ()
+    conditions: Conditions = ()
