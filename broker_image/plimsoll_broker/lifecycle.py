@@ -67,7 +67,7 @@ class BrokerNode:
         self._disk = disk if disk is not None else Disk()
         self.state = BrokerState.NOT_RUNNING
         self._stop_wanted = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store = LogStore(Path(config.data_dir), self._disk)
         self._serving: Serving | None = None
@@ -239,11 +239,11 @@ class BrokerNode:
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled() or self._failed.done():
             return
         error = task.exception()

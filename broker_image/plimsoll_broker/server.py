@@ -29,7 +29,7 @@ class Server:
         self.port = 0
         self._connections_max = connections_max
         self._idle_s_max = idle_ms_max / 1000
-        self._sessions: set[Session] = set()
+        self._sessions: dict[Session, None] = {}  # by age: whoever closes all does so in that order
         self._server: asyncio.Server | None = None
         self._reaper: asyncio.TimerHandle | None = None
         self._failure: asyncio.Future[None] | None = None
@@ -37,7 +37,7 @@ class Server:
             dispatch=dispatch,
             stats=self.stats,
             opened=self._opened,
-            closed=self._sessions.discard,
+            closed=self._closed,
             failed=self._failed,
         )
 
@@ -81,8 +81,11 @@ class Server:
             self.stats.turned_away += 1
             return False
         self.stats.accepted += 1
-        self._sessions.add(session)
+        self._sessions[session] = None
         return True
+
+    def _closed(self, session: Session) -> None:
+        self._sessions.pop(session, None)
 
     def _failed(self, error: BaseException) -> None:
         loop = asyncio.get_running_loop()

@@ -53,7 +53,7 @@ class ControllerServer:
         self._host = host
         self._port = port
         self._controllers: dict[UUID, tuple[Controller, Sessions]] = {}
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._accepted = count(1)
 
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._number = server.next_number()
         self._framer = Framer(control.REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        self._tasks: set[asyncio.Future[None]] = set()
+        self._tasks: dict[asyncio.Future[None], None] = {}
         self._forwarded = 0
         self._lifetimes: dict[UUID, set[Lifetime]] = {}
         self._closed_by_us = False
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
         self._transport = cast("asyncio.Transport", transport)
-        self._server.connections.add(self)
+        self._server.connections[self] = None
         if len(self._server.connections) > CONNECTIONS_MAX:
             self.close("too many connections")
             return
@@ -145,7 +145,7 @@ class Connection(asyncio.Protocol):
             self.close(f"not a control message: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if self._first_frame is not None:
             self._first_frame.cancel()
         for task in self._tasks:
@@ -173,14 +173,14 @@ class Connection(asyncio.Protocol):
             work = asyncio.ensure_future(self._stream(request.correlation_id, body))
         else:
             work = self._command(request.correlation_id, body)
-        self._tasks.add(work)
+        self._tasks[work] = None
         work.add_done_callback(self._finished)
         if self._reading and len(self._tasks) >= IN_FLIGHT_MAX and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
     def _finished(self, work: asyncio.Future[None]) -> None:
-        self._tasks.discard(work)
+        self._tasks.pop(work, None)
         if work.cancelled():
             return
         if (error := work.exception()) is not None:
