@@ -188,6 +188,12 @@ class LocalCluster:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
+    def metric(self, broker_id: int, name: str) -> float:
+        """One sample of a broker's metrics; `name` with its labels, without the prefix."""
+        start = f"plimsoll_broker_{name} "
+        lines = self.http(broker_id, "/metrics")[1].splitlines()
+        return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(start))
+
     def metadata_records(self, broker_id: int = 0) -> list[dict[str, Any]]:
         """What is committed, as far as the broker's copy has it."""
         copies = (self.directory / f"broker-{broker_id}" / "__cluster_metadata").glob("tail-*")

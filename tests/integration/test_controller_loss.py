@@ -43,9 +43,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 
 def refusals(cluster: LocalCluster, broker_id: int) -> float:
-    text = cluster.http(broker_id, "/metrics")[1]
-    name = "plimsoll_broker_unleased_refusals_total "
-    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(name))
+    return cluster.metric(broker_id, "unleased_refusals_total")
 
 
 def ack(cluster: LocalCluster, acks: int, timeout_ms: int) -> confluent_kafka.KafkaError | None:

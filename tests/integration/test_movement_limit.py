@@ -1,0 +1,81 @@
+"""A move under a limit between real processes, and what goes on beside it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import confluent_kafka
+from confluent_kafka.admin import NewTopic
+from tests.integration.local_cluster import (
+    WAIT_S,
+    LocalCluster,
+    assert_nothing_lost,
+    consume_all,
+    produce,
+    wait_for,
+)
+from tests.integration.test_reassignment import move, moving, placed
+
+LIMIT = 256 * 2**10
+PIECE_S = 0.25
+"""At this limit a copy is fetched four times a second."""
+CLUSTER = f"""\
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {{name: main, namespace: kafka}}
+spec:
+  brokers: {{count: 4}}
+  storage: {{size: 1Gi}}
+  movement: {{bytesPerSecond: "{LIMIT}"}}
+"""
+VALUES = [b"%06d" % n + b"x" * 2_000 for n in range(600)]
+
+
+def ack_s(producer: confluent_kafka.Producer, topic: str) -> float:
+    """How long a record takes until every replica in sync has it."""
+    errors: list[confluent_kafka.KafkaError | None] = []
+    began = time.monotonic()
+    producer.produce(topic, b"record", on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert errors == [None]
+    return time.monotonic() - began
+
+
+def test_a_move_keeps_to_the_clusters_limit_and_delays_nobody(tmp_path: Path) -> None:
+    """Broker 3 takes t over from 0, whose other topic it follows all the while."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text(CLUSTER)
+    with LocalCluster(tmp_path / "c", brokers=None, files=(file,)) as cluster:
+        admin = cluster.admin()
+        topics = [
+            NewTopic("t", 1, replica_assignment=[[0, 1]]),
+            NewTopic("beside", 1, replica_assignment=[[0, 3]], config={"min.insync.replicas": "2"}),
+        ]
+        for created in admin.create_topics(topics).values():
+            created.result(WAIT_S)
+        for name in ("t", "beside"):
+            cluster.wait_isr(name, 2)
+        acked = produce(cluster.bootstrap, "t", VALUES)
+        size = sum(map(len, VALUES))
+        assert cluster.metric(3, 'movement_limit_bytes_per_second{mover="cluster"}') == LIMIT
+
+        began = time.monotonic()
+        assert move(cluster, 0, {0: [0, 3]}) == [0]
+        wait_for("the copy begins", lambda: cluster.metric(3, "moved_bytes_total") > 0)
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0}
+        )
+        took = [ack_s(producer, "beside") for _ in range(200)]
+        assert cluster.metric(3, "moving_partitions") == 1, "it was copied all the time"
+        wait_for("the move ends", lambda: not moving(cluster, 0))
+        seconds = time.monotonic() - began
+
+        assert seconds >= size / LIMIT - PIECE_S
+        assert statistics.median(took) < PIECE_S / 4
+        assert placed(cluster)[0] == [0, 3]
+        assert cluster.metric(3, "moved_bytes_total") >= size
+        assert cluster.metric(3, "replication_bytes_in_total") > size
+        assert [cluster.metric(b, "moved_bytes_total") for b in (0, 1, 2)] == [0, 0, 0]
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 1))
