@@ -74,7 +74,7 @@ class BrokerHost:
         assert not self.running
         self.lives += 1
         self.needs_restart = self.volume.full or self.volume.broken
-        self._network.dark.discard(self.name)
+        self._network.light(self.name)
         process = Process(self._loop, f"{self.name}#{self.lives}", self.name)
         process.at_death.append(lambda: self._network.process_died(process))
         config = BrokerConfig(

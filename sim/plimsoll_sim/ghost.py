@@ -61,7 +61,7 @@ class Copy:
 @dataclass(slots=True)
 class PartitionGhost:
     """`committed` is the log that was ever under a leader's high watermark, less what unclean
-    elections cut off; that is in `lost`."""
+    elections cut off; that is in `lost`.  `led`: by leader epoch who led, since when (µs)."""
 
     key: PartitionKey
     name: tuple[str, int]
@@ -73,8 +73,9 @@ class PartitionGhost:
     copies: dict[int, Copy] = field(default_factory=dict)
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     seen: dict[tuple[int, int], tuple[bytes, tuple[int, int] | None]] = field(default_factory=dict)
-    led: dict[int, dict[int, None]] = field(default_factory=dict)
+    led: dict[int, dict[int, int]] = field(default_factory=dict)
     lossy_open: dict[int, None] = field(default_factory=dict)
+    lossy_lives: dict[int, int] = field(default_factory=dict)
     lossy_max: int = 0
     unclean_epoch: int = -1
     excused: bool = False
@@ -111,6 +112,14 @@ class PartitionGhost:
         for batch in self.committed:
             self.note_producer(batch)
         return gone
+
+    def joined(self, broker_id: int, broker_epoch: int) -> None:
+        """Who joined by following has it all again; who leads from the ELR may not.  Nor who lost
+        it while the proposal was on its way: it joins as the lifetime that is over."""
+        if self.lossy_lives.get(broker_id) == broker_epoch:
+            self.lossy_open[broker_id] = None
+        else:
+            self.lossy_open.pop(broker_id, None)
 
     def keep(self, replicas: tuple[BrokerId, ...]) -> None:
         """Who is no replica any more deletes its copy, and would start empty."""
@@ -221,9 +230,8 @@ class MetadataGhost:
                 self._elected_uncleanly(ghost, old, new, record.cause)
                 ghost.lossy_open.pop(int(new.isr[0]), None)
             for member in new.isr:
-                # Who joined by following has it all again; who leads from the ELR may not.
                 if (old is None or member not in old.isr) and member != new.leader:
-                    ghost.lossy_open.pop(int(member), None)
+                    ghost.joined(int(member), int(after.brokers[member].broker_epoch))
             if len(new.isr) >= new.effective_min_isr:
                 # Who lost data and has not been found out yet still counts.
                 ghost.lossy_max = sum(1 for b in new.isr if int(b) in ghost.lossy_open)
@@ -279,6 +287,9 @@ class MetadataGhost:
             if ghost is None:
                 continue
             p = self.image.partitions[ghost.key]
+            registered = self.image.brokers.get(BrokerId(broker_id))
+            if registered is not None:
+                ghost.lossy_lives[broker_id] = int(registered.broker_epoch)
             if BrokerId(broker_id) in (*p.isr, *p.elr, *p.last_known_elr):
                 ghost.lossy_open[broker_id] = None
                 ghost.lossy_max = max(ghost.lossy_max, len(ghost.lossy_open))

@@ -32,8 +32,9 @@ def start(world: World, rng: random.Random) -> str | None:
     else:
         move = TopicMove(topic=TOPIC, away_from=(chosen[0],), replan=replan)
     holder = ReassignmentObject(namespace="sim", name=name, uid=f"uid-of-{name}")
-    wishes.moves[holder.uid] = RunReassignment(object=holder, moves=(move,))
-    return f"{name}: {move}"
+    limit = rng.choice((None, None, 2_000, 200))
+    wishes.moves[holder.uid] = RunReassignment(object=holder, moves=(move,), bytes_per_second=limit)
+    return f"{name}: {move}" + (f" at {limit} bytes/s" if limit else "")
 
 
 def end(world: World, rng: random.Random) -> str | None:

@@ -2,8 +2,8 @@
 
 A cut link keeps what is sent, as TCP's retransmission does; when it heals, the bytes arrive or the
 connection is reset.  A process that dies closes its connections, a host that loses power does not:
-its peers find out when they send to it again.  Bytes of one connection never overtake each other;
-those of different ones do.
+its peers find out when it is up again and gets what they sent, or by timeouts of their own.  Bytes
+of one connection never overtake each other; those of different ones do.
 """
 
 from __future__ import annotations
@@ -197,9 +197,13 @@ class Network:
     def heal(self, source: str, target: str) -> None:
         if self._cut.pop((source, target), self) is self:
             return
+        self._send_again(lambda *link: link == (source, target))
+
+    def _send_again(self, over: Callable[[str, str], bool]) -> None:
+        """What waited for such a link, if it passes anything now."""
         for end in list(self._ends):
             link = (end.process.host, end.peer.process.host)
-            if link == (source, target) and end.held and end not in self._stalled:
+            if over(*link) and end.held and end not in self._stalled and self.passes(*link):
                 self.release(end)
 
     def heal_all(self) -> None:
@@ -224,6 +228,13 @@ class Network:
     def unstall(self, end: End) -> None:
         if self._stalled.pop(end, self) is None:
             self.release(end)
+
+    def light(self, host: str) -> None:
+        """A host that had lost power is up again: what its peers sent meanwhile is sent again, and
+        its kernel knows of no such connection."""
+        if host in self.dark:
+            self.dark.discard(host)
+            self._send_again(lambda _, target: target == host)
 
     @property
     def cuts(self) -> list[tuple[str, str]]:
@@ -342,6 +353,8 @@ class Network:
         if isinstance(what, bytes):
             end.in_flight -= len(what)
         if peer.process.host in self.dark:
+            if end in self._ends:
+                end.held.append(what)
             return
         if not peer.process.alive:
             # The kernel of a host that is up says so.

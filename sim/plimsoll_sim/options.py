@@ -118,6 +118,7 @@ def draw(rng: random.Random) -> Options:
         slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),
         segment_bytes=rng.choice((200, 1_000, 1_000_000)),
         flush_messages=rng.choice((None, None, None, 1)),
+        on_controller_loss="StopServing" if rng.random() < 0.3 else "KeepServing",
         producers=producers,
         consumers=rng.randint(0, 2),
         think_ms=rng.choice(((1, 50), (10, 500), (200, 2_000))),

@@ -25,6 +25,7 @@ from plimsoll_core.model import TopicObject
 from plimsoll_core.records import Record
 from plimsoll_sim.brokers import CONTROLLERS, BrokerHost
 from plimsoll_sim.checkers.clients import ClientChecker
+from plimsoll_sim.checkers.leases import LeaseChecker
 from plimsoll_sim.checkers.liveness import unfinished
 from plimsoll_sim.checkers.replicas import ReplicaChecker
 from plimsoll_sim.clients import Client, Consumer, Habits, Producer
@@ -74,7 +75,8 @@ class World:
         self.etcd = Etcd(stream())
         self.weather = Weather(latency_us=options.api_latency_us)
         self.ghost = MetadataGhost(CLUSTER_ID)
-        self.replicas = ReplicaChecker(self.ghost)
+        self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us)
+        self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
         self.wishes = Wishes(members=tuple(map(BrokerId, options.broker_ids)))
         self.etcd.watchers.append(self._stored)
@@ -219,6 +221,7 @@ class World:
             host = self._hosts.get(process)
             if host is not None and host.process is process:
                 self.replicas.look(host)
+                self.leases.look(host)
             if process.exited:
                 self._ended(process)
         if self._violation is not None:

@@ -6,6 +6,7 @@ what changed.  Predicates I1-I9 and I19-I24 of the protocol.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from plimsoll_broker.hosted import Hosted
@@ -25,8 +26,9 @@ READ_BYTES = 2**30
 class ReplicaChecker:
     """One for all brokers of a world."""
 
-    def __init__(self, ghost: MetadataGhost) -> None:
+    def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int]) -> None:
         self._ghost = ghost
+        self._now_us = now_us
         self._seen: dict[int, dict[Hosted, tuple[Any, ...]]] = {}
         self._images: dict[int, ClusterImage | None] = {}
         self._lives: dict[int, int] = {}
@@ -101,7 +103,7 @@ class ReplicaChecker:
         before: tuple[Any, ...] | None,
     ) -> None:
         led = ghost.led.setdefault(leader.epoch, {})
-        led[host.id] = None
+        led.setdefault(host.id, self._now_us())
         if len(led) > 1:
             raise Violation(
                 "OneLeaderPerEpoch", f"{ghost.name}: {sorted(led)} led at LE {leader.epoch}"

@@ -1,0 +1,37 @@
+"""The predicate about leaders that answer although they were replaced: it holds, and it bites."""
+
+import pytest
+
+from plimsoll_core.replica.lease import Lease
+from plimsoll_sim.scenario.runner import play
+
+CUT_OFF = """\
+cluster on_controller_loss={wish}
+topic orders replicas=1,2,3 min_isr=2
+produce a
+run 1s
+cut 1 2,3,controller
+until leader=2
+run 7s
+latest to=1
+"""
+
+
+def test_a_leader_that_was_replaced_long_ago_answers_nobody() -> None:
+    played = play(CUT_OFF.format(wish="StopServing"))
+    assert played.outcome == "held"
+    assert played.text.splitlines()[-1] == "NOT_LEADER_OR_FOLLOWER"
+
+
+def test_with_a_lease_that_never_ends_the_predicate_says_who_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Lease, "from_controller", lambda *_: True)
+    played = play(CUT_OFF.format(wish="StopServing"))
+    assert played.outcome == "safety"
+    assert "NoStaleServing: ('orders', 0): 1 answers as leader of LE 0" in played.sentence
+
+
+def test_it_is_not_asked_of_clusters_that_keep_serving() -> None:
+    played = play(CUT_OFF.format(wish="KeepServing"))
+    assert played.outcome == "held"
