@@ -15,7 +15,10 @@ import msgspec
 
 from plimsoll_core.model import ClusterImage, Topic
 from plimsoll_core.records import (
+    BrokerFenced,
+    BrokersLeaving,
     BrokerUnfenced,
+    BrokerUnregistered,
     ControllerChanged,
     MembersChanged,
     Record,
@@ -64,6 +67,8 @@ OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: then somebody may wonder what happened."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
+MEMBERSHIP = (MembersChanged, BrokersLeaving, BrokerUnfenced, BrokerFenced, BrokerUnregistered)
+"""Records after which a cluster's members may be one step further."""
 
 
 class Leader:
@@ -144,6 +149,7 @@ class Leader:
         self.term.observed.clear()
         self.term.notes.clear()
         self.term.blocked.clear()
+        self.term.settling = None
         self.term.reassignments.clear()
         self.term.meters.clear()
         self.term.verifications.clear()
@@ -244,7 +250,7 @@ class Leader:
         if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
             for key in self.term.refusals:
                 self._queue.add(Work(Task.TOPIC, key))
-        if any(isinstance(r, MembersChanged) for r in records):
+        if any(isinstance(r, MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
         self._mark(Target(LOG_CLUSTERS, *self.term.key))
 

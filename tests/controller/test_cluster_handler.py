@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.controller.builders import CLUSTER_UID, an_image, replay, with_topic
+from tests.controller.builders import CLUSTER_UID, an_image, replay
 from tests.controller.terms import Scene
 
 from plimsoll_core.messages import Answer, Done, Request, SetMembers
@@ -56,25 +56,6 @@ async def test_reconciling_again_changes_no_stateful_set():
     ]
     assert changes == []
     assert len(scene.controller.asked) == 1
-
-
-async def test_broker_without_replicas_is_removed_when_fewer_are_wanted():
-    scene = a_scene()
-    await cluster.reconcile(scene.term)
-    scene.declare(brokers={"count": 2})
-    await cluster.reconcile(scene.term)
-    assert scene.made("statefulsets") == BROKERS_3[:2]
-
-
-async def test_broker_with_replicas_stays_and_says_so():
-    scene = Scene(with_topic(an_image(), ((0, 1, 2),)))
-    committing(scene)
-    await cluster.reconcile(scene.term)
-    scene.declare(brokers={"count": 2})
-    await cluster.reconcile(scene.term)
-    assert scene.made("statefulsets") == BROKERS_3
-    assert scene.controller.asked == []
-    assert scene.term.notes["Blocked"].reason == "BrokerHoldsReplicas"
 
 
 async def test_child_of_an_earlier_object_is_waited_out():

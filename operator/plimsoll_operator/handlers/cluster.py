@@ -1,26 +1,24 @@
-"""A LogCluster: who its members are, and the objects that run them.
+"""A LogCluster: the objects that run its members.
 
-Members are committed before anything is made for them.  A broker that hosts replicas is never taken
-away here: moving them is another decision.  StatefulSets are created here and changed by `rolls`
-alone, because a changed template would reach whichever pod happens to be restarted next.
+Members are committed (`members`) before anything is made for them.  StatefulSets are created here
+and changed by `rolls` alone, because a changed template would reach whichever pod happens to be
+restarted next.
 """
 
 from __future__ import annotations
 
 import logging
 
-from plimsoll_core.controller.membership import next_members
-from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import Refused, SetMembers
+from plimsoll_core.messages import Refused
 from plimsoll_core.move_messages import LimitMovement
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.handlers.term import Task, Term, Work
+from plimsoll_operator.handlers import members
+from plimsoll_operator.handlers.term import Term
 from plimsoll_operator.handlers.volumes import grow
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
-from plimsoll_operator.kube.resources import STATEFUL_SETS, kind_of
-from plimsoll_operator.manifests import labels
+from plimsoll_operator.kube.resources import kind_of
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import broker_sets, children
 from plimsoll_operator.reconcile.configs import broker_configs_of
@@ -29,8 +27,6 @@ from plimsoll_operator.reconcile.queue import Retry
 
 logger = logging.getLogger("plimsoll.cluster")
 
-HOLDS_REPLICAS = "BrokerHoldsReplicas"
-
 
 async def reconcile(term: Term) -> None:
     cluster, context = term.cluster, term.context
@@ -38,7 +34,7 @@ async def reconcile(term: Term) -> None:
         return
     if not _check_configs(term, cluster):
         return
-    await _settle_members(term, cluster)
+    rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
     try:
         for manifest in children(context):
@@ -46,7 +42,7 @@ async def reconcile(term: Term) -> None:
         await _create(term, config_map(context))
         for manifest in broker_sets(context, term.image.members):
             await _create(term, manifest)
-        await _remove_former(term, cluster)
+        await members.follow(term, context, rows)
         await grow(term, cluster)
     except Unavailable as error:
         raise Retry(str(error)) from error
@@ -74,25 +70,6 @@ def _check_configs(term: Term, cluster: LogCluster) -> bool:
     return True
 
 
-async def _settle_members(term: Term, cluster: LogCluster) -> None:
-    image = term.image
-    wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
-    busy = [b for b in image.members if b not in wanted and image.hosted.get(b)]
-    if busy:
-        _say_blocked(term, busy)
-        wanted = tuple(sorted({*wanted, *busy}))
-    elif (note := term.notes.get("Blocked")) and note.reason == HOLDS_REPLICAS:
-        term.drop_note("Blocked")
-    if wanted == image.members:
-        return
-    answer = await term.ask(SetMembers(broker_ids=wanted))
-    if isinstance(answer, Refused):
-        raise Retry(answer.message)
-    # New brokers may be what a refused topic waits for.
-    for key in term.refusals:
-        term.add(Work(Task.TOPIC, key))
-
-
 async def _limit_movement(term: Term, cluster: LogCluster) -> None:
     """Brokers read the limit from the metadata."""
     wanted = bytes_per_second(cluster.movement_bytes_per_second)
@@ -101,17 +78,6 @@ async def _limit_movement(term: Term, cluster: LogCluster) -> None:
     answer = await term.ask(LimitMovement(bytes_per_second=wanted))
     if isinstance(answer, Refused):
         raise Retry(answer.message)
-
-
-def _say_blocked(term: Term, busy: list[BrokerId]) -> None:
-    ids = ", ".join(str(b) for b in busy)
-    term.note(
-        "Blocked",
-        True,
-        HOLDS_REPLICAS,
-        f"Broker {ids} is not wanted any more but holds replicas; it stays until they are gone "
-        "(this version does not move them).",
-    )
 
 
 async def _apply(term: Term, manifest: Object) -> None:
@@ -140,18 +106,3 @@ async def _check_owner(term: Term, manifest: Object) -> bool:
     if found["metadata"].get("deletionTimestamp") or owners != [meta["ownerReferences"][0]["uid"]]:
         raise Retry(f"{manifest['kind']} {meta['name']} of an earlier object is still there")
     return True
-
-
-async def _remove_former(term: Term, cluster: LogCluster) -> None:
-    """StatefulSets of brokers that are no members any more; their volumes stay."""
-    namespace, name = cluster.key
-    found = await term.kube.list(
-        STATEFUL_SETS, namespace, label_selector=f"{labels.CLUSTER}={name}"
-    )
-    for item in found.items:
-        meta = item["metadata"]
-        broker_id = BrokerId(int(meta["labels"][labels.BROKER_ID]))
-        if broker_id in term.image.members or term.image.hosted.get(broker_id):
-            continue
-        logger.info("removing %s: broker %d is no member any more", meta["name"], broker_id)
-        await term.kube.delete(STATEFUL_SETS, namespace, meta["name"], uid=meta["uid"])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from uuid import UUID
 
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Refused, Request
 from plimsoll_core.model import ClusterImage, Topic
 from plimsoll_core.reasons import Reason
@@ -61,7 +62,7 @@ class Term:
     type.  `blocked`: what voluntary actions wait for, by action.  `reassignments`: what a
     Reassignment shows, with the generation that it speaks of; `meters`: how fast they are.
     `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an Event at the
-    LogCluster."""
+    LogCluster.  `settling`: which members the spec asks for now, and since when."""
 
     key: Key
     cluster_id: UUID
@@ -81,6 +82,7 @@ class Term:
     reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
     meters: dict[str, Meter] = field(default_factory=dict)
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
+    settling: tuple[tuple[BrokerId, ...], int] | None = None
     seen_uids: dict[str, str] = field(default_factory=dict)
     crd_noted: bool = False
 

@@ -1,0 +1,51 @@
+"""The Rebalances that the operator makes: one empties brokers, one fills brokers that joined.
+
+They are like those that users make, and can be watched, paused and cancelled like them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.labels import PURPOSE, Manifest
+
+Purpose = Literal["drain", "fill"]
+
+IDS_SPELT_MAX = 8
+
+
+def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) -> str:
+    """The same for the same brokers; a digest stands for many of them."""
+    ids = "-".join(map(str, brokers))
+    if len(brokers) > IDS_SPELT_MAX:
+        ids = f"{len(brokers)}-{hashlib.sha256(ids.encode()).hexdigest()[:10]}"
+    return f"{cluster}-{purpose}-{ids}"
+
+
+def drain(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
+    """Whoever removed the brokers from the spec approved of it."""
+    return _rebalance(context, "drain", brokers, {"mode": "RemoveBrokers", "approval": "Automatic"})
+
+
+def fill(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
+    automatic = context.cluster.auto_rebalance == "Automatic"
+    approval = "Automatic" if automatic else "Manual"
+    return _rebalance(context, "fill", brokers, {"mode": "AddBrokers", "approval": approval})
+
+
+def _rebalance(
+    context: Context, purpose: Purpose, brokers: Sequence[BrokerId], spec: Manifest
+) -> Manifest:
+    metadata = context.metadata(rebalance_name(context.name, purpose, brokers), "rebalance")
+    metadata["labels"] |= {PURPOSE: purpose}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Rebalance",
+        "metadata": metadata,
+        "spec": {"clusterRef": {"name": context.name}, "brokers": list(brokers), **spec},
+    }
