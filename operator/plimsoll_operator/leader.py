@@ -15,10 +15,7 @@ import msgspec
 
 from plimsoll_core.model import ClusterImage, Topic
 from plimsoll_core.records import (
-    BrokerFenced,
-    BrokersLeaving,
     BrokerUnfenced,
-    BrokerUnregistered,
     ControllerChanged,
     MembersChanged,
     Record,
@@ -29,14 +26,14 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.controller.runtime import Controller, Outcome
-from plimsoll_operator.handlers import absence, cluster, reassignment, topic, verification
+from plimsoll_operator.handlers import absence, cluster, reassignment, rolls, topic, verification
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, REASSIGNMENTS, TOPICS
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.pods import evidence_of
 from plimsoll_operator.racks import RackFinder
-from plimsoll_operator.reconcile.conditions import condition
+from plimsoll_operator.reconcile.conditions import condition, unready
 from plimsoll_operator.reconcile.configs import settings_of
 from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
 from plimsoll_operator.status import placed, unclean
@@ -56,6 +53,7 @@ from plimsoll_operator.status.projection import (
     partitions_of,
     topic_status,
 )
+from plimsoll_operator.status.rolling import rolls_condition
 from plimsoll_operator.status.unclean import UncleanRecovery
 from plimsoll_operator.status.unhealthy import Unhealthy
 from plimsoll_operator.status.writer import Draft, StatusWriter, Target
@@ -67,8 +65,6 @@ OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: then somebody may wonder what happened."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
-MEMBERSHIP = (MembersChanged, BrokersLeaving, BrokerUnfenced, BrokerFenced, BrokerUnregistered)
-"""Records after which a cluster's members may be one step further."""
 
 
 class Leader:
@@ -149,7 +145,7 @@ class Leader:
         self.term.observed.clear()
         self.term.notes.clear()
         self.term.blocked.clear()
-        self.term.settling = None
+        self.term.settling = self.term.rolling = None
         self.term.reassignments.clear()
         self.term.meters.clear()
         self.term.verifications.clear()
@@ -221,6 +217,8 @@ class Leader:
                     )
                 await cluster.reconcile(self.term)
                 self._racks.review()
+            case Task.ROLLS:
+                await rolls.reconcile(self.term)
             case Task.TOPIC:
                 await topic.reconcile(self.term, work.key)
             case Task.ABSENT_TOPICS:
@@ -250,7 +248,7 @@ class Leader:
         if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
             for key in self.term.refusals:
                 self._queue.add(Work(Task.TOPIC, key))
-        if any(isinstance(r, MEMBERSHIP) for r in records):
+        if any(isinstance(r, cluster.MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
         self._mark(Target(LOG_CLUSTERS, *self.term.key))
 
@@ -290,8 +288,10 @@ class Leader:
         image, blocked = self.term.image, self._blocked()
         status = msgspec.structs.replace(cluster_status(image, found), blocked=blocked)
         shown = {c.type: c for c in (*cluster_conditions(image, status), *self._notes())}
+        if self.term.rolling is not None:
+            shown["Reconciling"] = rolls_condition(self.term.rolling)
         if (stalled := shown.get("Stalled")) and stalled.status == "True":
-            shown["Ready"] = _unready(shown["Ready"], stalled)
+            shown["Ready"] = unready(shown["Ready"], stalled)
             if shown["Reconciling"].status != "True":
                 text = "Not all is as the spec says: see the condition Stalled."
                 shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
@@ -389,10 +389,3 @@ class Leader:
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _unready(ready: Condition, stalled: Condition) -> Condition:
-    """A stalled cluster that serves is still Ready; one that does not says why here too."""
-    if ready.status == "True":
-        return ready
-    return condition("Ready", False, stalled.reason, stalled.message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.objects import Key, Objects
@@ -35,3 +36,10 @@ class Parts:
     def controllers(self) -> Controllers:
         """The controllers that run here."""
         return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]
+
+    def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
+        """What waits in the clusters that are led here."""
+        return [
+            (key, [row for rows in leader.term.blocked.values() for row in rows])
+            for key, leader in sorted(self.leaders.items())
+        ]

@@ -90,8 +90,10 @@ class FakeKube:
         known = self._existing(kind, namespace, name)
         return self.put(kind, _merged(known, patch))
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
-        self._called("delete", kind, name)
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        self._called("delete" if grace_seconds is None else "force", kind, name)
         if self._existing(kind, namespace, name)["metadata"]["uid"] != uid:
             raise Conflict(409, "another uid")
         self.drop(kind, namespace, name)

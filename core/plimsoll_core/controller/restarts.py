@@ -115,7 +115,8 @@ def end_restarts(turn: Turn) -> None:
                 turn.add(RestartEnded(cause="the broker is gone", broker_id=broker_id))
         elif is_back(turn, grant):
             proven = grant.revision if broker.revision == grant.revision else None
-            turn.add(RestartEnded(cause=CAUSE, broker_id=broker_id, proven=proven))
+            cause = CAUSE if proven is not None else "it runs another revision"
+            turn.add(RestartEnded(cause=cause, broker_id=broker_id, proven=proven))
 
 
 def is_back(turn: Turn, grant: Grant) -> bool:

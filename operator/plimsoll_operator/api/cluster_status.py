@@ -79,7 +79,7 @@ class BootstrapServers(Api, frozen=True, kw_only=True):
 class BlockedAction(Api, frozen=True, kw_only=True):
     """A voluntary action that waits, and resumes by itself.  `until`: what unblocks it."""
 
-    action: Literal["Restart", "Drain", "Start"]
+    action: Literal["Restart", "ReplacePod", "Drain", "Start"]
     broker: BrokerNumber | None = None
     topic: TopicName | None = None
     partition: Count | None = None

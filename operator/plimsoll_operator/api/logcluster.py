@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.api.meta import (
     Api,
     BrokerNumber,
@@ -278,6 +279,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
     topics: Topics | None = None
     config: Config | None = None
     movement: Movement | None = None
+    maintenance: Maintenance | None = None
     unclean_recovery: (
         Annotated[
             UncleanRecovery,

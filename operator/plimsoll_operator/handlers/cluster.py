@@ -12,9 +12,17 @@ import logging
 from plimsoll_core.messages import Refused
 from plimsoll_core.move_messages import LimitMovement
 from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.records import (
+    BrokerFenced,
+    BrokersLeaving,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    MembersChanged,
+    RestartEnded,
+)
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.handlers import members
-from plimsoll_operator.handlers.term import Term
+from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.handlers.volumes import grow
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
@@ -26,6 +34,16 @@ from plimsoll_operator.reconcile.quantities import bytes_per_second
 from plimsoll_operator.reconcile.queue import Retry
 
 logger = logging.getLogger("plimsoll.cluster")
+
+MEMBERSHIP = (
+    MembersChanged,
+    BrokersLeaving,
+    BrokerUnfenced,
+    BrokerFenced,
+    BrokerUnregistered,
+    RestartEnded,
+)
+"""Records after which a cluster's brokers may be one step further."""
 
 
 async def reconcile(term: Term) -> None:
@@ -52,6 +70,7 @@ async def reconcile(term: Term) -> None:
     if (note := term.notes.get("Stalled")) and note.reason == "ChildRefused":
         term.drop_note("Stalled")
     term.observed[term.key] = cluster.metadata.generation
+    term.add(Work(Task.ROLLS, term.key))
     term.mark_cluster()
 
 

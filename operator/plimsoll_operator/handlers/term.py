@@ -31,6 +31,7 @@ from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.status.changes import Occurrence
 from plimsoll_operator.status.moves import Meter
+from plimsoll_operator.status.rolling import Rolling
 from plimsoll_operator.status.writer import Target
 
 
@@ -42,6 +43,7 @@ class Task(Enum):
     ABSENT_TOPICS = "absent topics"
     REASSIGNMENT = "reassignment"
     VERIFICATION = "verification"
+    ROLLS = "rolls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,10 @@ class Work:
 class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
     object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
-    type.  `blocked`: what voluntary actions wait for, by action.  `reassignments`: what a
-    Reassignment shows, with the generation that it speaks of; `meters`: how fast they are.
-    `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an Event at the
-    LogCluster.  `settling`: which members the spec asks for now, and since when."""
+    type.  `blocked`: what voluntary actions wait for, by action; `rolling`: a roll under way.
+    `reassignments`: what a Reassignment shows, with the generation that it speaks of; `meters`: how
+    fast they are.  `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an
+    Event at the LogCluster.  `settling`: which members the spec asks for now, and since when."""
 
     key: Key
     cluster_id: UUID
@@ -81,6 +83,7 @@ class Term:
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
     reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
     meters: dict[str, Meter] = field(default_factory=dict)
+    rolling: Rolling | None = None
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
     settling: tuple[tuple[BrokerId, ...], int] | None = None
     seen_uids: dict[str, str] = field(default_factory=dict)
@@ -170,6 +173,6 @@ def _blocked(row: BlockedAction) -> Occurrence:
     return Occurrence(
         key=f"blocked-{row.action}-{row.broker}-{row.reason}",
         reason=f"{row.action}Blocked",
-        message=f"{row.action}{whose} waits: {row.until}",
+        message=f"{row.action}{whose} waits until {row.until}.",
         warning=True,
     )

@@ -176,12 +176,18 @@ class Kube:
         )
         return (await self.call(call))[0]
 
-    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str) -> None:
-        """Delete exactly the object with `uid`; another one under its name gives 409."""
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Delete exactly the object with `uid`; another one under its name gives 409.
+        `grace_seconds` 0 deletes a pod without its kubelet's word."""
+        body: Object = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
         call = Call(
             method="DELETE",
             path=kind.path(namespace, name),
-            body={"preconditions": {"uid": uid}, "propagationPolicy": "Background"},
+            body=body,
         )
         await self.call(call)
 

@@ -30,6 +30,13 @@ def not_ready(refusal: Refusal) -> Condition:
     return condition("Ready", False, refusal.reason.name, refusal.message)
 
 
+def unready(ready: Condition, stalled: Condition) -> Condition:
+    """A stalled cluster that serves is still Ready; one that does not says why here too."""
+    if ready.status == "True":
+        return ready
+    return condition("Ready", False, stalled.reason, stalled.message)
+
+
 def merge(
     before: Iterable[Condition], now: Iterable[Condition], generation: int, now_ms: int
 ) -> tuple[Condition, ...]:

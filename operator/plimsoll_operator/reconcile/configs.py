@@ -6,6 +6,7 @@ from plimsoll_core.controller.turn import Settings
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
 from plimsoll_operator.api.logcluster import LogCluster, TopicDefaults, Topics
+from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.reconcile.topics import config_strings, default_replication_factor
 
 
@@ -27,7 +28,7 @@ def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> S
     """What the LogCluster and the chart say about deciding."""
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     factor = default_replication_factor(cluster)
-    plain = Settings()
+    plain, maintenance = Settings(), cluster.spec.maintenance or Maintenance()
     return Settings(
         session_timeout_ms=session_timeout_ms or plain.session_timeout_ms,
         default_partitions=defaults.partitions or plain.default_partitions,
@@ -35,4 +36,6 @@ def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> S
         default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
         rack_policy=cluster.rack_policy,
         unclean_recovery=cluster.unclean_recovery,
+        exposed_topics=maintenance.exposed_topics or plain.exposed_topics,
+        maintenance_suspended=bool(maintenance.suspended),
     )

@@ -15,6 +15,8 @@ from plimsoll_core.records import (
     PartitionsChanged,
     ReassignmentNoted,
     Record,
+    RestartEnded,
+    RestartGranted,
     TopicOrphaned,
     TopicRemoved,
 )
@@ -99,6 +101,8 @@ def occurrences(
                     reason="ControllerChanged",
                     message=f"{identity} leads with controller epoch {epoch}.",
                 )
+            case RestartGranted() | RestartEnded():
+                yield _restart(record)
             case ReassignmentNoted(reassignment=row):
                 yield _reassignment(row, old.reassignments.get(row.object.uid))
             case TopicOrphaned(topic_id=topic_id) if topic_id in new.topics:
@@ -115,6 +119,22 @@ def occurrences(
                 )
             case _:
                 pass
+
+
+def _restart(record: RestartGranted | RestartEnded) -> Occurrence:
+    broker_id = record.broker_id
+    if isinstance(record, RestartGranted):
+        return Occurrence(
+            key=f"restart-{broker_id}-{record.revision}",
+            reason="RestartGranted",
+            message=f"Broker {broker_id} is restarted into revision {record.revision}.",
+        )
+    text = f"The restart of broker {broker_id} is over: it is back and in sync everywhere."
+    if record.proven is None:
+        text = f"The restart of broker {broker_id} came to nothing: {record.cause}."
+    return Occurrence(
+        key=f"restarted-{broker_id}-{record.proven}", reason="RestartEnded", message=text
+    )
 
 
 def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:

@@ -13,8 +13,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plimsoll_core.model import ClusterImage
+from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.objects import Key
+from plimsoll_operator.reconcile.conditions import milliseconds
 from plimsoll_operator.status.causes import WORDS, is_planned
 from plimsoll_operator.status.changes import IsrChange
 from plimsoll_operator.status.projection import brokers_status, partitions_status
@@ -31,6 +33,8 @@ class Shown(Protocol):
     def known(self) -> Iterable[Key]: ...
 
     def controllers(self) -> Controllers: ...
+
+    def blocked(self) -> Iterable[tuple[Key, Iterable[BlockedAction]]]: ...
 
 
 class Metrics:
@@ -108,6 +112,7 @@ class _Images(Collector):
             active.add_metric(key, float(controller.active))
         yield active
         yield _isr_sizes(led)
+        yield from _blocked(self._shown.blocked())
         yield from _own(led)
 
 
@@ -159,6 +164,30 @@ def _isr_sizes(led: Controllers) -> Metric:
                 labels = (*key, topic.name, str(partition.index))
                 family.add_metric(labels, len(partition.isr))
     return family
+
+
+def _blocked(found: Iterable[tuple[Key, Iterable[BlockedAction]]]) -> Iterator[Metric]:
+    """Voluntary actions that wait: how many reasons are shown, and since when."""
+    labels = (*_CLUSTER, "action", "broker", "reason")
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for key, blocked in found:
+        for row in blocked:
+            broker = "" if row.broker is None else str(row.broker)
+            known = rows.setdefault((*key, row.action, broker, row.reason), [])
+            known.append(milliseconds(row.since))
+    actions = GaugeMetricFamily(
+        "plimsoll_blocked_actions", "Reasons why a voluntary action waits", labels=labels
+    )
+    since = GaugeMetricFamily(
+        "plimsoll_blocked_action_start_time_seconds",
+        "Since when a voluntary action waits, as a Unix time",
+        labels=labels,
+    )
+    for values, times in sorted(rows.items()):
+        actions.add_metric(values, len(times))
+        since.add_metric(values, min(times) / 1000)
+    yield actions
+    yield since
 
 
 def _own(led: Controllers) -> Iterator[Metric]:

@@ -179,12 +179,13 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
 
 
 def brokers_status(image: ClusterImage) -> BrokersStatus:
-    """Members by state; a member that never registered is neither ready nor fenced."""
+    """Members by state; a member that never registered is neither ready nor fenced, one that
+    stops counts as fenced."""
     registered = [image.brokers[b] for b in image.members if b in image.brokers]
     return BrokersStatus(
         desired=len(image.members),
         ready=sum(b.active for b in registered),
-        fenced=sum(b.fenced for b in registered),
+        fenced=sum(not b.active for b in registered),
         ids=image.members,
         leaving=image.leaving or None,
     )
@@ -258,7 +259,8 @@ def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
     row = rows[0]
     whose = "" if row.broker is None else f" of broker {row.broker}"
     more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
-    return condition("Blocked", True, row.reason, f"{row.action}{whose} waits: {row.until}{more}")
+    text = f"{row.action}{whose} waits until {row.until}.{more}"
+    return condition("Blocked", True, row.reason, text)
 
 
 def _cluster_ready(

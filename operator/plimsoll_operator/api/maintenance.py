@@ -1,0 +1,37 @@
+"""The part of `LogCluster` about what is done to brokers on purpose."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from plimsoll_operator.api.meta import Api
+
+ExposedTopics = Literal["Interrupt", "Block"]
+
+
+class Maintenance(Api, frozen=True, kw_only=True):
+    """What may be done to brokers on purpose.  Elections and repairs never pause."""
+
+    suspended: (
+        Annotated[
+            bool,
+            Meta(description="true: no restart begins; what has begun is finished. Default false."),
+        ]
+        | None
+    ) = None
+    exposed_topics: (
+        Annotated[
+            ExposedTopics,
+            Meta(
+                description=(
+                    "Partitions with no more replicas than their min ISR cannot spare anybody. "
+                    "Interrupt (default): a restart interrupts them for a moment, while all their "
+                    "replicas are in sync. Block: restarts wait until there are none of them. "
+                    "status.exposure counts such topics."
+                ),
+            ),
+        ]
+        | None
+    ) = None

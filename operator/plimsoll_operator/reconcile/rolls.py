@@ -1,0 +1,77 @@
+"""What a broker's StatefulSet and pod say about its restart.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests.statefulset import CONTAINER
+from plimsoll_operator.reconcile.conditions import milliseconds
+
+STUCK_MS = 30_000
+"""A pod that is still there so long after its grace has a kubelet that does not answer."""
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One broker, as the API server has it: its StatefulSet and, perhaps, its pod."""
+
+    broker_id: BrokerId
+    owner: Object
+    pod: Object | None
+
+    @property
+    def template_revision(self) -> str:
+        return revision_of(self.owner["spec"]["template"])
+
+    @property
+    def pod_uid(self) -> str | None:
+        return None if self.pod is None else str(self.pod["metadata"]["uid"])
+
+    @property
+    def pod_revision(self) -> str | None:
+        return None if self.pod is None else revision_of(self.pod)
+
+    @property
+    def terminating(self) -> bool:
+        return self.pod is not None and bool(self.pod["metadata"].get("deletionTimestamp"))
+
+
+def revision_of(body: Object) -> str:
+    """Of a pod, or of a template; empty for what was made before there were revisions."""
+    annotations = (body.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(labels.REVISION, ""))
+
+
+def is_stuck(pod: Object, now_ms: int) -> bool:
+    """Terminating for longer than any kubelet that answers would take."""
+    stamp = pod["metadata"].get("deletionTimestamp")
+    return stamp is not None and now_ms - milliseconds(stamp) > STUCK_MS
+
+
+def is_out_of_service(node: Object) -> bool:
+    """Whether somebody vouches that nothing runs there any more."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return any(taint.get("key") == OUT_OF_SERVICE for taint in taints)
+
+
+def trouble(pod: Object | None) -> str:
+    """Why a pod does not come up, in the words of Kubernetes; empty when nothing is wrong yet."""
+    if pod is None:
+        return ""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if container.get("name") == CONTAINER and waiting.get("reason"):
+            return _short(str(waiting["reason"]), str(waiting.get("message") or ""))
+    for found in status.get("conditions") or ():
+        if found.get("type") == "PodScheduled" and found.get("status") == "False":
+            return _short(str(found.get("reason") or ""), str(found.get("message") or ""))
+    return ""
+
+
+def _short(reason: str, message: str) -> str:
+    return f"{reason}: {message[:200]}" if message else reason

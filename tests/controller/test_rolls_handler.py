@@ -1,0 +1,408 @@
+"""Restarts are carried out as granted: one pod by its uid, one template, and nothing else."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.controller.builders import an_image, isr_changed, replay, with_topic
+from tests.controller.terms import Deciding, Scene
+
+from plimsoll_core.messages import Tick
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    RestartGranted,
+)
+from plimsoll_operator.handlers import cluster, rolls
+from plimsoll_operator.kube.errors import Conflict, Rejected
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, NODES, PODS, STATEFUL_SETS
+from plimsoll_operator.manifests.labels import REVISION
+from plimsoll_operator.reconcile.conditions import timestamp
+from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.rolling import rolls_condition
+
+OLD = {"image": "broker:old"}
+NEW = {"image": "broker:new"}
+
+
+class Cluster:
+    """A scene whose pods and brokers come and go as the kubelet would have them."""
+
+    def __init__(self, committed: ClusterImage, spec: dict[str, Any]) -> None:
+        self.deciding = Deciding(committed)
+        self.scene = Scene(committed, self.deciding)
+        self.scene.declare(**spec)
+        self.kube = self.scene.kube
+        self.kube.server_ms = 1_800_000_000_000
+        self.lives = 0
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.deciding.image
+
+    async def look(self) -> None:
+        await cluster.reconcile(self.scene.term)
+        await rolls.reconcile(self.scene.term)
+
+    def pod(self, broker: int) -> dict[str, Any]:
+        return self.kube.find(PODS, "kafka", f"main-broker-{broker}-0")
+
+    def template(self, broker: int) -> dict[str, Any]:
+        return self.kube.find(STATEFUL_SETS, "kafka", f"main-broker-{broker}")["spec"]["template"]
+
+    def runs(self, broker: int) -> str:
+        return str(self.pod(broker)["spec"]["containers"][0]["image"])
+
+    def start_pods(self) -> list[int]:
+        """The StatefulSets' pods that are missing are made, from the template as it is."""
+        started = []
+        for (plural, _, name), body in list(self.kube.objects.items()):
+            if plural != "statefulsets" or ("pods", "kafka", f"{name}-0") in self.kube.objects:
+                continue
+            template = body["spec"]["template"]
+            self.lives += 1
+            meta = {
+                **template["metadata"],
+                "name": f"{name}-0",
+                "namespace": "kafka",
+                "uid": f"pod-uid-{self.lives}",
+            }
+            self.kube.put(PODS, {"metadata": meta, "spec": template["spec"]})
+            started.append(int(name.rsplit("-", 1)[1]))
+        return sorted(started)
+
+    def take_part(self, *brokers: int) -> None:
+        """Their processes register, and are in sync everywhere."""
+        image = self.image
+        for broker in brokers:
+            if broker in image.brokers and not image.brokers[broker].fenced:
+                image = self._stopped(image, broker)
+            image = replay(
+                image,
+                BrokerRegistered(
+                    cause="registration",
+                    broker_id=broker,
+                    incarnation_id=image.brokers[broker].incarnation_id,
+                    directory_ids=image.brokers[broker].directory_ids,
+                    endpoints=(),
+                    pod_uid=self.pod(broker)["metadata"]["uid"],
+                    revision=self.pod(broker)["metadata"]["annotations"][REVISION],
+                ),
+            )
+            epoch = image.brokers[broker].broker_epoch
+            image = replay(image, BrokerUnfenced(cause="up", broker_id=broker, broker_epoch=epoch))
+        for p in image.partitions.values():
+            image = replay(image, isr_changed(p.index, p.replicas))
+        self.deciding.image = image
+
+    def stop(self, broker: int) -> None:
+        self.deciding.image = self._stopped(self.image, broker)
+
+    def _stopped(self, image: ClusterImage, broker: int) -> ClusterImage:
+        epoch = image.brokers[broker].broker_epoch
+        image = replay(image, BrokerFenced(cause="gone", broker_id=broker, broker_epoch=epoch))
+        for p in list(image.partitions.values()):
+            isr = tuple(r for r in p.isr if r != broker)
+            image = replay(image, isr_changed(p.index, isr))
+        return image
+
+    async def tick(self) -> None:
+        await self.deciding.request(Tick())
+
+    @property
+    def blocked(self) -> list[tuple[int | None, str, str]]:
+        rows = self.scene.term.blocked.get("Restart", ())
+        return [(row.broker, row.reason, row.until) for row in rows]
+
+
+async def a_cluster(*replicas: tuple[int, ...], **spec: Any) -> Cluster:
+    """Brokers that run the old image, and a topic with these partitions."""
+    brokers = sorted({b for row in replicas for b in row})
+    committed = with_topic(an_image(tuple(brokers)), replicas)
+    made = Cluster(committed, {**OLD, "brokers": {"count": len(brokers)}, **spec})
+    await made.look()
+    made.take_part(*made.start_pods())
+    await made.look()
+    assert made.blocked == []
+    return made
+
+
+@pytest.fixture
+async def three() -> Cluster:
+    return await a_cluster((0, 1, 2))
+
+
+def declare(found: Cluster, **spec: Any) -> None:
+    count = len(found.image.members)
+    found.scene.declare(**{"brokers": {"count": count}, **spec})
+
+
+async def test_nothing_is_restarted_when_nothing_changed(three: Cluster):
+    three.kube.calls.clear()
+    await three.look()
+    assert [c for c in three.kube.calls if c[0] in ("replace", "delete", "force")] == []
+    assert three.scene.term.rolling is None
+
+
+async def test_a_new_image_reaches_one_broker_after_the_other(three: Cluster):
+    declare(three, **NEW)
+    order = []
+    for _ in range(3):
+        await three.look()
+        (gone,) = three.start_pods()
+        order.append(gone)
+        assert [three.runs(b) for b in range(3)].count("broker:new") == len(order)
+        await three.look()
+        assert three.start_pods() == [], "nobody else goes before it is back"
+        three.take_part(gone)
+        await three.tick()
+    await three.look()
+    assert order == [0, 1, 2]
+    assert three.scene.term.rolling is None
+    assert [three.image.brokers[b].revision for b in range(3)] == [three.image.proven_revision] * 3
+
+
+async def test_a_template_is_written_inside_the_grant_only(three: Cluster):
+    """Another pod that is drained meanwhile comes back with what it ran."""
+    declare(three, **NEW)
+    await three.look()
+    images = [three.template(b)["spec"]["containers"][0]["image"] for b in range(3)]
+    assert images == ["broker:new", "broker:old", "broker:old"]
+
+
+async def test_a_changed_config_reaches_no_pod_that_merely_restarts(three: Cluster):
+    declare(three, **OLD, config={"log.retention.hours": 1})
+    await three.look()
+    assert len(three.scene.made("configmaps")) == 2
+
+    def mounts(broker: int) -> str:
+        return str(three.template(broker)["spec"]["volumes"][0]["configMap"]["name"])
+
+    assert len({mounts(0), mounts(1)}) == 2
+    assert mounts(1) == mounts(2)
+    for _ in range(3):
+        three.take_part(*three.start_pods())
+        await three.tick()
+        await three.look()
+    assert three.scene.made("configmaps") == [mounts(0)], "the old one is gone when nobody uses it"
+
+
+async def test_an_invalid_config_rolls_nothing(three: Cluster):
+    declare(three, **NEW, config={"log.retention.houres": 1})
+    await three.look()
+    assert three.start_pods() == []
+    assert not three.image.grants
+
+
+async def test_a_bad_image_stops_after_one_broker_and_says_so(three: Cluster):
+    declare(three, image="broker:bad")
+    await three.look()
+    assert three.start_pods() == [0]
+    three.stop(0)
+    waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+    three.pod(0)["status"] = {
+        "containerStatuses": [{"name": "broker", "state": {"waiting": waiting}}]
+    }
+    for _ in range(3):
+        await three.tick()
+        await three.look()
+    assert [three.runs(b) for b in (1, 2)] == ["broker:old"] * 2
+    assert {(b, reason) for b, reason, _ in three.blocked} == {
+        (1, "FirstOfItsRevision"),
+        (2, "FirstOfItsRevision"),
+    }
+    rolling = three.scene.term.rolling
+    assert rolling is not None
+    found = rolls_condition(rolling)
+    assert (found.status, found.reason) == ("True", "RollingBrokers")
+    assert "Broker 0 is being restarted (ImagePullBackOff: no such image)" in found.message
+
+
+async def test_correcting_the_spec_replaces_the_pod_that_is_stuck(three: Cluster):
+    declare(three, image="broker:bad")
+    await three.look()
+    three.start_pods()
+    three.stop(0)
+    declare(three, **NEW)
+    await three.look()
+    assert three.start_pods() == [0]
+    assert three.runs(0) == "broker:new"
+    three.take_part(0)
+    await three.tick()
+    await three.look()
+    assert three.start_pods() == [1]
+
+
+async def test_going_back_restarts_nobody_but_the_one_that_went(three: Cluster):
+    declare(three, **NEW)
+    await three.look()
+    three.take_part(*three.start_pods())
+    await three.tick()
+    declare(three, **OLD)
+    await three.look()
+    assert three.start_pods() == [0]
+    three.take_part(0)
+    await three.tick()
+    await three.look()
+    assert [three.runs(b) for b in range(3)] == ["broker:old"] * 3
+    assert three.scene.term.rolling is None
+
+
+async def test_disjoint_brokers_go_together_after_the_first():
+    six = await a_cluster((0, 1, 2), (3, 4, 5))
+    declare(six, **NEW)
+    await six.look()
+    six.take_part(*six.start_pods())
+    await six.tick()
+    await six.look()
+    assert six.start_pods() == [1, 3]
+    assert {row[1] for row in six.blocked} == {"AnotherBrokerIsAway"}
+
+
+async def test_at_the_margin_it_waits_and_says_until_what(three: Cluster):
+    three.stop(2)
+    told: list[Any] = []
+    three.scene.term.tell = told.append
+    declare(three, **NEW)
+    await three.look()
+    assert three.start_pods() == [2], "who is fenced already may go: it is free"
+    until = "broker 2 rejoins the ISR of orders-0"
+    assert three.blocked == [(b, "WouldDropBelowMinISR", until) for b in (0, 1)]
+    assert "RestartBlocked" in [event.reason for event in told]
+
+
+async def test_a_blocked_restart_names_the_partition_and_goes_on_by_itself():
+    two = await a_cluster((0, 1), maintenance={"exposedTopics": "Block"})
+    two.deciding.settings = two.deciding.settings.__class__(exposed_topics="Block")
+    declare(two, **NEW, maintenance={"exposedTopics": "Block"})
+    await two.look()
+    assert two.start_pods() == []
+    (row, _) = two.scene.term.blocked["Restart"]
+    assert (row.topic, row.partition, row.reason) == ("orders", 0, "ExposedTopic")
+    two.deciding.settings = two.deciding.settings.__class__()
+    await two.look()
+    assert two.start_pods() == [0]
+
+
+async def test_an_annotation_of_the_owner_restarts_all(three: Cluster):
+    body = three.kube.find(LOG_CLUSTERS, "kafka", "main")
+    body["metadata"]["annotations"] = {"plimsoll.dev/restart": "2026-11-21"}
+    three.scene.objects.clusters.put(body)
+    await three.look()
+    assert three.start_pods() == [0]
+    assert three.pod(0)["metadata"]["annotations"]["plimsoll.dev/restart"] == "2026-11-21"
+
+
+# --- frozen and deposed operators --------------------------------------------------------------
+
+
+async def test_a_successor_finishes_what_was_granted(three: Cluster):
+    declare(three, **NEW)
+    three.kube.refuse["replace"] = Conflict(409, "frozen here")
+    with pytest.raises(Retry):
+        await three.look()
+    assert list(three.image.grants) == [0]
+    assert three.start_pods() == []
+    three.kube.refuse.clear()
+    await three.look()
+    assert three.start_pods() == [0]
+    assert three.runs(0) == "broker:new"
+
+
+async def test_a_late_deletion_meets_another_pod_and_does_nothing(three: Cluster):
+    """X is granted broker 0 and freezes; Y finishes, and grants 1; X wakes."""
+    declare(three, **NEW)
+    await three.look()
+    granted = three.image.grants[0]
+    three.take_part(*three.start_pods())
+    await three.tick()
+    await three.look()
+    assert list(three.image.grants) == [1]
+    with pytest.raises(Conflict):
+        await three.kube.delete(PODS, "kafka", "main-broker-0-0", uid=granted.pod_uid)
+    assert three.runs(0) == "broker:new"
+
+
+async def test_a_template_that_somebody_wrote_meanwhile_is_not_overwritten(three: Cluster):
+    declare(three, **NEW)
+    seen = rolls.Pass(three.scene.term, three.scene.term.context)
+    (zero, *_) = await seen._look()
+    three.kube.put(STATEFUL_SETS, three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0"))
+    with pytest.raises(Conflict):
+        await seen._begin(zero)
+    assert three.runs(0) == "broker:old"
+    assert three.start_pods() == []
+
+
+# --- pods on nodes that do not answer ----------------------------------------------------------
+
+
+@pytest.fixture
+async def stranded(three: Cluster) -> Cluster:
+    """Broker 2's node does not answer; its pod is Terminating since long."""
+    three.stop(2)
+    pod = three.pod(2)
+    pod["metadata"]["deletionTimestamp"] = timestamp(three.kube.server_ms - 60_000)
+    pod["spec"] = {**pod["spec"], "nodeName": "far"}
+    three.kube.put(NODES, {"metadata": {"name": "far"}, "spec": {}})
+    return three
+
+
+async def test_a_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Cluster):
+    await stranded.look()
+    assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
+    (row,) = stranded.scene.term.blocked["ReplacePod"]
+    assert (row.broker, row.reason) == (2, "NodeUnreachable")
+    assert row.until == (
+        "node far is back, or is deleted, or has the taint node.kubernetes.io/out-of-service"
+    )
+
+
+@pytest.mark.parametrize("how", ["node deleted", "node out of service"])
+async def test_a_stranded_pod_is_replaced_when_it_is_dead_for_certain(stranded: Cluster, how: str):
+    if how == "node deleted":
+        stranded.kube.drop(NODES, None, "far")
+    else:
+        taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+        stranded.kube.put(NODES, {"metadata": {"name": "far"}, "spec": {"taints": [taint]}})
+    await stranded.look()
+    assert ("force", "pods", "main-broker-2-0") in stranded.kube.calls
+    assert stranded.start_pods() == [2]
+
+
+async def test_not_while_its_broker_takes_part(stranded: Cluster):
+    stranded.kube.drop(NODES, None, "far")
+    broker = replace(stranded.image.brokers[2], fenced=False)
+    stranded.deciding.image = replace(stranded.image, brokers=stranded.image.brokers.set(2, broker))
+    await stranded.look()
+    assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
+    assert stranded.scene.term.blocked["ReplacePod"][0].reason == "BrokerNotFenced"
+
+
+async def test_a_pod_that_merely_ends_is_waited_for(stranded: Cluster):
+    stranded.pod(2)["metadata"]["deletionTimestamp"] = timestamp(stranded.kube.server_ms)
+    stranded.kube.drop(NODES, None, "far")
+    await stranded.look()
+    assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
+
+
+async def test_what_the_api_server_refuses_stands_in_the_status(three: Cluster):
+    declare(three, **NEW)
+    three.kube.refuse["delete"] = Rejected(403, "pods is forbidden")
+    with pytest.raises(Retry):
+        await three.look()
+    assert three.scene.term.notes["Stalled"].reason == "RestartRefused"
+    three.kube.refuse.clear()
+    await three.look()
+    assert "Stalled" not in three.scene.term.notes
+
+
+async def test_a_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Cluster):
+    """Somebody else deleted it meanwhile."""
+    grant = RestartGranted(cause="x", broker_id=0, broker_epoch=None, pod_uid="gone", revision="r")
+    three.deciding.image = replay(three.image, grant)
+    three.kube.calls.clear()
+    await three.look()
+    assert [c for c in three.kube.calls if c[:2] == ("delete", "pods")] == []
