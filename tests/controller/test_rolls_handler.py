@@ -3,140 +3,20 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
-from tests.controller.builders import an_image, isr_changed, replay, with_topic
-from tests.controller.terms import Deciding, Scene
+from tests.controller.builders import replay
+from tests.controller.rolling import NEW, OLD, Cluster, a_cluster, declare
 
-from plimsoll_core.messages import Tick
-from plimsoll_core.model import ClusterImage
-from plimsoll_core.records import (
-    BrokerFenced,
-    BrokerRegistered,
-    BrokerUnfenced,
-    RestartGranted,
-)
-from plimsoll_operator.handlers import cluster, rolls
+from plimsoll_core.records import RestartGranted
+from plimsoll_operator.handlers import rolls
 from plimsoll_operator.kube.errors import Conflict, Rejected
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, NODES, PODS, STATEFUL_SETS
-from plimsoll_operator.manifests.labels import REVISION
-from plimsoll_operator.reconcile.conditions import timestamp
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.status.rolling import rolls_condition
-
-OLD = {"image": "broker:old"}
-NEW = {"image": "broker:new"}
-
-
-class Cluster:
-    """A scene whose pods and brokers come and go as the kubelet would have them."""
-
-    def __init__(self, committed: ClusterImage, spec: dict[str, Any]) -> None:
-        self.deciding = Deciding(committed)
-        self.scene = Scene(committed, self.deciding)
-        self.scene.declare(**spec)
-        self.kube = self.scene.kube
-        self.kube.server_ms = 1_800_000_000_000
-        self.lives = 0
-
-    @property
-    def image(self) -> ClusterImage:
-        return self.deciding.image
-
-    async def look(self) -> None:
-        await cluster.reconcile(self.scene.term)
-        await rolls.reconcile(self.scene.term)
-
-    def pod(self, broker: int) -> dict[str, Any]:
-        return self.kube.find(PODS, "kafka", f"main-broker-{broker}-0")
-
-    def template(self, broker: int) -> dict[str, Any]:
-        return self.kube.find(STATEFUL_SETS, "kafka", f"main-broker-{broker}")["spec"]["template"]
-
-    def runs(self, broker: int) -> str:
-        return str(self.pod(broker)["spec"]["containers"][0]["image"])
-
-    def start_pods(self) -> list[int]:
-        """The StatefulSets' pods that are missing are made, from the template as it is."""
-        started = []
-        for (plural, _, name), body in list(self.kube.objects.items()):
-            if plural != "statefulsets" or ("pods", "kafka", f"{name}-0") in self.kube.objects:
-                continue
-            template = body["spec"]["template"]
-            self.lives += 1
-            meta = {
-                **template["metadata"],
-                "name": f"{name}-0",
-                "namespace": "kafka",
-                "uid": f"pod-uid-{self.lives}",
-            }
-            self.kube.put(PODS, {"metadata": meta, "spec": template["spec"]})
-            started.append(int(name.rsplit("-", 1)[1]))
-        return sorted(started)
-
-    def take_part(self, *brokers: int) -> None:
-        """Their processes register, and are in sync everywhere."""
-        image = self.image
-        for broker in brokers:
-            if broker in image.brokers and not image.brokers[broker].fenced:
-                image = self._stopped(image, broker)
-            image = replay(
-                image,
-                BrokerRegistered(
-                    cause="registration",
-                    broker_id=broker,
-                    incarnation_id=image.brokers[broker].incarnation_id,
-                    directory_ids=image.brokers[broker].directory_ids,
-                    endpoints=(),
-                    pod_uid=self.pod(broker)["metadata"]["uid"],
-                    revision=self.pod(broker)["metadata"]["annotations"][REVISION],
-                ),
-            )
-            epoch = image.brokers[broker].broker_epoch
-            image = replay(image, BrokerUnfenced(cause="up", broker_id=broker, broker_epoch=epoch))
-        for p in image.partitions.values():
-            image = replay(image, isr_changed(p.index, p.replicas))
-        self.deciding.image = image
-
-    def stop(self, broker: int) -> None:
-        self.deciding.image = self._stopped(self.image, broker)
-
-    def _stopped(self, image: ClusterImage, broker: int) -> ClusterImage:
-        epoch = image.brokers[broker].broker_epoch
-        image = replay(image, BrokerFenced(cause="gone", broker_id=broker, broker_epoch=epoch))
-        for p in list(image.partitions.values()):
-            isr = tuple(r for r in p.isr if r != broker)
-            image = replay(image, isr_changed(p.index, isr))
-        return image
-
-    async def tick(self) -> None:
-        await self.deciding.request(Tick())
-
-    @property
-    def blocked(self) -> list[tuple[int | None, str, str]]:
-        rows = self.scene.term.blocked.get("Restart", ())
-        return [(row.broker, row.reason, row.until) for row in rows]
-
-
-async def a_cluster(*replicas: tuple[int, ...], **spec: Any) -> Cluster:
-    """Brokers that run the old image, and a topic with these partitions."""
-    brokers = sorted({b for row in replicas for b in row})
-    committed = with_topic(an_image(tuple(brokers)), replicas)
-    made = Cluster(committed, {**OLD, "brokers": {"count": len(brokers)}, **spec})
-    await made.look()
-    made.take_part(*made.start_pods())
-    await made.look()
-    assert made.blocked == []
-    return made
 
 
 @pytest.fixture
 async def three() -> Cluster:
     return await a_cluster((0, 1, 2))
-
-
-def declare(found: Cluster, **spec: Any) -> None:
-    count = len(found.image.members)
-    found.scene.declare(**{"brokers": {"count": count}, **spec})
 
 
 async def test_nothing_is_restarted_when_nothing_changed(three: Cluster):
@@ -334,58 +214,6 @@ async def test_a_template_that_somebody_wrote_meanwhile_is_not_overwritten(three
         await seen._begin(zero)
     assert three.runs(0) == "broker:old"
     assert three.start_pods() == []
-
-
-# --- pods on nodes that do not answer ----------------------------------------------------------
-
-
-@pytest.fixture
-async def stranded(three: Cluster) -> Cluster:
-    """Broker 2's node does not answer; its pod is Terminating since long."""
-    three.stop(2)
-    pod = three.pod(2)
-    pod["metadata"]["deletionTimestamp"] = timestamp(three.kube.server_ms - 60_000)
-    pod["spec"] = {**pod["spec"], "nodeName": "far"}
-    three.kube.put(NODES, {"metadata": {"name": "far"}, "spec": {}})
-    return three
-
-
-async def test_a_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Cluster):
-    await stranded.look()
-    assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
-    (row,) = stranded.scene.term.blocked["ReplacePod"]
-    assert (row.broker, row.reason) == (2, "NodeUnreachable")
-    assert row.until == (
-        "node far is back, or is deleted, or has the taint node.kubernetes.io/out-of-service"
-    )
-
-
-@pytest.mark.parametrize("how", ["node deleted", "node out of service"])
-async def test_a_stranded_pod_is_replaced_when_it_is_dead_for_certain(stranded: Cluster, how: str):
-    if how == "node deleted":
-        stranded.kube.drop(NODES, None, "far")
-    else:
-        taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
-        stranded.kube.put(NODES, {"metadata": {"name": "far"}, "spec": {"taints": [taint]}})
-    await stranded.look()
-    assert ("force", "pods", "main-broker-2-0") in stranded.kube.calls
-    assert stranded.start_pods() == [2]
-
-
-async def test_not_while_its_broker_takes_part(stranded: Cluster):
-    stranded.kube.drop(NODES, None, "far")
-    broker = replace(stranded.image.brokers[2], fenced=False)
-    stranded.deciding.image = replace(stranded.image, brokers=stranded.image.brokers.set(2, broker))
-    await stranded.look()
-    assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
-    assert stranded.scene.term.blocked["ReplacePod"][0].reason == "BrokerNotFenced"
-
-
-async def test_a_pod_that_merely_ends_is_waited_for(stranded: Cluster):
-    stranded.pod(2)["metadata"]["deletionTimestamp"] = timestamp(stranded.kube.server_ms)
-    stranded.kube.drop(NODES, None, "far")
-    await stranded.look()
-    assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
 
 
 async def test_what_the_api_server_refuses_stands_in_the_status(three: Cluster):

@@ -87,6 +87,13 @@ class BlockedAction(Api, frozen=True, kw_only=True):
     until: Sentence
     since: Time
 
+    @property
+    def sentence(self) -> str:
+        """`until` ends it, unless that is one by itself."""
+        whose = "" if self.broker is None else f" of broker {self.broker}"
+        until = f": {self.until}" if self.until[:1].isupper() else f" until {self.until}."
+        return f"{self.action}{whose} waits{until}"
+
 
 class LogClusterStatus(Api, frozen=True, kw_only=True):
     """What a cluster is: a projection, never read back."""

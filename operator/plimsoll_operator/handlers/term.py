@@ -169,10 +169,9 @@ def _waits_for(row: BlockedAction) -> tuple[object, ...]:
 
 
 def _blocked(row: BlockedAction) -> Occurrence:
-    whose = "" if row.broker is None else f" of broker {row.broker}"
     return Occurrence(
         key=f"blocked-{row.action}-{row.broker}-{row.reason}",
         reason=f"{row.action}Blocked",
-        message=f"{row.action}{whose} waits until {row.until}.",
+        message=row.sentence,
         warning=True,
     )

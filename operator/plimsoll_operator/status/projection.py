@@ -256,11 +256,8 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus) -> Condition:
 
 def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
     """The first of what waits; the others are in the status."""
-    row = rows[0]
-    whose = "" if row.broker is None else f" of broker {row.broker}"
     more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
-    text = f"{row.action}{whose} waits until {row.until}.{more}"
-    return condition("Blocked", True, row.reason, text)
+    return condition("Blocked", True, rows[0].reason, rows[0].sentence + more)
 
 
 def _cluster_ready(
