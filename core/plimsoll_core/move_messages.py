@@ -113,7 +113,7 @@ class LimitMovement(Message, frozen=True, kw_only=True):
 
 
 class CopySize(msgspec.Struct, frozen=True, kw_only=True):
-    """How many bytes of a partition that moves one broker holds."""
+    """How many bytes of a partition one broker holds."""
 
     topic_id: UUID
     index: int
@@ -122,8 +122,10 @@ class CopySize(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReportCopies(Message, frozen=True, kw_only=True):
     """Sent now and then by those who lead a partition that moves, or are added to it: progress
-    that people read, and nobody decides on."""
+    that people read, and nobody decides on.  `sizes`: of some partitions that the broker leads,
+    in turns, so that what a plan would copy can be told."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     copies: tuple[CopySize, ...]
+    sizes: tuple[CopySize, ...] = ()

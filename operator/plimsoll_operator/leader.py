@@ -26,9 +26,18 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.controller.runtime import Controller, Outcome
-from plimsoll_operator.handlers import absence, cluster, reassignment, rolls, topic, verification
+from plimsoll_operator.handlers import (
+    absence,
+    cluster,
+    reassignment,
+    rebalance,
+    rolls,
+    topic,
+    verification,
+)
+from plimsoll_operator.handlers.others import draft_of, other_work
 from plimsoll_operator.handlers.term import Task, Term, Work
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, REASSIGNMENTS, TOPICS
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.pods import evidence_of
@@ -147,6 +156,9 @@ class Leader:
         self.term.blocked.clear()
         self.term.settling = self.term.rolling = None
         self.term.reassignments.clear()
+        self.term.rebalances.clear()
+        self.term.plans.clear()
+        self.term.rebalancing = None
         self.term.meters.clear()
         self.term.verifications.clear()
 
@@ -195,14 +207,8 @@ class Leader:
             for found in self.term.objects.topics:
                 if found.cluster_key == self.term.key:
                     self.offer(Work(Task.TOPIC, found.key))
-            for move in self.term.objects.reassignments:
-                if move.cluster_key == self.term.key:
-                    self._queue.add(Work(Task.REASSIGNMENT, move.key))
-            for key in reassignment.abandoned(self.term):
-                self._queue.add(Work(Task.REASSIGNMENT, key))
-            for wanted in self.term.objects.verifications:
-                if wanted.cluster_key == self.term.key:
-                    self._queue.add(Work(Task.VERIFICATION, wanted.key))
+            for work in other_work(self.term):
+                self._queue.add(work)
             self._queue.add(Work(Task.ABSENT_TOPICS, self.term.key))
             await asyncio.sleep(RESYNC_SECONDS)
 
@@ -225,6 +231,8 @@ class Leader:
                 await absence.reconcile(self.term)
             case Task.REASSIGNMENT:
                 await reassignment.reconcile(self.term, work.key)
+            case Task.REBALANCE:
+                await rebalance.reconcile(self.term, work.key)
             case Task.VERIFICATION:
                 await verification.reconcile(self.term, work.key)
 
@@ -277,9 +285,7 @@ class Leader:
             return self._render_cluster()
         if target.kind is TOPICS:
             return self._render_topic(key)
-        if target.kind is REASSIGNMENTS:
-            return self._render_reassignment(key)
-        return self._render_verification(key)
+        return draft_of(self.term, target)
 
     def _render_cluster(self) -> Draft | None:
         found = self.term.cluster
@@ -354,30 +360,6 @@ class Leader:
             drifted=count,
             move=placed.move(moving, meter, seen),
             conditions=(*status.conditions, *more),
-        )
-
-    def _render_reassignment(self, key: tuple[str, str]) -> Draft | None:
-        found = self.term.objects.reassignments.get(key)
-        shown = self.term.reassignments.get(key)
-        if found is None or shown is None:
-            return None
-        return Draft(
-            uid=found.metadata.uid,
-            status=shown[1],
-            generation=shown[0],
-            shown=self.term.objects.reassignments.conditions(key),
-        )
-
-    def _render_verification(self, key: tuple[str, str]) -> Draft | None:
-        found = self.term.objects.verifications.get(key)
-        status = self.term.verifications.get(key)
-        if found is None or status is None:
-            return None
-        return Draft(
-            uid=found.metadata.uid,
-            status=status,
-            generation=self.term.observed.get(key, 0),
-            shown=self.term.objects.verifications.conditions(key),
         )
 
     async def _say_last(self, outcome: Outcome) -> None:

@@ -16,12 +16,13 @@ from plimsoll_operator.api.load import Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import Reassignment
+from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.verification import Verification
 
 logger = logging.getLogger("plimsoll.objects")
 
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Verification)
+R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification)
 Key = tuple[str, str]
 
 
@@ -66,6 +67,7 @@ class Objects:
         self.clusters = Shelf(LogCluster)
         self.topics = Shelf(Topic)
         self.reassignments = Shelf(Reassignment)
+        self.rebalances = Shelf(Rebalance)
         self.verifications = Shelf(Verification)
 
 

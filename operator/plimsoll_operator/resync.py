@@ -16,6 +16,7 @@ from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import (
     LOG_CLUSTERS,
     REASSIGNMENTS,
+    REBALANCES,
     TOPICS,
     VERIFICATIONS,
     Kind,
@@ -51,6 +52,7 @@ async def _compare(parts: Parts, clusters: Clusters) -> None:
     for kind, shelf, task in (
         (TOPICS, objects.topics, Task.TOPIC),
         (REASSIGNMENTS, objects.reassignments, Task.REASSIGNMENT),
+        (REBALANCES, objects.rebalances, Task.REBALANCE),
         (VERIFICATIONS, objects.verifications, Task.VERIFICATION),
     ):
         listed = {_key(o): o for o in await _all(parts, kind)}

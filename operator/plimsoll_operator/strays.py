@@ -15,12 +15,14 @@ import msgspec
 from plimsoll_core.reasons import Reason
 from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import (
     LOG_CLUSTERS,
     REASSIGNMENTS,
+    REBALANCES,
     TOPICS,
     VERIFICATIONS,
     Kind,
@@ -35,9 +37,12 @@ PERIOD_SECONDS = 3.0
 WRITES_PER_SECOND = 5
 
 
-_MODELS: dict[Kind, type[TopicStatus | ReassignmentStatus | VerificationStatus]] = {
+_MODELS: dict[
+    Kind, type[TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus]
+] = {
     TOPICS: TopicStatus,
     REASSIGNMENTS: ReassignmentStatus,
+    REBALANCES: RebalanceStatus,
     VERIFICATIONS: VerificationStatus,
 }
 
@@ -58,6 +63,9 @@ async def look_at_strays(parts: Parts) -> None:
     for move in [r for r in objects.reassignments if _is_stray(parts, r.cluster_key)]:
         shown = objects.reassignments.conditions(move.key)
         await _tell(parts, REASSIGNMENTS, move.metadata, (move.cluster_key, shown))
+    for plan in [r for r in objects.rebalances if _is_stray(parts, r.cluster_key)]:
+        shown = objects.rebalances.conditions(plan.key)
+        await _tell(parts, REBALANCES, plan.metadata, (plan.cluster_key, shown))
     for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
         shown = objects.verifications.conditions(run.key)
         await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))

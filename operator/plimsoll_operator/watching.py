@@ -87,6 +87,13 @@ class Receiver:
         if seen is not None:
             self._clusters.offer(seen.cluster_key, Work(Task.REASSIGNMENT, key))
 
+    def rebalance(self, event: Event) -> None:
+        gone, body, key = _read(event)
+        shelf = self._objects.rebalances
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(Task.REBALANCE, key))
+
     def verification(self, event: Event) -> None:
         gone, body, key = _read(event)
         shelf = self._objects.verifications
@@ -148,6 +155,7 @@ class Watches:
             ("logclusters", self._receiver.log_cluster),
             ("topics", self._receiver.topic),
             ("reassignments", self._receiver.reassignment),
+            ("rebalances", self._receiver.rebalance),
             ("verifications", self._receiver.verification),
         ):
             handler = _forward(main, receive)

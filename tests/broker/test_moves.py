@@ -15,9 +15,9 @@ def reports(broker: Broker) -> CopyReports:
 
 
 def told(broker: Broker) -> dict[int, int] | None:
-    """Sizes by partition."""
+    """Sizes by partition that moves."""
     report = reports(broker).report()
-    return None if report is None else {copy.index: copy.size for copy in report.copies}
+    return None if report is None else {copy.index: copy.size for copy in report.copies} or None
 
 
 async def test_a_new_replica_starts_empty_and_who_is_dropped_deletes_its_copy(
@@ -109,3 +109,24 @@ class TestReports:
         indexes = [copy.index for turn in turns if turn is not None for copy in turn.copies]
         assert sorted(indexes) == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
         assert indexes[:5] == indexes[5:]
+
+    async def test_leaders_tell_how_large_their_partitions_are_slowly(
+        self, controller: Controller, three: Three
+    ) -> None:
+        once = reports(three[0])
+        assert once.report() is None, "it leads nothing yet"
+        controller.create("t", (0, 1, 2))
+        client = await three[0].client()
+        await client.produce("t", a_batch(3, filler=1_000))
+        first = once.report()
+        assert first is not None
+        size = three[0].hosted("t").log.size
+        assert [(one.index, one.size) for one in first.sizes] == [(0, size)]
+        assert first.copies == ()
+        others = [once.report() for _ in range(copy_reports.SIZES_PERIODS - 1)]
+        assert others == [None] * len(others)
+        assert once.report() == first
+        assert reports(three[1]).report() is None, "it leads nothing"
+        controller.request(first)
+        assert controller.soft.sizes == {controller.partition("t").key: size}
+        assert controller.soft.copies == {}

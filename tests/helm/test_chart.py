@@ -98,7 +98,13 @@ def test_operator_cannot_write_user_objects_nor_delete_the_log():
     for name, rule in rules(*EVERYTHING):
         if name != "plimsoll":
             continue
-        if set(rule["resources"]) & {"logclusters", "topics", "reassignments", "verifications"}:
+        if set(rule["resources"]) & {
+            "logclusters",
+            "topics",
+            "reassignments",
+            "rebalances",
+            "verifications",
+        }:
             assert set(rule["verbs"]) == {"get", "list", "watch"}
         if "metadatabatches" in rule["resources"]:
             assert "delete" not in rule["verbs"]

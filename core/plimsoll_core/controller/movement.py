@@ -37,6 +37,10 @@ def report_copies(turn: Turn, request: ReportCopies) -> Answer | Refusal:
             continue
         if request.broker_id == p.leader or request.broker_id in p.adding:
             turn.soft.copies.setdefault(p.key, {})[request.broker_id] = copy.size
+    for one in request.sizes[: turn.settings.slice_partitions_max]:
+        p = turn.image.partitions.get(PartitionKey(one.topic_id, one.index))
+        if p is not None and request.broker_id == p.leader:
+            turn.soft.sizes[p.key] = one.size
     return Done()
 
 

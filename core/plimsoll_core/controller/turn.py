@@ -91,6 +91,7 @@ class Soft:
     all the same, in which term.  `displaced`: who is led, but not by its preferred replica, and
     `leaders_due_ms`: when these leaderships go back.
     `copies`: how many bytes of a partition that moves its leader and its new replicas hold.
+    `sizes`: how many bytes leaders hold of their partitions, told slowly.
     `away_ms`: since when this term has known that a broker does not take part.
     """
 
@@ -110,6 +111,7 @@ class Soft:
     displaced: dict[PartitionKey, None] = field(default_factory=dict)
     leaders_due_ms: int | None = None
     copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
+    sizes: dict[PartitionKey, int] = field(default_factory=dict)
     away_ms: dict[BrokerId, int] = field(default_factory=dict)
 
     def saw(self, partition: Partition, now_ms: int) -> None:
@@ -146,6 +148,7 @@ class Soft:
             self.failed,
             self.given_up,
             self.copies,
+            self.sizes,
             self.displaced,
         )
         for index in range(partitions):

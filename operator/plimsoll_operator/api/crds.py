@@ -18,6 +18,7 @@ from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.logcluster import LogClusterSpec
 from plimsoll_operator.api.reassignment import ReassignmentSpec, ReassignmentStatus
+from plimsoll_operator.api.rebalance import RebalanceSpec, RebalanceStatus
 from plimsoll_operator.api.schema import structural
 from plimsoll_operator.api.topic import TopicSpec, TopicStatus
 from plimsoll_operator.api.verification import VerificationSpec, VerificationStatus
@@ -189,6 +190,44 @@ REASSIGNMENT = Kind(
     selectable=(".spec.clusterRef.name",),
 )
 
+REBALANCE = Kind(
+    name="Rebalance",
+    plural="rebalances",
+    short="plrb",
+    spec=RebalanceSpec,
+    status=RebalanceStatus,
+    description="A plan that evens out, fills or empties brokers: shown, approved, carried out.",
+    rules=(
+        ("self.clusterRef == oldSelf.clusterRef", "clusterRef is immutable."),
+        ("self.mode == oldSelf.mode", "mode is immutable: make another Rebalance."),
+        (_same("brokers"), "brokers is immutable: make another Rebalance."),
+        (
+            "has(self.brokers) == (self.mode == 'AddBrokers' || self.mode == 'RemoveBrokers')",
+            "AddBrokers and RemoveBrokers say which brokers; the other modes are about all.",
+        ),
+        (
+            "!has(self.throttle) || "
+            "quantity(self.throttle.bytesPerSecond).isGreaterThan(quantity('0'))",
+            "throttle.bytesPerSecond is more than 0; to stand still, set paused.",
+        ),
+        (
+            "!has(self.limits) || !has(self.limits.maxBytes) || "
+            "quantity(self.limits.maxBytes).isGreaterThan(quantity('0'))",
+            "limits.maxBytes is more than 0; to stand still, set paused.",
+        ),
+    ),
+    columns=(
+        ("Cluster", "string", ".spec.clusterRef.name"),
+        ("Mode", "string", ".spec.mode"),
+        ("Phase", "string", ".status.phase"),
+        ("Moved", "integer", ".status.progress.replicasMoved"),
+        ("Left", "string", ".status.progress.bytesLeft"),
+        ("ETA", "integer", ".status.progress.etaSeconds"),
+        ("Age", "date", ".metadata.creationTimestamp"),
+    ),
+    selectable=(".spec.clusterRef.name",),
+)
+
 VERIFICATION = Kind(
     name="Verification",
     plural="verifications",
@@ -207,7 +246,7 @@ VERIFICATION = Kind(
     ),
 )
 
-KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, VERIFICATION)
+KINDS = (LOG_CLUSTER, TOPIC, REASSIGNMENT, REBALANCE, VERIFICATION)
 
 
 def spec_schema(kind: Kind) -> dict[str, Any]:

@@ -16,17 +16,19 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.crds import KINDS
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.reassignment import Reassignment
+from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.schema import structural, unknown_fields
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.api.verification import Verification
 
-Resource = LogCluster | Topic | Reassignment | Verification
-R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Verification)
+Resource = LogCluster | Topic | Reassignment | Rebalance | Verification
+R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification)
 
-MODELS: dict[str, type[LogCluster | Topic | Reassignment | Verification]] = {
+MODELS: dict[str, type[LogCluster | Topic | Reassignment | Rebalance | Verification]] = {
     "LogCluster": LogCluster,
     "Topic": Topic,
     "Reassignment": Reassignment,
+    "Rebalance": Rebalance,
     "Verification": Verification,
 }
 

@@ -126,6 +126,11 @@ class Controller:
         """The committed state."""
         return self._committer.queue.committed
 
+    @property
+    def now_ms(self) -> int:
+        """The clock that decisions go by."""
+        return self._clock.now_ms()
+
     def outlook(self, partition: Partition) -> Outlook:
         """What a partition in less than full health waits for."""
         now_ms = self._clock.now_ms()

@@ -20,13 +20,21 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.api.rebalance import PlanStatus, RebalanceStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.client import Kube
-from plimsoll_operator.kube.resources import LOG_CLUSTERS, REASSIGNMENTS, TOPICS, VERIFICATIONS
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    REBALANCES,
+    TOPICS,
+    VERIFICATIONS,
+)
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.objects import Key, Objects
 from plimsoll_operator.options import Options
+from plimsoll_operator.rebalancing import Rebalancing
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.status.changes import Occurrence
@@ -42,6 +50,7 @@ class Task(Enum):
     TOPIC = "topic"
     ABSENT_TOPICS = "absent topics"
     REASSIGNMENT = "reassignment"
+    REBALANCE = "rebalance"
     VERIFICATION = "verification"
     ROLLS = "rolls"
 
@@ -62,9 +71,10 @@ class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
     object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
     type.  `blocked`: what voluntary actions wait for, by action; `rolling`: a roll under way.
-    `reassignments`: what a Reassignment shows, with the generation that it speaks of; `meters`: how
-    fast they are.  `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an
-    Event at the LogCluster.  `settling`: which members the spec asks for now, and since when."""
+    `reassignments`, `rebalances`: what these objects show, with the generation that it speaks of;
+    `meters`: how fast they are; `plans`: what Rebalances show of theirs.  `seen_uids`: the Topic
+    objects seen, and when each was made.  `tell`: an Event at the LogCluster.  `settling`: which
+    members the spec asks for now, and since when."""
 
     key: Key
     cluster_id: UUID
@@ -82,6 +92,9 @@ class Term:
     notes: dict[str, Condition] = field(default_factory=dict)
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
     reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
+    rebalances: dict[Key, tuple[int, RebalanceStatus]] = field(default_factory=dict)
+    plans: dict[str, PlanStatus] = field(default_factory=dict)
+    rebalancing: Rebalancing | None = None
     meters: dict[str, Meter] = field(default_factory=dict)
     rolling: Rolling | None = None
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
@@ -159,6 +172,9 @@ class Term:
 
     def mark_reassignment(self, key: Key) -> None:
         self.mark(Target(REASSIGNMENTS, *key))
+
+    def mark_rebalance(self, key: Key) -> None:
+        self.mark(Target(REBALANCES, *key))
 
     def mark_verification(self, key: Key) -> None:
         self.mark(Target(VERIFICATIONS, *key))

@@ -27,6 +27,7 @@ from plimsoll_operator.local.brokers import BrokerProcess
 from plimsoll_operator.local.documents import Documents, declaration
 from plimsoll_operator.local.layout import LOOPBACK, Layout, Remembered, plan
 from plimsoll_operator.local.moves import Moves
+from plimsoll_operator.local.rebalances import Rebalances
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.reconcile import cluster as clusters
 from plimsoll_operator.reconcile.configs import broker_configs_of, settings_of
@@ -163,9 +164,12 @@ class LocalCluster:
                 self._start_brokers(planned)
                 await self._all_unfenced(controller, earlier)
                 moves = Moves(controller, self._wishes.documents.reassignments)
+                plans = Rebalances(controller, self._wishes.documents.rebalances)
                 await moves.look()  # what is in no file any more would hold up its topics
+                await plans.drop()
                 await self._declare_topics(controller)
                 self._spawn("moves", moves.run())
+                self._spawn("rebalances", plans.run())
         except TimeoutError:
             raise CannotRun(
                 f"the cluster was not ready after {START_MS_MAX // 1000} s; see {self._layout.logs}"

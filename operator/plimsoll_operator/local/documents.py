@@ -17,7 +17,9 @@ from plimsoll_operator.api.load import Resource
 from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec, Storage
 from plimsoll_operator.api.meta import ObjectMeta
 from plimsoll_operator.api.reassignment import Reassignment
+from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.local import rebalances
 from plimsoll_operator.local.moves import with_uid
 from plimsoll_operator.reconcile.topics import declare
 
@@ -32,6 +34,7 @@ class Documents:
     implicit: bool
     topics: tuple[Topic, ...]
     reassignments: tuple[Reassignment, ...] = ()
+    rebalances: tuple[Rebalance, ...] = ()
 
 
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:
@@ -50,11 +53,13 @@ def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Re
         wanted = replace(cluster.spec.brokers or Brokers(), count=brokers)
         cluster = replace(cluster, spec=replace(cluster.spec, brokers=wanted))
     moves = [found for found in resources if isinstance(found, Reassignment)]
+    plans = [found for found in resources if isinstance(found, Rebalance)]
     return Documents(
         cluster=cluster,
         implicit=implicit,
         topics=topics,
         reassignments=tuple(with_uid(found, _OBJECTS) for found in moves),
+        rebalances=tuple(rebalances.with_uid(found, _OBJECTS) for found in plans),
     )
 
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from plimsoll_core.model import ClusterImage, PartitionKey, Reassignment
+from plimsoll_core.model import ClusterImage, PartitionKey, Reassignment, Rebalance
 from plimsoll_core.records import (
     BrokerFenced,
     BrokerUnfenced,
     ControllerChanged,
     PartitionsChanged,
     ReassignmentNoted,
+    RebalanceNoted,
     Record,
     RestartEnded,
     RestartGranted,
@@ -103,8 +104,8 @@ def occurrences(
                 )
             case RestartGranted() | RestartEnded():
                 yield _restart(record)
-            case ReassignmentNoted(reassignment=row):
-                yield _reassignment(row, old.reassignments.get(row.object.uid))
+            case ReassignmentNoted() | RebalanceNoted():
+                yield from _moves(old, record)
             case TopicOrphaned(topic_id=topic_id) if topic_id in new.topics:
                 name = new.topics[topic_id].name
                 yield Occurrence(
@@ -137,6 +138,17 @@ def _restart(record: RestartGranted | RestartEnded) -> Occurrence:
     )
 
 
+def _moves(old: ClusterImage, record: ReassignmentNoted | RebalanceNoted) -> Iterator[Occurrence]:
+    if isinstance(record, ReassignmentNoted):
+        row = record.reassignment
+        yield _reassignment(row, old.reassignments.get(row.object.uid))
+        return
+    plan = record.rebalance
+    told = _rebalance(plan, old.rebalances.get(plan.object.uid))
+    if told is not None:
+        yield told
+
+
 def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
     name = f"Reassignment {row.object.name}"
     if row.phase != "Running":
@@ -149,6 +161,28 @@ def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
         key=f"reassignment-{row.object.uid}-{row.phase}-{row.paused}",
         reason=f"Reassignment{'Paused' if row.paused else row.phase}",
         message=text[:LENGTH_MAX],
+        warning=row.phase == "Failed",
+    )
+
+
+def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
+    """Its beginning, its end, and pauses; None for what is of no interest."""
+    name = f"Rebalance {row.object.name}"
+    if row.phase == "Beginning":
+        return None
+    if row.phase != "Running":
+        left = f", {row.dropped} left alone because they had changed" if row.dropped else ""
+        text = f"{name}: {row.phase.lower()}, {row.moved} of {row.total} partitions moved{left}."
+    elif before is None or before.phase == "Beginning":
+        text = f"{name} begins: {row.total} partitions, {row.replicas} replicas to be copied."
+    elif row.paused != before.paused:
+        text = f"{name} {'is paused' if row.paused else 'goes on'}."
+    else:
+        return None
+    return Occurrence(
+        key=f"rebalance-{row.object.uid}-{row.phase}-{row.paused}",
+        reason=f"Rebalance{'Paused' if row.paused else row.phase}",
+        message=f"{text} {row.message}".strip()[:LENGTH_MAX],
         warning=row.phase == "Failed",
     )
 

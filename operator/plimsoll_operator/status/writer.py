@@ -19,6 +19,7 @@ import msgspec
 from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
@@ -27,7 +28,7 @@ from plimsoll_operator.reconcile.conditions import merge
 
 logger = logging.getLogger("plimsoll.status")
 
-Status = LogClusterStatus | TopicStatus | ReassignmentStatus | VerificationStatus
+Status = LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
 WRITES_PER_SECOND = 20
 RETRY_MS = 2_000
 

@@ -1,0 +1,88 @@
+"""Brokers are emptied and filled between real processes while a client writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.integration.local_cluster import (
+    LocalCluster,
+    assert_nothing_lost,
+    consume_all,
+    produce,
+    wait_for,
+)
+
+VALUES = [b"%d" % n for n in range(2_000)]
+PARTITIONS = 6
+HEAD = "apiVersion: plimsoll.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+
+
+def topic_file(folder: Path) -> Path:
+    file = folder / "topic.yaml"
+    spec = f"{{clusterRef: {{name: local}}, partitions: {PARTITIONS}, minInSyncReplicas: 2}}"
+    file.write_text(HEAD.format(kind="Topic", name="t") + f"spec: {spec}\n")
+    return file
+
+
+def rebalance_file(folder: Path, name: str, more: str) -> Path:
+    file = folder / f"{name}.yaml"
+    spec = f"{{clusterRef: {{name: local}}, {more}}}"
+    file.write_text(HEAD.format(kind="Rebalance", name=name) + f"spec: {spec}\n")
+    return file
+
+
+def held(cluster: LocalCluster) -> dict[int, int]:
+    """How many replicas each broker has; empty while nobody says."""
+    rows = [list(p.replicas) for p in cluster.topic("t").values()]
+    return {broker: sum(broker in row for row in rows) for broker in range(4)} if rows else {}
+
+
+def rows_of(cluster: LocalCluster) -> list[dict[str, Any]]:
+    return [
+        record["rebalance"]
+        for record in cluster.metadata_records()
+        if record["type"] == "RebalanceNoted"
+    ]
+
+
+def test_brokers_are_emptied_and_filled_again(tmp_path: Path) -> None:
+    """A file is carried out once; a plan waits for its approval; nothing is lost on the way."""
+    topic = topic_file(tmp_path)
+    drain = rebalance_file(
+        tmp_path, "drain", "mode: RemoveBrokers, brokers: [3], approval: Automatic"
+    )
+    cluster = LocalCluster(tmp_path / "c", brokers=4, files=(topic, drain))
+    with cluster:
+        wait_for("broker 3 is empty", lambda: held(cluster) and held(cluster)[3] == 0)
+        acked = produce(cluster.bootstrap, "t", VALUES)
+        wait_for("it has ended", lambda: rows_of(cluster)[-1]["phase"] == "Completed")
+        assert set(held(cluster).values()) == {0, PARTITIONS}
+        moved = rows_of(cluster)[-1]
+        assert moved["replicas_moved"] == moved["replicas"] > 0
+
+    fill = rebalance_file(tmp_path, "fill", "mode: AddBrokers, brokers: [3]")
+    cluster.files = (topic, fill)
+    with cluster:
+        cluster.wait_isr("t", 3)
+        found = wait_for(
+            "the plan's name is told",
+            lambda: re.findall(r"approvedPlan: (sha256:\w+)", cluster.stderr_path.read_text()),
+        )
+        assert held(cluster)[3] == 0, "nobody has approved it"
+        forgotten = [r for r in cluster.metadata_records() if r["type"] == "RebalanceForgotten"]
+        assert len(forgotten) == 1, "the one that is in no file any more"
+
+    more = f"mode: AddBrokers, brokers: [3], approvedPlan: '{found[-1]}'"
+    cluster.files = (topic, rebalance_file(tmp_path, "fill", more))
+    with cluster:
+        cluster.wait_isr("t", 3)
+        meanwhile = produce(cluster.bootstrap, "t", [b"m" + value for value in VALUES])
+        wait_for("it has ended", lambda: rows_of(cluster)[-1]["phase"] == "Completed")
+        counts = held(cluster).values()
+        assert max(counts) - min(counts) <= 1
+        cluster.wait_isr("t", 3)
+        read = consume_all(cluster.bootstrap, "t", PARTITIONS)
+        assert_nothing_lost(acked, read)
+        assert_nothing_lost(meanwhile, read)
