@@ -40,6 +40,7 @@ from plimsoll_wire.replication import (
 logger = logging.getLogger("plimsoll.fetcher")
 
 _SESSION_IS_OVER = (70, 71)
+COPIES_AT_ONCE = 32
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
 CONNECT_S = 2.0
 REPLY_S = 10.0
@@ -61,7 +62,7 @@ class Fetcher:
         self._leader = leader
         self._epoch = epoch
         self._bucket = bucket
-        self._following = Following(leader)
+        self._following = Following(leader, None if bucket is None else COPIES_AT_ONCE)
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._correlation_id = 0
@@ -73,13 +74,17 @@ class Fetcher:
     def follow(self, hosted: Hosted) -> None:
         """Newer metadata: ask from where the log ends now, and do not wait for a long poll that
         does not know of this partition."""
-        self._following.add(hosted)
+        if self._following.add(hosted):
+            self._ask_anew()
+
+    def unfollow(self, hosted: Hosted) -> None:
+        if self._following.remove(hosted):
+            self._ask_anew()
+
+    def _ask_anew(self) -> None:
         self._changed.set()
         if self._idle_poll and self._connection is not None:
             self._connection.close()
-
-    def unfollow(self, hosted: Hosted) -> None:
-        self._following.remove(hosted)
 
     def look_again(self) -> None:
         """The limit is another."""

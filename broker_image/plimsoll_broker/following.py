@@ -4,6 +4,10 @@ Called by the fetcher before and after each request.  The first request on a con
 partition; when the leader remembers them, the next ones name only what has changed since and what
 is no longer followed.  A partition that was refused rests for a while, the others go on.  Whatever
 goes wrong, the next request is a full one again.
+
+Of what is copied under a limit only some are asked for at once, the others stand in line: a leader
+looks at every partition of a request, and one that is copied soon is worth more than many that are
+copied late.  Who joins makes room, and so does who was refused: it goes to the end of the line.
 """
 
 from __future__ import annotations
@@ -57,10 +61,13 @@ class Ask(NamedTuple):
 
 
 class Following:
-    """`asked` holds the newest question of every partition that the leader knows of."""
+    """`asked` holds the newest question of every partition that the leader knows of.  `at_once`: so
+    many partitions, or any number."""
 
-    def __init__(self, leader: BrokerId) -> None:
+    def __init__(self, leader: BrokerId, at_once: int | None = None) -> None:
         self._leader = leader
+        self._at_once = at_once
+        self._line: dict[Key, Followed] = {}
         self._followed: dict[Key, Followed] = {}
         self._resting: dict[Key, Followed] = {}
         self._changed: dict[Key, None] = {}
@@ -72,22 +79,47 @@ class Following:
         self.asked: dict[Key, Question] = {}
 
     def __len__(self) -> int:
-        return len(self._followed)
+        return len(self._followed) + len(self._line)
 
     # --- what is followed -----------------------------------------------------------------------
 
-    def add(self, hosted: Hosted) -> None:
-        """Ask from where the log ends now, and at once."""
+    def add(self, hosted: Hosted) -> bool:
+        """Ask from where the log ends now, and at once.  False: it stands in line."""
         followed = Followed(hosted)
+        if followed.key not in self._followed and self._full:
+            self._line[followed.key] = followed
+            return False
         self._followed[followed.key] = followed
         self._resting.pop(followed.key, None)
         self._changed[followed.key] = None
+        return True
 
-    def remove(self, hosted: Hosted) -> None:
+    def remove(self, hosted: Hosted) -> bool:
+        """True: somebody else's turn has come."""
         key = Followed(hosted).key
+        self._line.pop(key, None)
+        self._leave(key)
+        return self._let_in()
+
+    def _leave(self, key: Key) -> None:
         self._followed.pop(key, None)
         self._resting.pop(key, None)
         self._forget(key)
+
+    @property
+    def _full(self) -> bool:
+        return self._at_once is not None and len(self._followed) >= self._at_once
+
+    def _let_in(self) -> bool:
+        come = False
+        while self._line and not self._full:
+            key = next(iter(self._line))
+            followed = self._followed[key] = self._line.pop(key)
+            if followed.delayed_until_ms:
+                self._resting[key] = followed  # it was refused before
+            self._changed[key] = None
+            come = True
+        return come
 
     def _forget(self, key: Key) -> None:
         """The leader, too, begins anew with it when it is asked for again."""
@@ -111,6 +143,10 @@ class Following:
         if self.current(followed):
             self._resting[followed.key] = followed
             self._forget(followed.key)
+            if self._line:
+                self._leave(followed.key)
+                self._line[followed.key] = followed
+                self._let_in()
 
     def due_in_ms(self, now_ms: int) -> int | None:
         """0: there is something to ask for.  None: there will not be before something changes."""
@@ -120,7 +156,7 @@ class Following:
                     del self._resting[key]
                     self._changed[key] = None
                 else:
-                    followed.delayed_until_ms = now_ms + SWEEP_MS
+                    self._rest_until(followed, now_ms + SWEEP_MS)
         if len(self._followed) > len(self._resting):
             return 0
         waits = [followed.delayed_until_ms - now_ms for followed in self._resting.values()]

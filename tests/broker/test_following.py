@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from plimsoll_broker.following import BACKOFF_MS, SWEEP_MS, Following
+from plimsoll_broker.following import BACKOFF_MS, BACKOFF_MS_MAX, SWEEP_MS, Following
 from plimsoll_core.model import PartitionKey
 from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_wire.replication import NEW_SESSION, MalformedReply
@@ -143,3 +143,50 @@ def test_a_reply_of_another_session_is_the_leaders_fault() -> None:
     made.ask(0)
     with pytest.raises(MalformedReply, match="session 6, not 5"):
         made.answered(6)
+
+
+class TestLine:
+    """Of what is copied under a limit only some are asked for at once."""
+
+    def copies(self, count: int, at_once: int = 2) -> tuple[Following, list[Any]]:
+        made = Following(LEADER, at_once)
+        hosted: list[Any] = [Hosted(index) for index in range(count)]
+        assert [made.add(one) for one in hosted] == [n < at_once for n in range(count)]
+        return made, hosted
+
+    def test_whose_turn_comes_is_asked_for_when_another_has_gone(self) -> None:
+        made, hosted = self.copies(4)
+        assert len(made) == 4
+        assert ask(made)[1] == [0, 1]
+        assert made.remove(hosted[1]), "somebody else's turn"
+        assert ask(made)[1:] == ([2], [1])
+        made.answered(SESSION)
+        assert not made.remove(hosted[3]), "it stood in line"
+        assert not made.remove(hosted[0]), "nobody is left in line"
+        assert len(made) == 1
+
+    def test_who_was_refused_makes_room_and_comes_again(self) -> None:
+        made, _ = self.copies(5)
+        turns = []
+        now_ms = 0
+        for _ in range(10):
+            assert made.due_in_ms(now_ms) == 0
+            named = ask(made, now_ms)[1]
+            made.answered(SESSION)
+            for index in named:
+                made.rest(made.asked[TOPIC.bytes, index].followed, now_ms)
+            turns += named
+            now_ms += BACKOFF_MS_MAX
+        assert set(turns) == {0, 1, 2, 3, 4}
+        assert len(made) == 5
+        assert {turns.count(index) for index in range(5)} <= {3, 4, 5}
+
+    def test_broken_disks_hold_no_room(self) -> None:
+        made, hosted = self.copies(4)
+        for broken in hosted[:3]:
+            broken.replica.fetches_from = None
+        named: list[int] = []
+        for now_ms in range(0, 4 * SWEEP_MS, SWEEP_MS // 10):
+            if made.due_in_ms(now_ms) == 0:
+                named += ask(made, now_ms)[1]
+        assert named == [3]

@@ -5,9 +5,11 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from tests.broker.test_replication import Make, Three, kill, until
 from tests.broker.trio import Broker, Client, Controller, a_batch
 
+from plimsoll_broker import fetcher
 from plimsoll_broker.fetcher_pool import Source
 from plimsoll_broker.metrics import BrokerCollector
 from plimsoll_core.ids import BrokerId
@@ -187,6 +189,26 @@ async def test_objects_with_limits_of_their_own_do_not_wait_for_each_other(
     assert new.path.fetchers._following[key] == Source(
         BrokerId(0), 0, "Reassignment test/move-0-to-0-1-3"
     )
+
+
+async def test_many_copies_are_made_a_few_at_a_time(
+    controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A leader looks at every partition of a request."""
+    monkeypatch.setattr(fetcher, "COPIES_AT_ONCE", 2)
+    new = await broker(3).start()
+    client = await filled(controller, three[0], *[2 * BATCH] * 9)
+    limit(controller, 1)
+    for index in range(9):
+        move(controller, index, 0, 1, 3)
+    await until(lambda: sum(copied(new, index) > 0 for index in range(9)) > 0)
+    (mover,) = (f for s, f in new.path.fetchers._fetchers.items() if s.limit == CLUSTER)
+    assert len(mover) == 9
+    assert len(mover._following.asked) == 2
+    limit(controller, AMPLE)
+    await until(lambda: all(at_rest(controller, index) for index in range(9)))
+    assert all(new.bytes_of("t", i) == three[0].bytes_of("t", i) for i in range(9))
+    assert (await client.produce("t", a_batch(1), index=8))[0] == Code.NONE
 
 
 async def test_metrics_tell_the_limits_and_what_was_moved(

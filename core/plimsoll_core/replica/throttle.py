@@ -14,9 +14,9 @@ BURST_PARTS = 4
 """A bucket holds so many parts of a second's worth."""
 PIECE_BYTES_MIN = 64 * 2**10
 PIECE_BYTES_MAX = 2**20
-PIECE_PARTS = 50
+PIECE_PARTS = 200
 """A piece is such a part of a second's worth, within these bounds: a leader and this broker serve
-others between two pieces."""
+others between two pieces, and nobody waits for long while one is written."""
 _MS = 1_000
 
 

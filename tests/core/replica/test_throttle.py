@@ -18,12 +18,12 @@ def due_s(bucket: Bucket, now_ms: int = 0) -> float:
 
 
 def test_a_new_bucket_waits_for_its_first_piece():
-    bucket = Bucket(50 * MIB, now_ms=5)
-    assert bucket.due_in_ms(5) == 20
-    assert bucket.due_in_ms(24) == 1
-    assert bucket.due_in_ms(25) == 0
-    assert bucket.take(25) == MIB
-    assert bucket.due_in_ms(25) == 20
+    bucket = Bucket(200 * MIB, now_ms=5)
+    assert bucket.due_in_ms(5) == 5
+    assert bucket.due_in_ms(9) == 1
+    assert bucket.due_in_ms(10) == 0
+    assert bucket.take(10) == MIB
+    assert bucket.due_in_ms(10) == 5
 
 
 def test_idle_time_is_saved_up_for_a_quarter_of_a_second_at_most():
@@ -35,13 +35,13 @@ def test_idle_time_is_saved_up_for_a_quarter_of_a_second_at_most():
 
 
 def test_what_did_not_come_is_given_back_and_what_came_beyond_is_owed():
-    bucket = Bucket(50 * MIB, now_ms=0)
-    piece = bucket.take(20)
-    bucket.settle(piece, 0, 20)
-    assert bucket.due_in_ms(20) == 0, "nothing came: the same piece may be taken again"
-    piece = bucket.take(20)
-    bucket.settle(piece, piece + 50 * MIB, 20)
-    assert due_s(bucket, 20) == 1.02, "a second's worth is owed, and then a piece is saved up"
+    bucket = Bucket(200 * MIB, now_ms=0)
+    piece = bucket.take(5)
+    bucket.settle(piece, 0, 5)
+    assert bucket.due_in_ms(5) == 0, "nothing came: the same piece may be taken again"
+    piece = bucket.take(5)
+    bucket.settle(piece, piece + 200 * MIB, 5)
+    assert due_s(bucket, 5) == 1.005, "a second's worth is owed, and then a piece is saved up"
 
 
 def test_giving_back_never_overfills():
