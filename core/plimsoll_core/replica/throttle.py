@@ -35,7 +35,7 @@ class Bucket:
         self.rate = rate
         self._burst = max(rate // BURST_PARTS, 1)
         wanted = min(max(rate // PIECE_PARTS, PIECE_BYTES_MIN), PIECE_BYTES_MAX)
-        self.piece = min(wanted, self._burst)
+        self.piece = min(wanted, max(self._burst // 2, 1))
         self._milli = min(self._milli, self._burst * _MS)
 
     def limit(self, rate: int, now_ms: int) -> None:

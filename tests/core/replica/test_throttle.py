@@ -31,7 +31,7 @@ def test_idle_time_is_saved_up_for_a_quarter_of_a_second_at_most():
     taken = 0
     while bucket.due_in_ms(3_600_000) == 0:
         taken += bucket.take(3_600_000)
-    assert taken == 16 * MIB
+    assert 0 <= 16 * MIB - taken < bucket.piece
 
 
 def test_what_did_not_come_is_given_back_and_what_came_beyond_is_owed():
@@ -51,7 +51,7 @@ def test_giving_back_never_overfills():
     taken = 0
     while bucket.due_in_ms(20_000) == 0:
         taken += bucket.take(20_000)
-    assert taken == 16 * MIB
+    assert 0 <= 16 * MIB - taken < bucket.piece
 
 
 def test_a_new_rate_counts_at_once_and_what_is_owed_stays_owed():
@@ -73,15 +73,15 @@ def test_a_slower_rate_keeps_no_more_than_its_own_burst():
     taken = 0
     while bucket.due_in_ms(10_000) == 0:
         taken += bucket.take(10_000)
-    assert taken == MIB // 4
+    assert 0 <= MIB // 4 - taken < bucket.piece
 
 
 def test_pieces_are_small_enough_for_others_to_be_served_in_between():
     for rate in (1, 1_000, MIB, 10 * MIB, 50 * MIB, 10_000 * MIB):
         piece = Bucket(rate, 0).piece
         assert 1 <= piece <= PIECE_BYTES_MAX
-        assert piece <= max(rate // 4, 1), "never more than the burst"
-        if rate >= 4 * PIECE_BYTES_MIN:
+        assert piece <= max(rate // 8, 1), "half a bucket at most"
+        if rate >= 8 * PIECE_BYTES_MIN:
             assert piece >= PIECE_BYTES_MIN, "nor so small that asking costs more than copying"
 
 
@@ -146,5 +146,5 @@ def test_while_there_is_work_the_rate_is_used(rate: int, batch: int, seconds: in
         used = -(-piece // batch) * batch
         bucket.settle(piece, used, now_ms)
         copied += used
-    assert rate * seconds - rate / 1_000 - bucket.piece <= copied
+    assert 0.99 * rate * seconds - rate / 1_000 - bucket.piece <= copied
     assert copied <= rate * seconds + batch
