@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from plimsoll_broker.overtaking import Refused
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import SUPPORTED, ApiKey, Versions
 
@@ -34,14 +35,15 @@ class Connection:
     """What handlers remember of one connection, for as long as it lasts.
 
     `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
-    that follower's fetches build on.
+    that follower's fetches build on.  `refused`: batches that none sent later may overtake.
     """
 
-    __slots__ = ("fetch_replied_ms", "fetch_session")
+    __slots__ = ("fetch_replied_ms", "fetch_session", "refused")
 
     def __init__(self) -> None:
         self.fetch_replied_ms: int | None = None
         self.fetch_session: Closable | None = None
+        self.refused: Refused | None = None
 
     def close(self) -> None:
         """It is lost, or what was built on it is given up."""

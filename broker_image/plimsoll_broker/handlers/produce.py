@@ -11,6 +11,7 @@ import time
 
 from plimsoll_broker.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.overtaking import Refused
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.replica.values import Append, Code, Duplicate
 from plimsoll_core.replica.waiting import AckWaiter
@@ -88,7 +89,14 @@ class ProduceHandler:
             results.append((topic.name, produced))
             for index, records in topic.partitions:
                 hosted = self._manager.by_name(topic.name, index)
-                result, required = self._one(request, hosted, topic.name, index, records)
+                refused = context.connection.refused
+                if refused and refused.overtaken_by(topic.name, index, records):
+                    result, required = _overtaking(index), None
+                else:
+                    result, required = self._one(request, hosted, topic.name, index, records)
+                    if refused or result.code != Code.NONE:
+                        refused = context.connection.refused = refused or Refused()
+                        refused.answered(topic.name, index, records, result.code)
                 if required is not None and hosted is not None:
                     waiting.append((hosted, required, (len(results) - 1, len(produced))))
                 failed = failed or result.code != Code.NONE
@@ -188,6 +196,11 @@ class ProduceHandler:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])
         return encode_response(version, results, list(endpoints.values()))
+
+
+def _overtaking(index: int) -> ProducedPartition:
+    text = "a batch that was sent before was refused; send that first"
+    return _refused(index, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
 
 
 def _refused(index: int, code: Code, message: str) -> ProducedPartition:
