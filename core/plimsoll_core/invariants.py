@@ -82,6 +82,25 @@ def reassigned_in_sync(before: ClusterImage, after: ClusterImage) -> Iterator[st
             yield f"Reassign: {_name(new)} fell below min ISR by a move: {old.isr} to {new.isr}"
 
 
+def rebalances(image: ClusterImage) -> Iterator[str]:
+    """One plan runs at a time; what is left of it is whole, and gone when it has ended."""
+    running = [uid for uid, row in image.rebalances.items() if row.phase == "Running"]
+    if len(running) > 1:
+        yield f"OneRebalance: {sorted(running)} run at the same time"
+    for uid, row in image.rebalances.items():
+        rest = image.rebalance_rests.get(uid)
+        if (row.phase in ("Beginning", "Running")) != (rest is not None):
+            yield f"Rebalances: {row} with what is left being {rest}"
+        if rest is None:
+            continue
+        for key, number in rest.active.items():
+            if number not in rest.moves or rest.moves[number].key != key:
+                yield f"Rebalances: {key} is active as {number}, which is something else"
+        done = row.moved + row.dropped + len(rest.moves)
+        if row.phase == "Running" and done != row.total:
+            yield f"Rebalances: {done} partitions of {row.total} in {row}"
+
+
 def indexes(image: ClusterImage) -> Iterator[str]:
     """What is derived equals what it is derived from; partitions have no gaps."""
     hosted: dict[BrokerId, set[PartitionKey]] = {}
@@ -169,6 +188,7 @@ EVERY_RECORD: tuple[Predicate, ...] = (
     elr_rule,
     leader_shape,
     reassign,
+    rebalances,
     indexes,
     membership,
 )

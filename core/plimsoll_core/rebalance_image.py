@@ -19,13 +19,21 @@ def noted(image: ClusterImage, record: r.RebalanceNoted) -> ClusterImage:
 
 
 def moves_added(image: ClusterImage, record: r.RebalanceMovesAdded) -> ClusterImage:
-    rest = image.rebalance_rests[record.uid]
+    """What is added on the way counts too; a plan that begins has been counted."""
+    uid, row = record.uid, image.rebalances[record.uid]
+    rest = image.rebalance_rests[uid]
     moves = rest.moves.mutate()
+    total, replicas = row.total, row.replicas
     for move in record.moves:
         known = moves.get(move.number)
         assert known is None or known.key == move.key, "a number stays with its partition"
         moves[move.number] = move
-    return _with_rest(image, record.uid, replace(rest, moves=moves.finish()))
+        total += known is None
+        replicas += len(move.adding) - (0 if known is None else len(known.adding))
+    if row.phase == "Running":
+        row = replace(row, total=total, replicas=replicas)
+        image = replace(image, rebalances=image.rebalances.set(uid, row))
+    return _with_rest(image, uid, replace(rest, moves=moves.finish()))
 
 
 def advanced(image: ClusterImage, record: r.RebalanceAdvanced) -> ClusterImage:

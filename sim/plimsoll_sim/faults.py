@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from plimsoll_sim import moves
+from plimsoll_sim import moves, rebalances
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.disk import Folder, PowerCut
 from plimsoll_sim.operators import OperatorHost
@@ -319,6 +319,15 @@ class Chaos(Schedule):
 
     def _change_replication_factor(self) -> str | None:
         return moves.change_factor(self.world, self._rng)
+
+    def _start_rebalance(self) -> str | None:
+        return rebalances.start(self.world, self._rng)
+
+    def _end_rebalance(self) -> str | None:
+        return rebalances.end(self.world, self._rng)
+
+    def _pause_rebalance(self) -> str | None:
+        return rebalances.pause(self.world, self._rng)
 
 
 def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[tuple[str, int]]:

@@ -15,9 +15,12 @@ from uuid import UUID
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import DeclareTopic, Request, SetMembers, TopicObjectGone
-from plimsoll_core.model import Broker, ReassignmentObject, TopicObject
+from plimsoll_core.model import Broker, ReassignmentObject, RebalanceObject, TopicObject
 from plimsoll_core.move_messages import ReassignmentObjectGone, RunReassignment
+from plimsoll_core.rebalance_messages import RebalanceObjectGone
+from plimsoll_core.rebalance_plan import Planned
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.candidate import Candidate
 from plimsoll_operator.controller import runtime
 from plimsoll_operator.controller.runtime import Controller, Outcome
@@ -25,6 +28,8 @@ from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.lease import Lease
 from plimsoll_operator.metalog import kubernetes
 from plimsoll_operator.metalog.objects import Place
+from plimsoll_operator.rebalancing import Deciding, Rebalancing
+from plimsoll_sim import rebalances
 from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
 from plimsoll_sim.kube import Etcd, KubeApi, LeaseApi, Weather
 from plimsoll_sim.loop import SimLoop
@@ -37,14 +42,17 @@ CLUSTER_NAME = "sim"
 
 @dataclass
 class Wishes:
-    """What was applied: members, topics by their objects' names, reassignments by uid.  `gone` and
-    `gone_moves` are objects that were deleted; `orders` are requests to be made once."""
+    """What was applied: members, topics by their objects' names, reassignments and rebalances by
+    uid.  `gone`, `gone_moves` and `gone_rebalances` are objects that were deleted; `orders` are
+    requests to be made once."""
 
     members: tuple[BrokerId, ...] = ()
     topics: dict[str, DeclareTopic] = field(default_factory=dict)
     gone: dict[str, TopicObject] = field(default_factory=dict)
     moves: dict[str, RunReassignment] = field(default_factory=dict)
     gone_moves: dict[str, ReassignmentObject] = field(default_factory=dict)
+    rebalances: dict[str, Rebalance] = field(default_factory=dict)
+    gone_rebalances: dict[str, RebalanceObject] = field(default_factory=dict)
     orders: list[Request] = field(default_factory=list)
 
 
@@ -74,6 +82,15 @@ class SimLeader:
         self.controller = controller
         self._server = server
         self.outcomes: list[Outcome] = []
+        self._rebalancing = Rebalancing(
+            Deciding(
+                image=lambda: controller.image,
+                soft=lambda: controller.soft,
+                settings=lambda: controller.settings,
+                now_ms=lambda: controller.now_ms,
+                ask=controller.request,
+            )
+        )
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
         self._server.add(self.controller, self._evidence)
@@ -110,7 +127,21 @@ class SimLeader:
             await self.controller.wait_active()
             for request in self._requests():
                 await self.controller.request(request)
+            await self._rebalance()
             await asyncio.sleep(RECONCILE_S)
+
+    async def _rebalance(self) -> None:
+        """Look at each; who sees a plan that waits for its approval approves it."""
+        wishes = self._around.wishes
+        for uid in list(wishes.rebalances):
+            found = wishes.rebalances.get(uid)
+            if found is None:
+                continue
+            seen = await self._rebalancing.look(found)
+            planned = None if seen.sketch is None else seen.sketch.planned
+            waits = seen.answer is None and not found.spec.paused
+            if waits and isinstance(planned, Planned) and uid in wishes.rebalances:
+                rebalances.change(wishes, uid, approved_plan=planned.hash)
 
     def _requests(self) -> list[Request]:
         wishes = self._around.wishes
@@ -130,6 +161,8 @@ class SimLeader:
                 )
         requests += list(wishes.moves.values())
         requests += [ReassignmentObjectGone(object=one) for one in wishes.gone_moves.values()]
+        given_up = wishes.gone_rebalances.values()
+        requests += [RebalanceObjectGone(object=one) for one in given_up]
         requests += wishes.orders
         wishes.orders.clear()
         return requests

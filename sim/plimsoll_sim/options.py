@@ -41,6 +41,9 @@ FAULTS: dict[str, int] = {
     "start reassignment": 6,
     "end reassignment": 3,
     "change replication factor": 2,
+    "start rebalance": 5,
+    "end rebalance": 2,
+    "pause rebalance": 2,
     "restore etcd": 1,
 }
 LOSSY = frozenset({"cut power of broker", "cut power of all", "empty disk", "old disk"})

@@ -23,6 +23,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import DeclareTopic
 from plimsoll_core.model import TopicObject
 from plimsoll_core.records import Record
+from plimsoll_sim import rebalances
 from plimsoll_sim.brokers import CONTROLLERS, BrokerHost
 from plimsoll_sim.checkers.clients import ClientChecker
 from plimsoll_sim.checkers.leases import LeaseChecker
@@ -301,6 +302,7 @@ class World:
             if broker.needs_restart:
                 broker.kill()
             self.start_broker(broker)
+        rebalances.heal(self)
 
     def settle(self) -> None:
         """After healing: clients come to an end, and everything becomes as it should."""

@@ -178,11 +178,6 @@ def _other_targets(turn: Turn, row: Rebalance, lost: list[Row]) -> Refusal | Non
         return refused
     cause = f"{CAUSE}: another target for one that stayed away"
     turn.add(RebalanceMovesAdded(cause=cause, uid=row.object.uid, moves=tuple(changed)))
-    known = {move.number: len(move.adding) for move, _ in lost}
-    more = sum(len(move.adding) - known[move.number] for move in changed)
-    if more:
-        row = turn.image.rebalances[row.object.uid]
-        _note(turn, replace(row, replicas=row.replicas + more), cause)
     turn.change(wishes, cause)
     return refused
 
@@ -226,12 +221,8 @@ def _leftovers(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
         for n, (p, target) in enumerate(chosen)
     )
     if added:
-        turn.add(
-            RebalanceMovesAdded(cause=f"{CAUSE}: left behind", uid=row.object.uid, moves=added)
-        )
-        more = sum(len(move.adding) for move in added)
-        grown = replace(row, total=row.total + len(added), replicas=row.replicas + more)
-        _note(turn, grown, CAUSE)
+        cause = f"{CAUSE}: left behind"
+        turn.add(RebalanceMovesAdded(cause=cause, uid=row.object.uid, moves=added))
     return None
 
 

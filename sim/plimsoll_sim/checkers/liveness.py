@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_sim import rebalances
 
 if TYPE_CHECKING:
     from plimsoll_sim.world import World
@@ -29,6 +30,7 @@ def unfinished(world: World) -> list[str]:
     ]
     left += _partitions(world)
     left += _moves(world)
+    left += rebalances.unfinished(world)
     left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
     return left
 
