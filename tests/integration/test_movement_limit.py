@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from pathlib import Path
 
@@ -31,17 +30,15 @@ spec:
   storage: {{size: 1Gi}}
   movement: {{bytesPerSecond: "{LIMIT}"}}
 """
-VALUES = [b"%06d" % n + b"x" * 2_000 for n in range(600)]
+VALUES = [b"%06d" % n + b"x" * 2_000 for n in range(1_000)]
 
 
-def ack_s(producer: confluent_kafka.Producer, topic: str) -> float:
-    """How long a record takes until every replica in sync has it."""
+def write(producer: confluent_kafka.Producer, topic: str) -> None:
+    """A record, until every replica in sync has it."""
     errors: list[confluent_kafka.KafkaError | None] = []
-    began = time.monotonic()
     producer.produce(topic, b"record", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(WAIT_S) == 0
     assert errors == [None]
-    return time.monotonic() - began
 
 
 def test_a_move_keeps_to_the_clusters_limit_and_delays_nobody(tmp_path: Path) -> None:
@@ -68,13 +65,14 @@ def test_a_move_keeps_to_the_clusters_limit_and_delays_nobody(tmp_path: Path) ->
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": cluster.bootstrap, "acks": "all", "linger.ms": 0}
         )
-        took = [ack_s(producer, "beside") for _ in range(200)]
-        assert cluster.metric(3, "moving_partitions") == 1, "it was copied all the time"
+        # Were each to wait for a piece of the copy, that would be over long before the last one.
+        for _ in range(int(2 * size / LIMIT / PIECE_S)):
+            write(producer, "beside")
+        assert cluster.metric(3, "moving_partitions") == 1, "they waited for the copy"
         wait_for("the move ends", lambda: not moving(cluster, 0))
         seconds = time.monotonic() - began
 
         assert seconds >= (size - BATCH_BYTES) / LIMIT - PIECE_S
-        assert statistics.median(took) < PIECE_S / 2
         assert placed(cluster)[0] == [0, 3]
         assert cluster.metric(3, "moved_bytes_total") >= size
         assert cluster.metric(3, "replication_bytes_in_total") > size

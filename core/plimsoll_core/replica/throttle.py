@@ -15,8 +15,8 @@ BURST_PARTS = 4
 PIECE_BYTES_MIN = 64 * 2**10
 PIECE_BYTES_MAX = 2**20
 PIECE_PARTS = 200
-"""A piece is such a part of a second's worth, within these bounds: a leader and this broker serve
-others between two pieces, and nobody waits for long while one is written."""
+"""A piece is due when such a part of a second's worth is there, within these bounds: a leader and
+this broker serve others between two pieces, and nobody waits for long while one is written."""
 _MS = 1_000
 
 
@@ -57,10 +57,12 @@ class Bucket:
         return -(-missing // self.rate) if self.rate > 0 else None
 
     def take(self, now_ms: int) -> int:
-        """A piece, in bytes; asked for when one is due."""
+        """How many bytes may be asked for, when a piece is due: that piece, or more for who could
+        not come earlier, so that a busy machine does not make the copy slower than its limit."""
         assert self.due_in_ms(now_ms) == 0, "nothing is due"
-        self._milli -= self.piece * _MS
-        return self.piece
+        taken = min(self._milli // _MS, PIECE_BYTES_MAX)
+        self._milli -= taken * _MS
+        return taken
 
     def settle(self, taken: int, used: int, now_ms: int) -> None:
         """What became of a piece."""

@@ -44,6 +44,13 @@ def test_what_did_not_come_is_given_back_and_what_came_beyond_is_owed():
     assert due_s(bucket, 5) == 1.005, "a second's worth is owed, and then a piece is saved up"
 
 
+def test_who_comes_late_gets_more_but_never_more_than_a_mebibyte():
+    bucket = Bucket(20 * MIB, now_ms=0)
+    assert bucket.piece == 20 * MIB // 200
+    assert bucket.take(15) == 20 * MIB * 15 // 1_000
+    assert bucket.take(1_000) == PIECE_BYTES_MAX
+
+
 def test_giving_back_never_overfills():
     bucket = Bucket(64 * MIB, now_ms=0)
     piece = bucket.take(10_000)
@@ -128,7 +135,7 @@ def test_over_any_time_no_more_arrives_than_the_rate_and_what_was_under_way(
         copying.millisecond(connection, size)
     # What may be more than the rate: a burst, and for each connection a piece and a batch.
     burst = max(max(rate // 4, 1) for rate in rates)
-    slack = burst + 3 * (max(Bucket(rate, 0).piece for rate in rates) + 200_000)
+    slack = burst + 3 * (min(burst, PIECE_BYTES_MAX) + 200_000)
     # The largest sum of (arrived - allowed) over any window, by Kadane's way.
     excess = (a - r / 1_000 for a, r in zip(copying.arrived, copying.rates, strict=True))
     worst = max(accumulate(excess, lambda best, one: max(best, 0) + one))
