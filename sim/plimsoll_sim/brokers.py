@@ -21,7 +21,9 @@ DATA = f"/{MOUNT}"
 
 
 class BrokerHost:
-    """`node` is the present process's broker, None while there is none."""
+    """`node` is the present process's broker, None while there is none.  `revision`: what its pod
+    runs; `template`: what its next one will, and `template_version` how often that was written.
+    `going`: its pod is being deleted; `stuck`: it cannot start what it should run."""
 
     def __init__(
         self,
@@ -42,6 +44,9 @@ class BrokerHost:
         self.node: BrokerNode | None = None
         self.lives = 0
         self.needs_restart = False
+        self.revision = self.template = ""
+        self.template_version = 0
+        self.going = self.stuck = False
 
     @property
     def running(self) -> bool:
@@ -70,9 +75,14 @@ class BrokerHost:
     def pod_uid(self) -> str:
         return f"pod-{self.id}-{self.lives}"
 
+    def renew(self) -> None:
+        """Another pod, of the template as it is now."""
+        self.lives += 1
+        self.revision, self.going = self.template, False
+
     def start(self) -> Process:
         assert not self.running
-        self.lives += 1
+        self.renew()
         self.needs_restart = self.volume.full or self.volume.broken
         self._network.light(self.name)
         process = Process(self._loop, f"{self.name}#{self.lives}", self.name)
@@ -86,6 +96,7 @@ class BrokerHost:
             controllers=(f"{CONTROLLERS}:{CONTROLLER_PORT}",),
             rack=self.rack,
             pod_uid=self.pod_uid(),
+            revision=self.revision,
             configs=self.configs,
             on_controller_loss=self.on_controller_loss,
         )

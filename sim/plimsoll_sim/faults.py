@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
-from plimsoll_sim import moves, rebalances
+from plimsoll_sim import moves, rebalances, rolls
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.disk import Folder, PowerCut
 from plimsoll_sim.operators import OperatorHost
@@ -328,6 +328,12 @@ class Chaos(Schedule):
 
     def _pause_rebalance(self) -> str | None:
         return rebalances.pause(self.world, self._rng)
+
+    # --- restarts ---------------------------------------------------------------------------------
+
+    def _roll_brokers(self) -> str:
+        self._after(lambda: rolls.correct(self.world))
+        return rolls.roll(self.world, self._rng)
 
 
 def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[tuple[str, int]]:

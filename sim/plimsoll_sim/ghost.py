@@ -17,6 +17,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.image import apply
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Recovery
 from plimsoll_core.records import ControllerChanged, Record
+from plimsoll_sim.checkers.absences import Absences
 
 
 class Violation(Exception):
@@ -159,6 +160,7 @@ class MetadataGhost:
         self.topics_recreated = False
         self.strict_slices = True
         self.history: list[Record] = []
+        self.absences = Absences()
         self._nonce: str | None = None
         self._parts: list[Record] = []
 
@@ -208,6 +210,9 @@ class MetadataGhost:
             *invariants.reassigned_in_sync(before, after),
         ):
             raise Violation(*sentence.split(": ", 1))
+        broken = self.absences.follow(before, after, record)
+        if broken is not None:
+            raise Violation("VoluntaryAbsence", broken)
         if after.partitions is before.partitions:
             return
         self._follow(before, after, record)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -34,7 +35,8 @@ from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
 from plimsoll_sim.kube import Etcd, KubeApi, LeaseApi, Weather
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.network import Network
-from plimsoll_sim.process import Process
+from plimsoll_sim.process import Process, current
+from plimsoll_sim.rolls import Roller
 
 RECONCILE_S = 0.7
 CLUSTER_NAME = "sim"
@@ -44,7 +46,7 @@ CLUSTER_NAME = "sim"
 class Wishes:
     """What was applied: members, topics by their objects' names, reassignments and rebalances by
     uid.  `gone`, `gone_moves` and `gone_rebalances` are objects that were deleted; `orders` are
-    requests to be made once."""
+    requests to be made once.  `revision`: what all brokers should run."""
 
     members: tuple[BrokerId, ...] = ()
     topics: dict[str, DeclareTopic] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class Wishes:
     rebalances: dict[str, Rebalance] = field(default_factory=dict)
     gone_rebalances: dict[str, RebalanceObject] = field(default_factory=dict)
     orders: list[Request] = field(default_factory=list)
+    revision: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class Surroundings:
     cluster_id: UUID
     settings: Settings
     slots: int
+    delete_pod: Callable[[BrokerHost, str], None]
 
 
 class SimLeader:
@@ -94,14 +98,23 @@ class SimLeader:
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
         self._server.add(self.controller, self._evidence)
-        telling = asyncio.ensure_future(self._tell())
+        around = self._around
+        roller = Roller(
+            self.controller,
+            around.brokers,
+            lambda: around.wishes.revision,
+            self._api,
+            around.delete_pod,
+        )
+        helpers = [asyncio.ensure_future(w) for w in (self._tell(), roller.forever())]
         try:
             outcome = await self.controller.run()
             self.outcomes.append(outcome)
             return outcome
         finally:
-            telling.cancel()
-            await asyncio.wait([telling])
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.wait(helpers)
             await self._server.remove(self.controller.cluster_id)
 
     async def stop(self) -> None:
@@ -121,6 +134,13 @@ class SimLeader:
         if host.running and host.pod_uid() == broker.pod_uid:
             return None
         return f"pod {broker.pod_uid} is gone"
+
+    def _api(self) -> tuple[float, bool]:
+        """How long a call to the API server takes now, and whether it comes through."""
+        around, weather = self._around, self._around.weather
+        seconds = around.rng.randint(*weather.latency_us) / 1_000_000
+        away = current() in weather.away_from
+        return seconds, not (weather.down or weather.hung or away)
 
     async def _tell(self) -> None:
         while True:

@@ -45,6 +45,7 @@ FAULTS: dict[str, int] = {
     "end rebalance": 2,
     "pause rebalance": 2,
     "restore etcd": 1,
+    "roll brokers": 5,
 }
 LOSSY = frozenset({"cut power of broker", "cut power of all", "empty disk", "old disk"})
 RARE = frozenset({"restore etcd", "empty disk", "old disk", "disk broken"})

@@ -23,7 +23,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import DeclareTopic
 from plimsoll_core.model import TopicObject
 from plimsoll_core.records import Record
-from plimsoll_sim import rebalances
+from plimsoll_sim import rebalances, rolls
 from plimsoll_sim.brokers import CONTROLLERS, BrokerHost
 from plimsoll_sim.checkers.clients import ClientChecker
 from plimsoll_sim.checkers.leases import LeaseChecker
@@ -132,6 +132,7 @@ class World:
                 target_lost_ms=10_000,
             ),
             slots=options.slots,
+            delete_pod=lambda host, uid: rolls.delete_pod(self, host, uid),
         )
         self.ghost.strict_slices = options.slice_partitions_max > 10
         hosts = [OperatorHost(n, around) for n in range(options.operators)]
@@ -162,8 +163,16 @@ class World:
     # --- processes --------------------------------------------------------------------------------
 
     def start_broker(self, host: BrokerHost) -> None:
-        if not host.running:
+        if host.running or host.stuck:
+            return
+        if host.template.startswith(rolls.BAD):
+            host.renew()
+            host.stuck = True
+        else:
             self._hosts[host.start()] = host
+
+    def restart_soon(self, host: BrokerHost) -> None:
+        self.later(self.rng.randint(*RESTART_US), lambda: self.start_broker(host))
 
     def start_operator(self, host: OperatorHost) -> None:
         if not host.running:
@@ -243,7 +252,7 @@ class World:
                 raise Crash(f"{process} ended: {process.ended!r}") from process.ended
             self.note(f"{process} ended: {process.ended!r}")
             if host.process is process and (process.ended is not None or self._healed):
-                self.later(self.rng.randint(*RESTART_US), lambda: self.start_broker(host))
+                self.restart_soon(host)
             return
         if process.ended is not None:
             raise Crash(f"{process} ended: {process.ended!r}") from process.ended
@@ -284,6 +293,7 @@ class World:
     def heal(self) -> None:
         """Every fault ends and everybody is started again."""
         self.note("healing")
+        rolls.correct(self)
         self._healed = True
         self.network.heal_all()
         self.network.slow.clear()

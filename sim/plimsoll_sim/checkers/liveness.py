@@ -31,6 +31,12 @@ def unfinished(world: World) -> list[str]:
     left += _partitions(world)
     left += _moves(world)
     left += rebalances.unfinished(world)
+    left += [f"broker {b} is away by grant" for b in image.grants]
+    left += [
+        f"broker {host.id} runs revision {host.revision!r}"
+        for host in world.brokers.values()
+        if host.revision != world.wishes.revision
+    ]
     left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
     return left
 

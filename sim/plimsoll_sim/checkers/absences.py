@@ -1,0 +1,87 @@
+"""The arbiter's promise: nothing that was done on purpose takes an ISR below its min ISR.
+
+Called with every committed record.  A restart is granted only where enough stay in sync without the
+broker and without everybody who is away by grant; and as long as nothing else goes wrong, the
+partition stays there: whoever is granted may leave at any time, moves may begin, end and be
+cancelled meanwhile.  Once somebody else leaves, or a person changes the min ISR, nothing is
+promised until all its grants are over.  Partitions that cannot spare anybody are not meant; they
+are interrupted, by policy.  Nor may a revision that nobody came back with take two brokers.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.records import Record, RestartGranted
+
+
+class Absences:
+    """One for a world's metadata.  `excused`: partitions about which nothing is promised now."""
+
+    def __init__(self) -> None:
+        self.excused: set[PartitionKey] = set()
+        self.granted = 0
+
+    def follow(self, before: ClusterImage, after: ClusterImage, record: Record) -> str | None:
+        """A sentence when the promise is broken."""
+        if isinstance(record, RestartGranted):
+            return self._grant(before, after, record)
+        if after.grants is not before.grants:
+            self.excused = {key for key in self.excused if _granted(after, key)}
+        if not after.grants or after.partitions is before.partitions:
+            return None
+        for key, new in after.partitions.items():
+            old = before.partitions.get(key)
+            if old is None or old is new or not _granted(after, key):
+                continue
+            sentence = self._changed(after, old, new)
+            if sentence is not None:
+                return f"{record.cause}: {sentence}"
+        return None
+
+    def _grant(
+        self, before: ClusterImage, after: ClusterImage, record: RestartGranted
+    ) -> str | None:
+        self.granted += 1
+        others = [g for b, g in after.grants.items() if b != record.broker_id]
+        untried = {record.revision, *(g.revision for g in others)} - {before.proven_revision}
+        if others and untried:
+            return f"broker {record.broker_id} goes beside others, with {untried} not tried yet"
+        for key in after.hosted.get(record.broker_id, ()):
+            p = after.partitions[key]
+            if _left(after, p) >= p.effective_min_isr:
+                continue
+            if record.broker_id in p.isr and not _cannot_spare(p):
+                return f"broker {record.broker_id} is granted, and too few are left: {p}"
+            self.excused.add(key)
+        return None
+
+    def _changed(self, image: ClusterImage, old: Partition, new: Partition) -> str | None:
+        key, granted = new.key, set(image.grants)
+        gone = {b for b in old.isr if b not in new.isr and b in new.replicas}
+        if gone - granted or new.min_isr != old.min_isr:
+            self.excused.add(key)
+        if key in self.excused:
+            return None
+        needed = new.effective_min_isr
+        if len(new.isr) < needed <= len(old.isr) and gone:
+            return f"granted {sorted(granted)} took it below its min ISR: {new}"
+        moved = new.replicas != old.replicas
+        if moved and _left(image, new) < needed and _left(image, old) >= old.effective_min_isr:
+            return f"moved while {sorted(granted)} are away: {new}"
+        return None
+
+
+def _granted(image: ClusterImage, key: PartitionKey) -> bool:
+    p = image.partitions.get(key)
+    return p is not None and any(b in image.grants for b in p.replicas)
+
+
+def _left(image: ClusterImage, p: Partition) -> int:
+    return sum(b not in image.grants for b in p.isr)
+
+
+def _cannot_spare(p: Partition) -> bool:
+    """Now, or once its move has ended."""
+    settled = [b for b in p.replicas if b not in p.adding]
+    target = [b for b in p.replicas if b not in p.removing]
+    return len(settled) <= p.min_isr or len(target) <= p.min_isr
