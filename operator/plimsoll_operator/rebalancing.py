@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from uuid import UUID
 
 from plimsoll_core.controller.turn import Settings, Soft
 from plimsoll_core.ids import BrokerId
@@ -29,7 +30,9 @@ from plimsoll_operator.reconcile.rebalances import (
 )
 
 REPLAN_MS = 10_000
-"""A plan that waits for approval is made anew so often at most, when the cluster has changed."""
+"""A plan that waits for approval is made anew so often at most, when placement has changed."""
+REFRESH_MS = 300_000
+"""Older than this it is made anew anyway: sizes grow, and so may what would go wrong."""
 ATTEMPTS_MAX = 2
 
 
@@ -39,20 +42,39 @@ class Sketch:
 
     planned: Planned | Refusal
     image: ClusterImage
+    away: frozenset[BrokerId]
     made_ms: int
     generation: int
 
-    def holds(self, image: ClusterImage, found: Rebalance) -> bool:
-        """Whether planning again would say the same."""
-        mine = self.image
-        same = (
-            mine.partitions is image.partitions
-            and mine.brokers is image.brokers
-            and mine.topics is image.topics
-            and (mine.members, mine.leaving) == (image.members, image.leaving)
-            and self.generation == found.metadata.generation
-        )
-        return same and isinstance(self.planned, Planned)
+    def holds(self, image: ClusterImage, away: frozenset[BrokerId], found: Rebalance) -> bool:
+        """Whether planning again would say the same: ISRs come and go, placement counts."""
+        if not isinstance(self.planned, Planned) or self.generation != found.metadata.generation:
+            return False
+        return self.away == away and _same_placement(self.image, image)
+
+
+def _same_placement(old: ClusterImage, new: ClusterImage) -> bool:
+    if (old.members, old.leaving) != (new.members, new.leaving) or _racks(old) != _racks(new):
+        return False
+    if old.topics is not new.topics and _strategies(old) != _strategies(new):
+        return False
+    if old.partitions is new.partitions:
+        return True
+    if len(old.partitions) != len(new.partitions):
+        return False
+    for key, partition in new.partitions.items():
+        known = old.partitions.get(key)
+        if known is None or (known is not partition and known.target != partition.target):
+            return False
+    return True
+
+
+def _racks(image: ClusterImage) -> dict[BrokerId, str | None]:
+    return {broker_id: broker.rack for broker_id, broker in image.brokers.items()}
+
+
+def _strategies(image: ClusterImage) -> dict[UUID, str]:
+    return {topic_id: topic.strategy for topic_id, topic in image.topics.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,25 +139,34 @@ class Rebalancing:
         """The plan that is known, unless the cluster has changed since."""
         controller, uid = self._controller, found.metadata.uid
         image, known = controller.image(), self.sketches.get(uid)
-        if known is not None and not again:
-            approves = isinstance(known.planned, Planned) and is_approved(found, known.planned)
-            recent = wall_ms() - known.made_ms < REPLAN_MS
-            recent = recent and isinstance(known.planned, Planned)
-            recent = recent and known.generation == found.metadata.generation
-            if approves or recent or known.holds(image, found):
-                return known
+        away = self._away(image)
+        if known is not None and not again and self._still(known, found, (image, away)):
+            return known
         soft, settings = controller.soft(), controller.settings()
-        sizes = dict(soft.sizes)
-        wish = wish_of(found, settings.rack_policy, self._away(image), sizes)
+        wish = wish_of(found, settings.rack_policy, away, dict(soft.sizes))
         planned = await asyncio.to_thread(make, image, wish)
         sketch = Sketch(
             planned=planned,
             image=image,
+            away=away,
             made_ms=wall_ms(),
             generation=found.metadata.generation,
         )
         self.sketches[uid] = sketch
         return sketch
+
+    def _still(
+        self, known: Sketch, found: Rebalance, now: tuple[ClusterImage, frozenset[BrokerId]]
+    ) -> bool:
+        """Whether the plan that is known will do."""
+        if not isinstance(known.planned, Planned):
+            return False
+        if is_approved(found, known.planned):
+            return True  # whether it holds is compared row by row when it begins
+        age_ms = wall_ms() - known.made_ms
+        if age_ms < REPLAN_MS and known.generation == found.metadata.generation:
+            return True
+        return age_ms < REFRESH_MS and known.holds(*now, found)
 
     def _away(self, image: ClusterImage) -> frozenset[BrokerId]:
         """Who has been away for so long that others are chosen."""

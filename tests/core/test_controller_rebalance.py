@@ -107,15 +107,27 @@ class TestBegin:
         bad = RebalanceMove(number=0, topic_id=p.topic_id, index=0, before=p.replicas, after=after)
         assert begin(five, "Full", moves=(bad,)).reason == "PlanOutdated"
 
-    def test_what_somebody_moves_is_waited_for(self, five: Any) -> None:
+    def test_what_somebody_moves_is_waited_for_and_nothing_else_is(self, five: Any) -> None:
+        """A move that stands still must not hold up the whole plan."""
         holder = ReassignmentObject(namespace="kafka", name="mine", uid="r1")
-        found = planned(five, "AddBrokers", 3, 4)
-        index = found.moves[0].index
+        index = planned(five, "RemoveBrokers", 1).moves[0].index
         move = TopicMove(topic="orders", partitions=(index,), replicas=(0, 1, 3))
         five.ask(RunReassignment(object=holder, moves=(move,)))
-        answer = begin(five, "AddBrokers", 3, 4, moves=found.moves)
-        assert answer.reason == "ReassignmentInProgress"
-        assert f"orders-{index} is moved by Reassignment kafka/mine" in answer.message
+        assert begin(five, "RemoveBrokers", 1).phase == "Running"
+        for _ in range(10):
+            state = look(five)
+            for p in moving(five):
+                if p.index != index:
+                    copied(five, p)
+        assert (state.phase, state.reason) == ("Running", "ReassignmentInProgress")
+        assert f"orders-{index} is moved by Reassignment kafka/mine" in state.message
+        assert set(five.image.hosted[1]) == {five.p(index).key}
+        five.propose([0, 1, 2, 3], index)
+        assert five.p(index).replicas == (0, 1, 3)
+        five.ask(RunReassignment(object=holder, moves=(move,)))
+        assert finish(five).phase == "Completed"
+        assert 1 not in five.image.hosted
+        assert row(five).dropped == 0
 
     def test_one_runs_at_a_time(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)

@@ -256,8 +256,10 @@ class TestDeadTargets:
         look(five)
         topic(five, ((1, 2, 3),), "late")
         while (state := look(five)).phase == "Running":
-            copied(five, *[p for p in moving(five) if p.key != five.p(0, "late").key])
             late = five.p(0, "late")
+            for p in moving(five):
+                if p.key != late.key:
+                    copied(five, p)
             if late.moving:
                 five.ask(five.proposal(list(late.replicas), 0, name="late"))
         assert state.phase == "Completed"

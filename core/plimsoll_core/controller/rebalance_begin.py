@@ -15,7 +15,6 @@ from plimsoll_core.controller.reassignment import check_target, contradicts
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.messages import Answer
 from plimsoll_core.model import Rebalance, RebalanceMove
-from plimsoll_core.movers import mover_of, running
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.rebalance_messages import BeginRebalance, RebalanceState
 from plimsoll_core.records import RebalanceMovesAdded, RebalanceNoted
@@ -103,37 +102,25 @@ def _check_alone(turn: Turn, request: BeginRebalance) -> Refusal | None:
 def _check_plan(turn: Turn, request: BeginRebalance) -> Refusal | None:
     """Whether every partition is as the plan found it, and may become what it says."""
     stale: list[RebalanceMove] = []
-    moving: list[RebalanceMove] = []
     for number, move in enumerate(request.moves):
         assert move.number == number, "moves are numbered in their order"
-        p = turn.image.partitions.get(move.key)
-        if p is not None and p.moving:
-            moving.append(move)
-        elif not _holds(turn, move):
+        if not _holds(turn, move):
             stale.append(move)
-    if moving:
-        held = mover_of(running(turn.image), moving[0].key)
-        return Refusal(
-            reason=Reason.ReassignmentInProgress,
-            message=(
-                f"{_named(turn, moving[0])} is moved by {held or 'something else'}, and so may"
-                " others be; this begins when that has ended."
-            ),
-        )
-    if stale:
-        return Refusal(
-            reason=Reason.PlanOutdated,
-            message=(
-                f"{len(stale)} partitions are no longer as this plan found them, such as"
-                f" {_named(turn, stale[0])}; a new plan is made."
-            ),
-        )
-    return None
+    if not stale:
+        return None
+    return Refusal(
+        reason=Reason.PlanOutdated,
+        message=(
+            f"{len(stale)} partitions are no longer as this plan found them, such as"
+            f" {_named(turn, stale[0])}; a new plan is made."
+        ),
+    )
 
 
 def _holds(turn: Turn, move: RebalanceMove) -> bool:
+    """What something else moves is planned as it is going to be, and waited for when it is due."""
     p = turn.image.partitions.get(move.key)
-    if p is None or p.replicas != move.before or len(move.after) != len(p.replicas):
+    if p is None or p.target != move.before or len(move.after) != len(move.before):
         return False
     if contradicts(turn.image.topics[p.topic_id], p, move.after):
         return False

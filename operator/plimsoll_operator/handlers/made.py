@@ -34,7 +34,7 @@ FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """One of them as last read.  `phase`: what is committed, or else what it shows."""
+    """One of them as last read.  `phase`: how it ended, as committed, or what it shows."""
 
     name: str
     uid: str
@@ -87,7 +87,8 @@ def _made(image: ClusterImage, item: Object) -> Made:
         uid=meta["uid"],
         purpose=_purpose(item) or "",
         brokers=frozenset(item["spec"].get("brokers") or ()),
-        phase=row.phase if row else str(status.get("phase") or ""),
+        # That it waits, and for what, is not committed.
+        phase=row.phase if row and row.phase in FINAL else str(status.get("phase") or ""),
         message=(row.message if row else "") or next((text for text in why if text), ""),
         made_ms=milliseconds(made) if made else 0,
         going=bool(meta.get("deletionTimestamp")),

@@ -22,6 +22,7 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.manifests.rebalance_plan import config_map, config_map_name
 from plimsoll_operator.objects import Key
 from plimsoll_operator.rebalancing import Deciding, Rebalancing, Seen, Sketch, wall_ms
+from plimsoll_operator.reconcile.conditions import timestamp
 from plimsoll_operator.reconcile.quantities import bytes_per_second
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.status.moves import Meter
@@ -99,8 +100,11 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
     shown = term.plans.get(uid)
     planned = sketch.planned if sketch is not None else None
     if sketch is not None and isinstance(planned, Planned):
-        if shown is None or shown.hash != planned.hash:
-            details = await _write_details(term, found, planned)
+        made = (planned.hash, timestamp(sketch.made_ms))
+        if shown is None or (shown.hash, shown.computed_time) != made:
+            details = None if shown is None else shown.details_config_map
+            if shown is None or shown.hash != planned.hash:
+                details = await _write_details(term, found, planned)
             throttle = found.spec.throttle
             rate = term.image.movement_bytes_per_second
             if throttle is not None:
