@@ -1,9 +1,10 @@
 """A small API server in memory: objects by kind, resourceVersions, conflicts, failures on order."""
 
+import json
 from typing import Any
 
 from plimsoll_operator.kube.client import Listed, Object
-from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
 from plimsoll_operator.kube.resources import Kind
 
 Key = tuple[str, str | None, str]
@@ -82,6 +83,8 @@ class FakeKube:
 
     async def apply_status(self, kind: Kind, namespace: str, name: str, status: Object) -> Object:
         self._called("status", kind, name)
+        if "null" in json.dumps(status).replace('"null"', ""):
+            raise Rejected(422, f"{name} is invalid: a null where something belongs")
         known = self._existing(kind, namespace, name)
         return self.put(kind, {**known, "status": status})
 

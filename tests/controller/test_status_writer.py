@@ -1,5 +1,6 @@
 """Status is written on change only, once for many changes, and survives what it meets."""
 
+import msgspec
 import pytest
 from tests.controller.builders import an_image, isr_changed, replay, with_topic
 from tests.controller.fake_kube import FakeKube
@@ -9,6 +10,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Recovery
 from plimsoll_core.records import BrokerFenced
 from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.rebalance import Progress, RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import TOPICS
@@ -51,6 +53,19 @@ async def test_equal_status_is_written_once():
     assert await scene.writer.write(TARGET)
     assert not await scene.writer.write(TARGET)
     assert scene.writes == 1
+
+
+async def test_what_is_not_known_is_left_out_of_what_is_written():
+    scene = Scene()
+    progress = Progress(replicas_moved=3)
+    assert msgspec.to_builtins(progress)["etaSeconds"] is None
+    status = RebalanceStatus(phase="Running", progress=progress)
+    scene.render = lambda target: Draft(uid="u1", status=status, generation=1, shown=())
+    scene.writer = StatusWriter(scene.api, scene.render)
+    await scene.writer.write(TARGET)
+    written = scene.api.find(TOPICS, "kafka", "orders")["status"]["progress"]
+    assert written["replicasMoved"] == 3
+    assert "etaSeconds" not in written
 
 
 async def test_object_that_was_made_again_gets_the_same_status_once_more():

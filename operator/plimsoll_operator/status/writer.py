@@ -131,4 +131,13 @@ class StatusWriter:
         status = msgspec.structs.replace(
             draft.status, conditions=conditions, observed_generation=draft.generation
         )
-        return msgspec.to_builtins(status), conditions
+        return _stated(msgspec.to_builtins(status)), conditions
+
+
+def _stated(value: Any) -> Any:
+    """Without what is not known: the API server refuses a null where a number belongs."""
+    if isinstance(value, dict):
+        return {key: _stated(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return [_stated(one) for one in value]
+    return value
