@@ -36,6 +36,11 @@ FOR ?= 600
 sim: setup ## Clusters on virtual time under random faults, new seeds for ten minutes (FOR=seconds)
 	@.venv/bin/python -W ignore -m plimsoll_sim --seconds $(FOR) --jobs $$(nproc)
 
+JOBS ?= $(shell nproc)
+.PHONY: mutants
+mutants: setup ## Guards taken out one by one: seeds and scenarios that notice, into docs/simulation.md
+	@$(PY) -W ignore -m plimsoll_sim.mutants --write --jobs $(JOBS)
+
 SEEDS ?= 1..20
 .PHONY: coverage
 coverage: setup ## Branches of the core that unit tests, scenarios and random runs take (SEEDS=1..20)

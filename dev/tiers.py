@@ -34,7 +34,7 @@ class Tier:
 TIERS = (
     Tier(name="unit", about="pure tests, properties, chart, manifests",
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=900),
-    Tier(name="simulation", about="whole clusters on virtual time: scenarios and chance",
+    Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
          marker="simulation", limit_s=900),
     Tier(name="integration", about="local clusters of real processes, kill -9",
          marker="integration", limit_s=900),

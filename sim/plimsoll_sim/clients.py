@@ -41,7 +41,7 @@ class Witness(Protocol):
     def sent(self, at: tuple[str, int], ident: bytes) -> None: ...
     def acked(self, at: tuple[str, int], ident: bytes, offset: int, acks: int) -> None: ...
     def consumed(self, at: tuple[str, int], offset: int, ident: bytes) -> None: ...
-    def latest(self, at: tuple[str, int], offset: int) -> None: ...
+    def latest(self, at: tuple[str, int], offset: int, epoch: int = -1, who: str = "") -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,8 @@ class Consumer(Client):
         one = reply.topics[0].partitions[0]
         if int(one.error_code):
             raise Lost(f"list offsets: {one.error_code}")
-        self._witness.latest(self.at, int(one.offset))
+        epoch = int(one.leader_epoch)
+        self._witness.latest(self.at, int(one.offset), epoch, self.habits.name)
 
     async def _fetch(self, connection: Connection) -> None:
         epoch = self.leader_epoch if self._rng.random() < 0.5 else -1

@@ -1,23 +1,25 @@
 """Everything that goes wrong, one small function a fault, and how it ends again.
 
-`schedule` says when.  A fault that lasts schedules its own end; `World.heal` ends them all.
+`schedule` says when; `links` holds those of the network, `stories` and `plots` those of
+several steps.  A fault
+that lasts schedules its own end; `World.heal` ends them all.
 """
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
-
+from plimsoll_core.election_messages import ElectLeaders
+from plimsoll_core.ids import BrokerId
 from plimsoll_sim import moves, rebalances, rolls
-from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.disk import Folder, PowerCut
+from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.damage import change_disk, cut_power, image_of
+from plimsoll_sim.disk import Folder
 from plimsoll_sim.operators import OperatorHost
+from plimsoll_sim.plots import Plots
 from plimsoll_sim.process import Process
-from plimsoll_sim.schedule import Schedule
 from plimsoll_sim.world import TOPIC, World
 
 
-class Chaos(Schedule):
+class Chaos(Plots):
     """Faults for one world; each says what it did, None for nothing."""
 
     def __init__(self, world: World, only: frozenset[int] | None = None) -> None:
@@ -26,13 +28,6 @@ class Chaos(Schedule):
         self._backup = world.etcd.backup()
 
     # --- brokers ----------------------------------------------------------------------------------
-
-    def _running(self) -> BrokerHost | None:
-        hosts = [host for host in self.world.brokers.values() if host.running]
-        return self._rng.choice(hosts) if hosts else None
-
-    def _back(self, host: BrokerHost) -> None:
-        self._after(lambda: self.world.start_broker(host))
 
     def _kill_broker(self) -> str | None:
         host = self._running()
@@ -44,11 +39,17 @@ class Chaos(Schedule):
 
     def _stop_broker(self) -> str | None:
         host = self._running()
-        if host is None:
+        if host is None or host.process is None:
             return None
+        kept = self._rng.random() < 0.5
+
+        def ended() -> None:
+            if kept:
+                self._old_disks[host.id] = image_of(host)
+            self._back(host)
+
+        host.process.at_death.append(ended)
         host.stop()
-        if host.process is not None:
-            host.process.at_death.append(lambda: self._back(host))
         return host.name
 
     def _cut_power_of_broker(self) -> str:
@@ -126,70 +127,16 @@ class Chaos(Schedule):
         return host.name
 
     def _old_disk(self) -> str | None:
-        """An image that was taken earlier, preferably after a clean stop, comes back."""
+        """An image that was taken when a broker stopped, or some time ago, comes back."""
         host = self._rng.choice(list(self.world.brokers.values()))
         known = self._old_disks.get(host.id)
-        if known is None or (not host.running and self._rng.random() < 0.5):
+        if known is None:
             self._old_disks[host.id] = image_of(host)
             return None
         if host.running:
             self._back(host)
         change_disk(self.world, host, known)
         return host.name
-
-    # --- links ------------------------------------------------------------------------------------
-
-    def _cut_links(self, pairs: list[tuple[str, str]]) -> str:
-        one_way = self._rng.random() < 0.3
-        both = pairs if one_way else [*pairs, *[(b, a) for a, b in pairs]]
-        for pair in both:
-            self.world.network.cut(*pair)
-
-        def mend() -> None:
-            for pair in both:
-                self.world.network.heal(*pair)
-
-        self._after(mend)
-        return f"{pairs}{' one way' if one_way else ''}"
-
-    def _cut_brokers(self) -> str | None:
-        one, other = self._rng.sample(list(self.world.brokers.values()), 2)
-        return self._cut_links([(one.name, other.name)])
-
-    def _cut_broker_from_controllers(self) -> str | None:
-        host = self._rng.choice(list(self.world.brokers.values()))
-        return self._cut_links([(host.name, one.name) for one in self.world.operators])
-
-    def _cut_client(self) -> str | None:
-        if not self.world.clients:
-            return None
-        client = self._rng.choice(self.world.clients).habits.name
-        host = self._rng.choice(list(self.world.brokers.values()))
-        return self._cut_links([(client, host.name)])
-
-    def _slow_link(self) -> str | None:
-        network = self.world.network
-        names = [host.name for host in self.world.brokers.values()]
-        names += [host.name for host in self.world.operators]
-        pair = tuple(self._rng.sample(names, 2))
-        network.slow[pair[0], pair[1]] = self._rng.choice((20_000, 300_000, 2_000_000))
-
-        def mend() -> None:
-            network.slow.pop((pair[0], pair[1]), None)
-
-        self._after(mend)
-        return f"{pair}"
-
-    def _stall_connection(self) -> str | None:
-        """What one side of a connection sends arrives late, perhaps after its sender's end."""
-        network = self.world.network
-        ends = network.between({host.name for host in self.world.brokers.values()})
-        if not ends:
-            return None
-        end = self._rng.choice(ends)
-        network.stall(end)
-        self._after(lambda: network.unstall(end))
-        return f"{end.process} to {end.peer.process}"
 
     # --- operators and their API server -----------------------------------------------------------
 
@@ -302,6 +249,29 @@ class Chaos(Schedule):
         self.world.declare(min_isr=value)
         return f"{wanted.min_isr} -> {value}"
 
+    def _move_replicas(self) -> str | None:
+        """By Kafka's request, to any brokers; replaces a move under way."""
+        world = self.world
+        wanted = world.wishes.topics.get(TOPIC)
+        if wanted is None:
+            return None
+        index = self._rng.randrange(wanted.partitions)
+        some = self._rng.sample(list(world.brokers), wanted.replication_factor)
+        self._order_move(index, tuple(BrokerId(one) for one in some))
+        return f"{TOPIC}-{index} to {some}"
+
+    def _cancel_move(self) -> str | None:
+        moving = [p for p in self.world.ghost.image.partitions.values() if p.adding or p.removing]
+        if not moving:
+            return None
+        index = self._rng.choice(moving).index
+        self._order_move(index, None)
+        return f"{TOPIC}-{index}"
+
+    def _prefer_leaders(self) -> str:
+        self.world.wishes.orders.append(ElectLeaders(kind="Preferred", needed_only=True))
+        return "of all partitions"
+
     def _add_partitions(self) -> str | None:
         wanted = self.world.wishes.topics.get(TOPIC)
         if wanted is None or wanted.partitions >= 6:
@@ -334,47 +304,3 @@ class Chaos(Schedule):
     def _roll_brokers(self) -> str:
         self._after(lambda: rolls.correct(self.world))
         return rolls.roll(self.world, self._rng)
-
-
-def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[tuple[str, int]]:
-    """The machine stops at once; returns the partitions whose logs lost data."""
-    before = _logs(host)
-    host.lose_power(cut)
-    after = _logs(host)
-    lost = sorted(name for name, data in before.items() if after.get(name) != data)
-    world.ghost.lossy(host.id, lost)
-    return lost
-
-
-def image_of(host: BrokerHost) -> Folder:
-    """A copy of its disk, for later."""
-    return copy.deepcopy(_without_undo(host.volume.root))
-
-
-def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
-    """It is killed, and its next process finds an empty disk, or one as of the image."""
-    names = list(_logs(host))
-    host.kill()
-    if image is None:
-        host.volume.empty()
-    else:
-        host.volume.root = copy.deepcopy(image)
-    world.ghost.lossy(host.id, names)
-
-
-def _logs(host: BrokerHost) -> dict[tuple[str, int], bytes]:
-    """Each partition's log on the disk."""
-    logs: dict[tuple[str, int], bytes] = {}
-    for path, node in host.volume.nodes(Path(DATA), ".log"):
-        topic, _, index = Path(path).parent.name.rpartition("-")
-        if index.isdecimal():
-            logs[topic, int(index)] = logs.get((topic, int(index)), b"") + bytes(node.data)
-    return logs
-
-
-def _without_undo(folder: Folder) -> Folder:
-    """An image of a disk: what was not yet durable is in it like the rest."""
-    made = Folder()
-    for name, entry in folder.entries.items():
-        made.entries[name] = _without_undo(entry) if isinstance(entry, Folder) else entry
-    return made

@@ -75,6 +75,7 @@ class PartitionGhost:
     producers: dict[int, tuple[int, int]] = field(default_factory=dict)
     seen: dict[tuple[int, int], tuple[bytes, tuple[int, int] | None]] = field(default_factory=dict)
     led: dict[int, dict[int, int]] = field(default_factory=dict)
+    told: dict[str, tuple[int, int]] = field(default_factory=dict)
     lossy_open: dict[int, None] = field(default_factory=dict)
     lossy_lives: dict[int, int] = field(default_factory=dict)
     lossy_max: int = 0

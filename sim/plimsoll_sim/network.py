@@ -212,18 +212,24 @@ class Network:
         for end in list(self._stalled):
             self.unstall(end)
 
-    def between(self, hosts: set[str]) -> list[End]:
-        """The connections' sides that send from or to one of these hosts."""
+    def sides(self, chosen: Callable[[str, str], bool]) -> list[End]:
+        """The connections' sides chosen by the hosts that they send from and to."""
         return [
             end
             for end in self._ends
-            if end not in self._stalled
-            and (end.process.host in hosts or end.peer.process.host in hosts)
+            if end not in self._stalled and chosen(end.process.host, end.peer.process.host)
         ]
 
     def stall(self, end: End) -> None:
         """What this side sends is kept back until `unstall`; its process may end meanwhile."""
         self._stalled[end] = None
+
+    def reset(self, end: End) -> None:
+        """The connection breaks, and what was kept back is lost."""
+        self._stalled.pop(end, None)
+        end.held.clear()
+        self._schedule(end, end.peer, RST)
+        self._schedule(end.peer, end, RST)
 
     def unstall(self, end: End) -> None:
         if self._stalled.pop(end, self) is None:

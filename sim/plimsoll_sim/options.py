@@ -1,14 +1,16 @@
 """What one run is like, drawn from its seed: sizes, settings, and which faults happen how often.
 
 Each run leaves some faults out altogether (swarm testing): a rare combination is not drowned by
-the common ones.  Everything that was drawn is printed.
+the common ones; others are about something (`themes`).  Everything that was drawn is printed.
 """
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
+
+from plimsoll_sim.themes import THEMES
 
 FAULTS: dict[str, int] = {
     # name: weight when it takes part at all
@@ -26,7 +28,9 @@ FAULTS: dict[str, int] = {
     "cut broker from controllers": 5,
     "cut client": 3,
     "slow link": 4,
-    "stall connection": 5,
+    "stall connection": 3,
+    "stall broker": 2,
+    "stall metadata": 2,
     "kill operator": 4,
     "stop operator": 2,
     "pause operator": 4,
@@ -44,11 +48,32 @@ FAULTS: dict[str, int] = {
     "start rebalance": 5,
     "end rebalance": 2,
     "pause rebalance": 2,
+    "move replicas": 3,
+    "cancel move": 2,
+    "prefer leaders": 3,
+    "rebirth": 2,
+    "back and forth": 2,
+    "unlucky heir": 2,
+    "quiet stop": 1,
+    "late letters": 2,
+    "old marker": 1,
+    "two terms": 2,
+    "late reply": 1,
     "restore etcd": 1,
     "roll brokers": 5,
 }
-LOSSY = frozenset({"cut power of broker", "cut power of all", "empty disk", "old disk"})
-RARE = frozenset({"restore etcd", "empty disk", "old disk", "disk broken"})
+LOSSY = frozenset(
+    {
+        "cut power of broker",
+        "cut power of all",
+        "empty disk",
+        "old disk",
+        "old marker",
+        "rebirth",
+        "late letters",
+    }
+)
+RARE = frozenset({"restore etcd", "empty disk", "old disk", "old marker", "disk broken"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +81,10 @@ class Options:
     """Times are virtual milliseconds.  Brokers are numbered from `first_broker` on.
 
     `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
-    after something was committed; `at_once`: how many that last may do so at the same time.
+    after a proposal or a commit; `at_once`: how many that last may do so at the same time.
     """
 
+    theme: str = ""
     brokers: int
     first_broker: int = 0
     operators: int
@@ -69,6 +95,7 @@ class Options:
     latency_us: tuple[int, int]
     api_latency_us: tuple[int, int] = (500, 5_000)
     lag_time_max_ms: int
+    flap_wait_ms_max: int = 4_000
     slice_partitions_max: int
     segment_bytes: int
     flush_messages: int | None
@@ -95,8 +122,21 @@ class Options:
         return not any(name in LOSSY for name, _ in self.faults)
 
 
-def draw(rng: random.Random) -> Options:
-    """Options for one run."""
+def draw(rng: random.Random, theme: str | None = None) -> Options:
+    """Options for one run; `theme` None: any theme or none."""
+    if theme is None:
+        theme = rng.choice(("", *THEMES)) if rng.random() < 0.6 else ""
+    options = _anything(rng)
+    if not theme:
+        return options
+    about = THEMES[theme]
+    chosen = {name: rng.choice(values) for name, values in about.choices.items()}
+    options = replace(options, theme=theme, faults=tuple(about.faults.items()), **chosen)
+    factor = min(options.replication_factor, options.brokers)
+    return replace(options, replication_factor=factor, min_isr=min(options.min_isr, factor))
+
+
+def _anything(rng: random.Random) -> Options:
     brokers = rng.choice((3, 3, 3, 4, 5))
     factor = rng.randint(2, min(brokers, 4)) if rng.random() < 0.9 else 1
     share = rng.choice((0.12, 0.25, 0.5))
@@ -119,6 +159,7 @@ def draw(rng: random.Random) -> Options:
         latency_us=rng.choice(((50, 500), (100, 5_000), (1_000, 40_000), (5_000, 200_000))),
         api_latency_us=rng.choice(((500, 5_000), (500, 5_000), (20_000, 300_000))),
         lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
+        flap_wait_ms_max=rng.choice((1_000, 4_000)),
         slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),
         segment_bytes=rng.choice((200, 1_000, 1_000_000)),
         flush_messages=rng.choice((None, None, None, 1)),

@@ -63,10 +63,18 @@ class _IntoEvents(logging.Handler):
         self._world.events.append(self.format(record))
 
 
-def run(seed: int, steps: int, *, logs: bool = False, only: frozenset[int] | None = None) -> Result:
-    """Always returns; what failed is in the result.  `only`: the faults that happen, by number."""
+def run(
+    seed: int,
+    steps: int,
+    *,
+    theme: str | None = None,
+    logs: bool = False,
+    only: frozenset[int] | None = None,
+) -> Result:
+    """Always returns; what failed is in the result.  `only`: the faults that happen, by number;
+    `theme`: one of `themes`, None for whatever the seed says."""
     rng = random.Random(seed)
-    options = draw(rng)
+    options = draw(rng, theme)
     world = World(rng.getrandbits(64), options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):
@@ -121,7 +129,10 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
     except Livelock as error:
         result.outcome, result.sentence = "liveness", f"Livelock: {error}"
     except (Crash, AssertionError) as error:
-        result.outcome = "crash"
+        seen = error.__cause__
+        result.outcome = "safety" if isinstance(seen, Violation) else "crash"
+        bug = type(seen or error).__name__
+        result.predicate = seen.predicate if isinstance(seen, Violation) else bug
         result.sentence = "".join(traceback.format_exception(error))
     result.events, result.struck = world.events, chaos.struck
     result.steps = world.loop.steps

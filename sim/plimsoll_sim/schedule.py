@@ -1,4 +1,4 @@
-"""When faults come: at the seed's times, in bursts, and right after something was committed.
+"""When faults come: at the seed's times, in bursts, and right after a proposal or a commit.
 
 `faults.Chaos` says what they do.  As many as the run's options allow last at the same time, so that
 in between the cluster gets on with its work.
@@ -14,8 +14,9 @@ from plimsoll_sim.world import World
 
 BURST_GAP_MS = 30
 TEMPTED_MS = 20
+TEMPTATION_FAULTS_MAX = 4
 FIRST_TEMPTATION = 100_000
-"""Faults that follow a commit are numbered from here on, by commits."""
+"""Faults that follow a proposal or a commit are numbered from here on."""
 
 
 class Schedule:
@@ -41,7 +42,7 @@ class Schedule:
 
     def begin(self) -> None:
         self._next()
-        self.world.committed.append(self._tempted)
+        self.world.tempting.append(self._tempted)
 
     def end(self) -> None:
         self._on = False
@@ -59,12 +60,18 @@ class Schedule:
             self._next()
 
     def _tempted(self) -> None:
-        """Something was committed: whoever has not heard of it yet is easily wrong now."""
+        """Something was proposed or committed: who has not heard of it yet is easily wrong now."""
+        options = self.world.options
         self._temptations += 1
-        number = FIRST_TEMPTATION + self._temptations
-        rng = random.Random(self._root + number)
-        if rng.random() < self.world.options.nervous:
-            due = partial(self._strike, number, rng)
+        first = FIRST_TEMPTATION + TEMPTATION_FAULTS_MAX * self._temptations
+        rng = random.Random(self._root + first)
+        if rng.random() >= options.nervous:
+            return
+        count = 1
+        while count < TEMPTATION_FAULTS_MAX and rng.random() < options.burst:
+            count += 1
+        for number in range(first, first + count):
+            due = partial(self._strike, number, random.Random(self._root - number))
             self.world.later(round(rng.expovariate(1 / TEMPTED_MS) * 1_000) + 1, due)
 
     def _strike(self, number: int, rng: random.Random) -> None:

@@ -11,6 +11,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable
 from contextvars import Context
+from pathlib import Path
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -24,8 +25,9 @@ from plimsoll_core.messages import DeclareTopic
 from plimsoll_core.model import TopicObject
 from plimsoll_core.records import Record
 from plimsoll_sim import rebalances, rolls
-from plimsoll_sim.brokers import CONTROLLERS, BrokerHost
+from plimsoll_sim.brokers import CONTROLLERS, DATA, BrokerHost
 from plimsoll_sim.checkers.clients import ClientChecker
+from plimsoll_sim.checkers.disks import check_marker
 from plimsoll_sim.checkers.leases import LeaseChecker
 from plimsoll_sim.checkers.liveness import unfinished
 from plimsoll_sim.checkers.replicas import ReplicaChecker
@@ -76,7 +78,7 @@ class World:
         self.etcd = Etcd(stream())
         self.weather = Weather(latency_us=options.api_latency_us)
         self.ghost = MetadataGhost(CLUSTER_ID)
-        self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us)
+        self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
         self.wishes = Wishes(members=tuple(map(BrokerId, options.broker_ids)))
@@ -88,7 +90,7 @@ class World:
         self.stop_clients = False
         self.counts: Counter[str] = Counter()
         self.expect_liveness = True
-        self.committed: list[Callable[[], None]] = []
+        self.tempting: list[Callable[[], None]] = []
         self.events: list[str] = []
         self.digest = 0
         self._client_rng = stream()
@@ -128,7 +130,7 @@ class World:
             cluster_id=CLUSTER_ID,
             settings=Settings(
                 slice_partitions_max=options.slice_partitions_max,
-                flap_wait_ms_max=4_000,
+                flap_wait_ms_max=options.flap_wait_ms_max,
                 target_lost_ms=10_000,
             ),
             slots=options.slots,
@@ -251,6 +253,7 @@ class World:
             if process.ended is not None and not isinstance(process.ended, ENDINGS):
                 raise Crash(f"{process} ended: {process.ended!r}") from process.ended
             self.note(f"{process} ended: {process.ended!r}")
+            check_marker(host.name, host.volume, Path(DATA))
             if host.process is process and (process.ended is not None or self._healed):
                 self.restart_soon(host)
             return
@@ -264,6 +267,11 @@ class World:
         """Something the world does, not a process: it happens whoever is gone by then."""
         self.loop.at_us(self.loop.now_us + us, action, context=Context())  # type: ignore[arg-type]
 
+    def _tempt(self) -> None:
+        """Something was proposed or committed."""
+        for hook in self.tempting:
+            hook()
+
     def _stored(self, plural: str, item: dict[str, object]) -> None:
         before = len(self.ghost.history)
         try:
@@ -273,8 +281,7 @@ class World:
             self._violation = self._violation or violation
         for record in self.ghost.history[before:]:
             self.note(f"committed {_short(record)}")
-            for hook in self.committed:
-                hook()
+            self._tempt()
 
     def until(self, condition: object, us_max: int, what: str) -> None:
         """Step until it is so; raises NotAlive when it takes longer than `us_max`."""

@@ -8,13 +8,17 @@ import sys
 import pytest
 
 from plimsoll_sim.run import run
+from plimsoll_sim.themes import THEMES
 
 STEPS = 2_500
 SEEDS_AT_ONCE = 20
 SEEDS = 120
 SHOW = (
     "import json; from plimsoll_sim.run import run; "
-    "print(json.dumps([run(seed, 800).digest for seed in (5, 6, 7, 8)]))"
+    "from plimsoll_sim.themes import THEMES; "
+    "ordinary = [run(seed, 800).digest for seed in (5, 6, 7, 8)]; "
+    "themed = [run(1, 600, theme=theme).digest for theme in THEMES]; "
+    "print(json.dumps(ordinary + themed))"
 )
 
 
@@ -45,7 +49,9 @@ def _digests(hash_seed: str) -> list[int]:
 def test_the_same_seed_is_the_same_run_whatever_hashes_are() -> None:
     once = _digests("1")
     assert once == _digests("2") == _digests("77")
-    assert once == [run(seed, 800).digest for seed in (5, 6, 7, 8)]
+    here = [run(seed, 800).digest for seed in (5, 6, 7, 8)]
+    here += [run(1, 600, theme=theme).digest for theme in THEMES]
+    assert once == here
     assert len(set(once)) == len(once)
 
 

@@ -53,8 +53,11 @@ class ClientChecker:
             f"{at}: {ident!r} was read at {offset}, committed at {ghost.idents.get(ident)}",
         )
 
-    def latest(self, at: tuple[str, int], offset: int) -> None:
-        """I6: nobody is told of an end beyond what is committed, or that it went away."""
+    def latest(self, at: tuple[str, int], offset: int, epoch: int = -1, who: str = "") -> None:
+        """I6: nobody is told of an end beyond what is committed, or that it went away.
+
+        `epoch`: the term in which it was told; `who` asks again only after the last answer.
+        """
         ghost = self._find(at)
         if ghost is None or ghost.unclean_epoch >= 0 or self._ghost.topics_recreated:
             return
@@ -63,3 +66,12 @@ class ClientChecker:
                 "ConsistentRead",
                 f"{at}: a client was told of {offset}, committed {ghost.true_high_watermark}",
             )
+        before = ghost.told.get(who, (-1, 0))
+        if epoch >= before[0]:
+            if who and offset < before[1]:
+                raise Violation(
+                    "HWMonotone",
+                    f"{at}: {who} was told of {before[1]} in term {before[0]}, then of {offset} in "
+                    f"term {epoch}",
+                )
+            ghost.told[who] = (epoch, offset)

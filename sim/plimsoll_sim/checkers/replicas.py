@@ -16,6 +16,7 @@ from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import Replica
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.checkers import contents
+from plimsoll_sim.checkers.lifetimes import LifetimeChecker
 from plimsoll_sim.ghost import Batch, Copy, MetadataGhost, PartitionGhost, Violation
 from plimsoll_wire.batches import iter_headers
 
@@ -26,12 +27,17 @@ READ_BYTES = 2**30
 class ReplicaChecker:
     """One for all brokers of a world."""
 
-    def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, ghost: MetadataGhost, now_us: Callable[[], int], proposed: Callable[[], None]
+    ) -> None:
+        """`proposed` hears of every proposed in-sync set."""
         self._ghost = ghost
         self._now_us = now_us
+        self._proposed = proposed
         self._seen: dict[int, dict[Hosted, tuple[Any, ...]]] = {}
         self._images: dict[int, ClusterImage | None] = {}
         self._lives: dict[int, int] = {}
+        self._lifetimes: dict[int, LifetimeChecker] = {}
 
     def look(self, host: BrokerHost) -> None:
         """After a step in which this broker did something."""
@@ -42,11 +48,14 @@ class ReplicaChecker:
             self._lives[host.id] = host.lives
             self._seen[host.id] = {}
             self._images[host.id] = None
+            self._lifetimes[host.id] = LifetimeChecker()
         if manager.image is not self._images[host.id]:
             self._new_image(host, manager.image)
-        seen = self._seen[host.id]
+        seen, lifetimes = self._seen[host.id], self._lifetimes[host.id]
         for hosted in manager:
             replica, log, leader = hosted.replica, hosted.log, hosted.replica.leader
+            if leader is not None:
+                lifetimes.look(hosted, leader, manager.image)
             state = (
                 log.log_end_offset,
                 log.cuts,
@@ -63,6 +72,7 @@ class ReplicaChecker:
                 continue
             seen[hosted] = state
             self._changed(host, hosted, before)
+        lifetimes.looked(manager.image)
 
     def _changed(self, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...] | None) -> None:
         ghost = self._ghost.partitions.get(hosted.key)
@@ -113,9 +123,14 @@ class ReplicaChecker:
         if same_term and before is not None and hw < before[2]:
             raise Violation("HWMonotone", f"{ghost.name}: {host.id} went from {before[2]} to {hw}")
         if hw > ghost.true_high_watermark and leader.epoch >= ghost.unclean_epoch:
-            self._check_quorum(ghost, host.id, replica, leader)
+            # Elected uncleanly, with an old disk, it may remember commits that were given up.
+            if same_term or leader.epoch != ghost.unclean_epoch:
+                self._check_quorum(ghost, host.id, replica, leader)
             self._commit(ghost, host.id, hw)
         self._check_isr(ghost, host, replica, leader)
+        news = before is not None and leader.isr is not before[6]
+        if news and not isinstance(leader.isr, CommittedIsr):
+            self._proposed()
 
     def _check_quorum(
         self, ghost: PartitionGhost, broker_id: int, replica: Replica, leader: Leader

@@ -17,11 +17,13 @@ ALL = 2**62
 
 
 class Chosen(PowerCut):
-    """Leaves so many bytes and so many changes of a directory, of those that were not synced."""
+    """Leaves so many bytes and so many changes of a directory, of those that were not synced; of
+    what it leaves of a file the last `zeros` are no more than their number."""
 
-    def __init__(self, *, content: int, entries: int) -> None:
+    def __init__(self, *, content: int, entries: int, zeros: int = 0) -> None:
         self._content = content
         self._entries = entries
+        self._zeros = zeros
 
     def changes(self, count: int) -> int:
         return min(self._entries, count)
@@ -30,7 +32,7 @@ class Chosen(PowerCut):
         return min(durable + self._content, size)
 
     def written(self, durable: int, size: int) -> int:
-        return size
+        return max(durable, size - self._zeros)
 
     def uncuts(self) -> bool:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.faults import change_disk, cut_power, image_of
+from plimsoll_sim.damage import change_disk, cut_power, image_of
 from plimsoll_sim.process import Process
 from plimsoll_sim.scenario.dice import ALL, Chosen
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
@@ -34,13 +34,15 @@ def kill(stage: Stage, words: Words) -> None:
 def power(stage: Stage, words: Words) -> list[str]:
     """power 2 keep=none entries=none: the machine loses power.  Of each file there is what was
     synced, and of the rest `none`, `all` or so many bytes; of each directory's changes since its
-    last sync the first so many (without `entries`: all if anything is kept of the files).  Nobody
-    is told: its connections stay silent."""
+    last sync the first so many (without `entries`: all if anything is kept of the files).  With
+    `zeros=20` the last bytes that are kept are zeros.  Nobody is told: its connections stay silent.
+    """
     content = _amount(words.option("keep", "none"))
     entries = _amount(words.option("entries", "all" if content else "none"))
+    zeros = whole(words.option("zeros", "0"))
     told: list[str] = []
     for host in _brokers(stage, words):
-        lost = cut_power(stage.world, host, Chosen(content=content, entries=entries))
+        lost = cut_power(stage.world, host, Chosen(content=content, entries=entries, zeros=zeros))
         names = ", ".join(f"{topic}-{index}" for topic, index in lost)
         told.append(f"{host.id}: data of {names} is lost" if lost else f"{host.id}: nothing lost")
     return told

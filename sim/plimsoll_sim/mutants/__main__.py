@@ -1,0 +1,89 @@
+"""`python -m plimsoll_sim.mutants`: takes each guard out, and looks for what notices.
+
+    python -m plimsoll_sim.mutants --write               all, and the table in docs/simulation.md
+    python -m plimsoll_sim.mutants NAME... --seeds 100   some, from seed 1 on
+    python -m plimsoll_sim.mutants --check               all, from the seeds that are known
+
+Exit codes: 0 every mutant was noticed, by a seed and by each scenario that is named for it; 1 some
+were not; 2 usage, or a mutant of code that has changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+
+from plimsoll_sim.mutants.guards import GUARDS
+from plimsoll_sim.mutants.hunt import STEPS, Chase, Try, hunt
+from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
+from plimsoll_sim.mutants.others import OTHERS
+from plimsoll_sim.mutants.table import known, told, write
+
+ALL = (*GUARDS, *OTHERS)
+KILLS = 3
+"""How many seeds are remembered: they shift whenever the code changes."""
+MORE_SEEDS = 300
+"""How many seeds `--check` tries after the known ones."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="plimsoll_sim.mutants")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    parser.add_argument("--seeds", type=int, default=200, metavar="N", help="from 1 on, at most")
+    parser.add_argument("--kills", type=int, default=KILLS, metavar="N", help="until so many fail")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--check", action="store_true", help="one seed each, the known ones first")
+    parser.add_argument("--write", action="store_true", help="write down what was found")
+    parser.add_argument("--json", action="store_true", help="print what was found")
+    arguments = parser.parse_args()
+    unknown = [name for name in arguments.names if name not in {mutant.name for mutant in ALL}]
+    if unknown:
+        parser.error(f"no such mutant: {', '.join(unknown)}")
+    mutants = [one for one in ALL if not arguments.names or one.name in arguments.names]
+    try:
+        for mutant in ALL:
+            texts(mutant)
+    except Stale as error:
+        print(error, file=sys.stderr)
+        return 2
+    if arguments.check:
+        chases = [Chase(mutant=one, tries=_known_first(one), kills_max=1) for one in mutants]
+    else:
+        tries = [Try(STEPS, seed) for seed in range(1, arguments.seeds + 1)]
+        chases = [Chase(mutant=one, tries=tries, kills_max=arguments.kills) for one in mutants]
+    done = partial(write, ALL) if arguments.write else _nothing
+    hunt(chases, arguments.jobs, lambda line: print(line, file=sys.stderr, flush=True), done)
+    if arguments.json:
+        print(json.dumps(told(chases)))
+    return _judge(chases)
+
+
+def _nothing(chase: Chase) -> None:
+    """What is found is not written down."""
+
+
+def _known_first(mutant: Mutant) -> list[Try]:
+    """The quickest of the known ones, then others."""
+    kills = known().get(mutant.name, {"kills": []})["kills"]
+    tries = sorted(Try(kill["steps"], kill["seed"]) for kill in kills)
+    later = range(1, 1 + MORE_SEEDS)
+    return [*tries, *[Try(STEPS, seed) for seed in later]]
+
+
+def _judge(chases: Sequence[Chase]) -> int:
+    for chase in chases:
+        missed = [name for name, saw in chase.scenarios.items() if not saw]
+        if not chase.kills:
+            print(f"{chase.mutant.name}: survived {chase.tried} seeds", file=sys.stderr)
+        if not chase.scenarios:
+            print(f"{chase.mutant.name}: no scenario is named for it", file=sys.stderr)
+        if missed:
+            print(f"{chase.mutant.name}: not noticed by {', '.join(missed)}", file=sys.stderr)
+    return 0 if all(chase.noticed for chase in chases) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Looks for the seeds and scenarios that notice a mutant, each mutant in a process of its own.
+
+The process that calls `hunt` must not have imported the code that mutants change: its children are
+forks of it, and import the mutated text.  A run counts only when it holds without the mutation.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import multiprocessing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.pool import Pool
+
+from plimsoll_sim.mutants.mutant import ROOT, Mutant, become
+
+SCENARIOS = ROOT / "tests" / "scenarios"
+STEPS = 2_500
+WARM = (
+    "aiohttp",
+    "crc32c",
+    "immutables",
+    "kio.index",
+    "kio.serial",
+    "kio.static.primitive",
+    "msgspec",
+    "prometheus_client",
+    "rich",
+    "yaml",
+)
+"""What every child would import for itself otherwise; nothing of the project is among it."""
+NONSENSE = ("AttributeError", "NameError", "TypeError", "UnboundLocalError")
+"""A mutant that makes these takes no guard out, but Python's ground."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Try:
+    """A seed, and how many steps of chaos it takes."""
+
+    steps: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """A run that fails, and what it violates."""
+
+    seed: int
+    steps: int
+    predicate: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Chase:
+    """One mutant's runs, in the order in which they are tried, until `kills_max` notice it.
+
+    `scenarios`: for each that is named for it, the files that come otherwise than they are written.
+    """
+
+    mutant: Mutant
+    tries: Sequence[Try]
+    kills_max: int
+    tried: int = 0
+    kills: list[Kill] = field(default_factory=list)
+    scenarios: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def noticed(self) -> bool:
+        return bool(self.kills and self.scenarios) and all(self.scenarios.values())
+
+
+def hunt(
+    chases: Sequence[Chase],
+    jobs: int,
+    say: Callable[[str], None],
+    done: Callable[[Chase], None] = lambda _: None,
+) -> None:
+    """Fills the chases; `done` hears of each as soon as it is over."""
+    for name in WARM:
+        importlib.import_module(name)
+    gc.freeze()
+    context = multiprocessing.get_context("fork")
+    with context.Pool(jobs, maxtasksperchild=1) as mutated, context.Pool(1) as sound:
+        for chase, found in zip(chases, mutated.imap(_search, chases, 1), strict=True):
+            chase.tried, chase.scenarios = found.tried, found.scenarios
+            chase.kills = _honest(sound, chase.mutant, found.kills, say)
+            while len(chase.kills) < chase.kills_max and chase.tried < len(chase.tries):
+                more = mutated.apply(_search, (replace(chase, kills=[], kills_max=1),))
+                chase.tried = more.tried
+                chase.kills += _honest(sound, chase.mutant, more.kills, say)
+            say(_told(chase))
+            done(chase)
+
+
+def _honest(
+    sound: Pool, mutant: Mutant, kills: Sequence[Kill], say: Callable[[str], None]
+) -> list[Kill]:
+    """Those that only the mutation makes fail."""
+    honest: list[Kill] = []
+    for kill in kills:
+        other = sound.apply(_try, (mutant.theme, Try(kill.steps, kill.seed)))
+        if other is None:
+            honest.append(kill)
+        else:
+            run = f"seed {kill.seed}, {kill.steps} steps, theme {mutant.theme}"
+            say(f"{run}: fails without a mutation, too: {other.predicate}")
+    return honest
+
+
+def _told(chase: Chase) -> str:
+    seeds = ", ".join(f"seed {kill.seed} ({kill.predicate})" for kill in chase.kills)
+    files = ", ".join(f"{name}: {' '.join(saw) or 'NO'}" for name, saw in chase.scenarios.items())
+    return f"{chase.mutant.name}: {seeds or 'NONE'} of {chase.tried}; scenarios {files or 'NONE'}"
+
+
+# --- in processes of their own ------------------------------------------------------------------
+
+
+def _search(chase: Chase) -> Chase:
+    become(chase.mutant)
+    if not chase.scenarios:
+        _play(chase)
+    for one in chase.tries[chase.tried :]:
+        chase.tried += 1
+        if (kill := _try(chase.mutant.theme, one)) is not None:
+            chase.kills.append(kill)
+            if len(chase.kills) == chase.kills_max:
+                break
+    return chase
+
+
+def _try(theme: str | None, one: Try) -> Kill | None:
+    from plimsoll_sim.run import run
+
+    result = run(one.seed, one.steps, theme=theme)
+    if not result.sentence:
+        return None
+    predicate = result.predicate or result.outcome
+    assert predicate not in NONSENSE, f"no honest mutant: {result.sentence}"
+    return Kill(seed=one.seed, steps=min(result.steps, one.steps), predicate=predicate)
+
+
+def _play(chase: Chase) -> None:
+    from plimsoll_sim.scenario.runner import difference, play
+
+    for path in sorted(SCENARIOS.glob("*.txt")):
+        name = path.name.partition("-")[0]
+        of = name.rstrip("abcd")
+        if name not in chase.mutant.scenarios and of not in chase.mutant.scenarios:
+            continue
+        saw = chase.scenarios.setdefault(name if name in chase.mutant.scenarios else of, [])
+        played = play(path.read_text())
+        if played.sentence or difference(path, played.text):
+            saw.append(name)

@@ -1,0 +1,255 @@
+"""Guards that the protocol's list does not name, in the controller, brokers, disks and the log."""
+
+from __future__ import annotations
+
+from plimsoll_sim.mutants.mutant import Edit, Mutant
+
+CORE = "core/plimsoll_core/"
+BROKER = "broker_image/plimsoll_broker/"
+OPERATOR = "operator/plimsoll_operator/"
+REPLICA = CORE + "replica/replica.py"
+LOG = BROKER + "storage/log.py"
+STORE = BROKER + "storage/store.py"
+RECOVERY = BROKER + "storage/recovery.py"
+RING = OPERATOR + "metalog/ring.py"
+
+CONTROLLER: tuple[Mutant, ...] = (
+    Mutant(
+        name="answers-before-the-commit",
+        rule="an answer leaves when everything queued at its decision is committed",
+        scenarios=("R10",),
+        edits=(
+            Edit(
+                OPERATOR + "controller/commit.py",
+                "if needs == self.committed.next_offset:",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="forgets-the-elr",
+        rule="a member of the ELR stays there until the ISR is large enough (3.0)",
+        scenarios=("S38",),
+        edits=(
+            Edit(
+                CORE + "controller/change.py",
+                "pool = {*before.elr, *before.isr}",
+                "pool = {*before.isr}",
+            ),
+        ),
+    ),
+    Mutant(
+        name="elects-who-leaves",
+        rule="who is being fenced or registered is not elected by that very change (3.3)",
+        scenarios=("S03",),
+        edits=(
+            Edit(
+                CORE + "controller/liveness.py",
+                "turn.change(wishes, cause, without=without)",
+                "turn.change(wishes, cause)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="elects-the-fenced",
+        rule="only who is unfenced and stays is elected (3.3)",
+        scenarios=("S22",),
+        edits=(
+            Edit(
+                CORE + "controller/change.py",
+                "if r is not None and ok(r)), None)",
+                "if r is not None), None)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="same-term-for-another-leader",
+        rule="another leader is another term (3.0)",
+        scenarios=("S03",),
+        edits=(
+            Edit(
+                CORE + "controller/change.py",
+                "new_term = p.leader != before.leader or not",
+                "new_term = not",
+            ),
+        ),
+    ),
+    Mutant(
+        name="ends-a-move-early",
+        rule="a move ends when all that it wants are in sync (3.10)",
+        theme="moves",
+        scenarios=("S31",),
+        edits=(
+            Edit(
+                CORE + "controller/change.py",
+                "if not isr or not p.target or not set(p.target) <= set(isr):",
+                "if not isr or not p.target:",
+            ),
+        ),
+    ),
+)
+
+REPLICAS: tuple[Mutant, ...] = (
+    Mutant(
+        name="undecided-is-refused",
+        rule="a proposal that was overtaken may have been committed: it stays pending (4.6)",
+        scenarios=("S30",),
+        edits=(
+            Edit(
+                REPLICA,
+                "if answer.code == Code.INELIGIBLE_REPLICA:",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="reads-the-uncommitted",
+        rule="a consumer sees nothing above the high watermark (5.4)",
+        scenarios=("S10",),
+        edits=(
+            Edit(
+                BROKER + "handlers/fetch_reading.py",
+                "end = log.log_end_offset if for_follower else high_watermark",
+                "end = log.log_end_offset",
+            ),
+        ),
+    ),
+    Mutant(
+        name="tells-an-end-too-early",
+        rule="a new leader knows its end once the last term is committed (5.5)",
+        scenarios=("S41",),
+        edits=(
+            Edit(
+                REPLICA,
+                "        if self.high_watermark < self.leader.start_offset:\n"
+                "            return Code.OFFSET_NOT_AVAILABLE\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="high-watermark-above-the-log",
+        rule="a follower's high watermark stays within its log (4.8)",
+        scenarios=("S37",),
+        edits=(
+            Edit(
+                REPLICA,
+                "max(min(high_watermark, log.log_end_offset), log.log_start_offset)",
+                "max(high_watermark, log.log_start_offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="commits-what-it-finds",
+        rule="a new leader's log end is not committed until the others have it (4.2)",
+        scenarios=("S41",),
+        edits=(
+            Edit(
+                REPLICA,
+                "            self.leader = Leader(self._around.broker_id, partition",
+                "            self.high_watermark = end\n"
+                "            self.leader = Leader(self._around.broker_id, partition",
+            ),
+        ),
+    ),
+    Mutant(
+        name="shrinks-before-the-commit",
+        rule="who is to leave the ISR counts until that is committed (4.4)",
+        scenarios=("S30",),
+        edits=(
+            Edit(
+                CORE + "replica/isr.py",
+                "    leaving: tuple[BrokerId, ...]\n"
+                "    proposal: IsrProposal\n\n"
+                "    @property\n"
+                "    def maximal(self) -> tuple[BrokerId, ...]:\n"
+                "        return self.committed\n",
+                "    leaving: tuple[BrokerId, ...]\n"
+                "    proposal: IsrProposal\n\n"
+                "    @property\n"
+                "    def maximal(self) -> tuple[BrokerId, ...]:\n"
+                "        return tuple(r for r in self.committed if r not in self.leaving)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="acknowledges-at-once",
+        rule="acks=all waits until all in sync have it (4.11)",
+        scenarios=("S06",),
+        edits=(
+            Edit(
+                BROKER + "handlers/produce.py",
+                "required = place.base_offset + header.last_offset_delta + 1 if acks == -1 else",
+                "required = None if acks == -1 else",
+            ),
+        ),
+    ),
+    Mutant(
+        name="retries-are-written-again",
+        rule="a retry of a batch that is there is not written again (4.12)",
+        scenarios=("S19",),
+        edits=(
+            Edit(
+                CORE + "replica/producers.py",
+                "return Duplicate(known.last_offset - known.offset_delta, known.last_offset)",
+                "return None",
+            ),
+        ),
+    ),
+)
+
+DISKS: tuple[Mutant, ...] = (
+    Mutant(
+        name="marker-stays",
+        rule="the marker of a clean stop is gone before the broker registers (4.9)",
+        scenarios=("S26",),
+        theme="disks",
+        edits=(
+            Edit(
+                STORE,
+                "        self.disk.remove(path)\n"
+                "        self.disk.sync_directory(self.directory)\n"
+                "        self.clean_epoch",
+                "        self.clean_epoch",
+            ),
+        ),
+    ),
+    Mutant(
+        name="marker-before-the-disk",
+        rule="a clean stop is marked only once every log is on the disk (4.9)",
+        scenarios=("S27",),
+        edits=(Edit(LOG, "            self.flush(checkpoint=True)\n", ""),),
+    ),
+    Mutant(
+        name="batches-unchecked-at-load",
+        rule="after an unclean stop every batch's CRC is checked (4.9)",
+        theme="disks",
+        scenarios=("S39",),
+        edits=(
+            Edit(
+                BROKER + "storage/segment.py",
+                "if not check_crc(chunk, position - start, header.length):",
+                "if False:",
+            ),
+        ),
+    ),
+)
+
+METADATA_LOG: tuple[Mutant, ...] = (
+    Mutant(
+        name="overwrites-a-slot",
+        rule="a slot is updated under the version in which its content was read",
+        scenarios=("R01",),
+        theme="log",
+        edits=(
+            Edit(
+                RING,
+                "        stored = codec.store(batch)\n",
+                "        slot = await self._read_back(slot.number)\n"
+                "        stored = codec.store(batch)\n",
+            ),
+        ),
+    ),
+)
+
+OTHERS = (*CONTROLLER, *REPLICAS, *DISKS, *METADATA_LOG)

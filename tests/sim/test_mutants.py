@@ -1,0 +1,85 @@
+"""Every guard of the protocol matters: without it a random run fails, and so does its scenario.
+
+Where a seed that was known no longer notices, the next ones are tried.  When a mutant survives
+them, `make mutants` looks for others; if there are none, the simulator has become too weak.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plimsoll_sim.mutants.guards import GUARDS
+from plimsoll_sim.mutants.hunt import SCENARIOS
+from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
+from plimsoll_sim.mutants.others import OTHERS
+from plimsoll_sim.mutants.table import PAGE, known
+from plimsoll_sim.themes import THEMES
+
+MUTANTS = (*GUARDS, *OTHERS)
+NAMES = [mutant.name for mutant in MUTANTS]
+TIMEOUT_S = 600
+
+
+@cache
+def noticed() -> tuple[dict[str, Any], str]:
+    """All in one process, which has not imported the code that its children mutate; and what it
+    says meanwhile."""
+    command = [sys.executable, "-W", "ignore", "-m", "plimsoll_sim.mutants", "--check", "--json"]
+    jobs = str(os.cpu_count() or 1)
+    done = subprocess.run([*command, "--jobs", jobs], capture_output=True, timeout=TIMEOUT_S)
+    said = done.stderr.decode()
+    assert done.returncode in (0, 1), said
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found, said
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_guard_that_is_taken_out_is_missed(name: str) -> None:
+    all_found, said = noticed()
+    found = all_found[name]
+    assert found["kills"], f"survived {found['tried']} seeds; see make mutants\n{said}"
+    assert found["scenarios"], "no scenario is named for it"
+    blind = [scenario for scenario, saw in found["scenarios"].items() if not saw]
+    assert not blind, f"these scenarios come as written: {blind}"
+
+
+def test_seeds_that_notice_a_mutant_hold_without_it() -> None:
+    _, said = noticed()
+    assert "fails without a mutation" not in said, said
+
+
+def test_names_are_unique_and_in_the_table() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert list(known()) == NAMES
+    page = PAGE.read_text()
+    assert [name for name in NAMES if f"| `{name}` |" not in page] == []
+
+
+def test_themes_and_scenarios_of_mutants_exist() -> None:
+    files = {path.name.partition("-")[0].rstrip("abcd") for path in SCENARIOS.glob("*.txt")}
+    for mutant in MUTANTS:
+        assert mutant.theme is None or mutant.theme in THEMES
+        assert set(mutant.scenarios) <= files, mutant.name
+
+
+def test_a_mutant_of_code_that_is_gone_fails() -> None:
+    here = str(Path(__file__).relative_to(PAGE.parent.parent))
+    gone = Mutant(name="gone", rule="", edits=(Edit(here, "there is no" + " such line", ""),))
+    with pytest.raises(Stale, match="gone: 0 times"):
+        texts(gone)
+    twice = Mutant(name="twice", rule="", edits=(Edit(here, "import", ""),))
+    with pytest.raises(Stale, match="twice"):
+        texts(twice)
+
+
+def test_every_mutant_changes_code_that_compiles() -> None:
+    for mutant in MUTANTS:
+        for path, text in texts(mutant).items():
+            assert text != path.read_text()
+            compile(text, str(path), "exec", dont_inherit=True)
