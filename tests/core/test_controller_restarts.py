@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.core import rebalances
 
 from plimsoll_core.controller.arbiter import going
 from plimsoll_core.messages import CreateTopics, NewTopic, Refused, SetMembers, Tick
 from plimsoll_core.move_messages import AlterReassignments, PartitionTarget
 from plimsoll_core.reasons import Reason
+from plimsoll_core.records import RestartEnded, RestartGranted
 from plimsoll_core.roll_messages import RequestRestart, RestartAnswer
 from plimsoll_core.snapshot import decode_image, encode_image
 
@@ -230,3 +232,28 @@ class TestMovesMeanwhile:
         assert move(None) == "BrokerRestarts"
         assert rolls.world.propose([0, 1, 2], name="free").code == 0
         assert move(None) == ""
+
+
+class TestRebalancesMeanwhile:
+    """Partitions of two replicas and min ISR two, on brokers 0 and 1; 2 and 3 are to be filled."""
+
+    @pytest.fixture
+    def world(self, new_world: Callable[..., Any]) -> Any:
+        world = new_world(4)
+        rebalances.topic(world, ((0, 1), (1, 0)) * 3)
+        rebalances.begin(world, "AddBrokers", 2, 3)
+        return world
+
+    @staticmethod
+    def away(world: Any, broker: int) -> None:
+        epoch = world.image.brokers[broker].broker_epoch
+        world.commit(RestartGranted(cause="x", broker_id=broker, broker_epoch=epoch, revision="R1"))
+
+    def test_what_would_end_with_too_few_does_not_begin(self, world: Any) -> None:
+        self.away(world, 0)
+        waiting = [m for m in rebalances.rest(world).moves.values() if 0 in m.after and m.adding]
+        assert waiting
+        rebalances.look(world)
+        assert all(0 not in p.target for p in rebalances.moving(world))
+        world.commit(RestartEnded(cause="x", broker_id=0))
+        assert rebalances.finish(world).phase == "Completed"

@@ -51,7 +51,7 @@ def begun(p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
     isr = [r for r in p.isr if r not in unwanted]
-    refusal = _check_drop(p, unwanted) or _check_absent(p, isr, target, absent)
+    refusal = _check_drop(p, unwanted) or check_absent(p, isr, target, absent)
     if refusal:
         return refusal
     removing = tuple(r for r in settled if r not in target)
@@ -76,7 +76,7 @@ def rolled_back(
     isr = [r for r in p.isr if r not in unwanted]
     refusal = _check_drop(p, unwanted, forced=forced)
     if refusal is None and not forced:
-        refusal = _check_absent(p, isr, (), absent)
+        refusal = check_absent(p, isr, (), absent)
     if refusal:
         return refusal
     return Wish(isr=isr, replicas=p.settled, adding=(), removing=())
@@ -100,7 +100,7 @@ def _check_drop(
     return None
 
 
-def _check_absent(
+def check_absent(
     p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
 ) -> Refusal | None:
     """Whether enough are in sync while those are away who may be restarted now."""

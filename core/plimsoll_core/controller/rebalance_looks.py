@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from plimsoll_core.controller.reassignment import check_target, contradicts
+from plimsoll_core.controller.arbiter import away as absences
+from plimsoll_core.controller.reassignment import check_absent, check_target, contradicts
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Partition, RebalanceMove, RebalanceRest
@@ -162,6 +163,8 @@ def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> 
     if away:
         return None
     refusal = check_target(turn, p, move.after)
+    if refusal is None and burdened(move):
+        refusal = check_absent(p, p.isr, move.after, absences(turn.image))
     if refusal is not None:
         look.waits.add(refusal.reason.name, f"{topic.name}: {refusal.message}")
         return None

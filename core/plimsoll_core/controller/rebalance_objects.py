@@ -13,6 +13,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from plimsoll_core.controller import rebalance_looks as looks
+from plimsoll_core.controller.arbiter import away as absences
 from plimsoll_core.controller.change import Wish
 from plimsoll_core.controller.reassignment import begun, rolled_back
 from plimsoll_core.controller.rebalance_begin import PART_MAX
@@ -168,7 +169,7 @@ def _other_targets(turn: Turn, row: Rebalance, lost: list[Row]) -> Refusal | Non
     refused: Refusal | None = None
     for (move, _), (p, target) in zip(lost, chosen, strict=True):
         if p.moving:
-            wish = begun(p, target)
+            wish = begun(p, target, absences(turn.image))
             if isinstance(wish, Refusal):
                 refused = wish
                 continue
@@ -275,7 +276,7 @@ def _roll_back(
             if p is not None and p.replicas == move.after:
                 ended.append(number)
             continue
-        wish = rolled_back(p)
+        wish = rolled_back(p, absences(turn.image))
         if isinstance(wish, Refusal):
             text = f"{looks.name(turn, p)}: {wish.message}"
             refusal = refusal or Refusal(reason=wish.reason, message=text)
