@@ -86,3 +86,35 @@ def test_brokers_are_emptied_and_filled_again(tmp_path: Path) -> None:
         read = consume_all(cluster.bootstrap, "t", PARTITIONS)
         assert_nothing_lost(acked, read)
         assert_nothing_lost(meanwhile, read)
+
+
+def test_killed_half_way_it_goes_on_and_can_be_cancelled(tmp_path: Path) -> None:
+    """What was begun is in the log: whoever starts next knows it."""
+    topic = topic_file(tmp_path)
+    slow = "mode: RemoveBrokers, brokers: [3], approval: Automatic, throttle: {bytesPerSecond: '1'}"
+    cluster = LocalCluster(tmp_path / "c", brokers=4, files=(topic,))
+
+    def under_way() -> bool:
+        return any(r["type"] == "RebalanceAdvanced" for r in cluster.metadata_records())
+
+    with cluster:
+        cluster.wait_isr("t", 3)
+        before = {index: set(p.replicas) for index, p in cluster.topic("t").items()}
+        acked = produce(cluster.bootstrap, "t", VALUES)
+    cluster.files = (topic, rebalance_file(tmp_path, "drain", slow))
+    with cluster:
+        wait_for("moves are under way", under_way)
+        cluster.kill_everything()
+        cluster.start()
+        cluster.wait_isr("t", 3)
+        assert rows_of(cluster)[-1]["phase"] == "Running"
+        cluster.stop()
+        file = rebalance_file(tmp_path, "drain", slow + ", cancelled: true")
+        cluster.files = (topic, file)
+        cluster.start()
+        wait_for("it is rolled back", lambda: rows_of(cluster)[-1]["phase"] == "Cancelled")
+        cluster.wait_isr("t", 3)
+        after = {index: set(p.replicas) for index, p in cluster.topic("t").items()}
+        moved = rows_of(cluster)[-1].get("moved", 0)
+        assert sum(after[index] != row for index, row in before.items()) == moved
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
