@@ -64,14 +64,14 @@ class Run:
             partitions = client.partitions(TOPIC_WITHIN_S)
             before = client.ranges(partitions, TOPIC_WITHIN_S)
             self._refuse_foreign(before)
-            topic_id = client.topic_id()
+            topic_id = client.topic_id(TOPIC_WITHIN_S)
             spark = session.build(name=settings.name, cores=cores, work=self._work)
             try:
                 planned = self._drive(spark, cores)
                 findings = self._verify(spark, planned, client, before)
             finally:
                 spark.stop()
-            recreated = topic_id != client.topic_id()
+            recreated = topic_id != client.topic_id(TOPIC_WITHIN_S)
         except TimeUp as up:
             return self._publish_unfinished(Reason.DEADLINE_EXCEEDED, str(up), "Completed")
         finally:

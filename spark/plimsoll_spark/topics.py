@@ -57,13 +57,22 @@ class TopicClient:
                 raise Refusal(Refused.TOPIC_NOT_FOUND, sentence)
             self._admin.poll(RETRY_S)
 
-    def topic_id(self) -> str | None:
-        """The topic's id, where the brokers tell it."""
-        answers = self._admin.describe_topics(
-            TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S
-        )
-        identity = answers[self._topic].result(REQUEST_TIMEOUT_S + 1).topic_id
-        return None if identity is None else str(identity)
+    def topic_id(self, timeout_s: float) -> str | None:
+        """The topic's id, where the brokers tell it; asks again while a broker that it was to come
+        from is gone (one that was removed has no address any more)."""
+        until_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                answers = self._admin.describe_topics(
+                    TopicCollection([self._topic]), request_timeout=REQUEST_TIMEOUT_S
+                )
+                identity = answers[self._topic].result(REQUEST_TIMEOUT_S + 1).topic_id
+            except KafkaException:
+                if time.monotonic() >= until_s:
+                    raise
+                self._admin.poll(RETRY_S)
+            else:
+                return None if identity is None else str(identity)
 
     def ranges(self, partitions: tuple[int, ...], timeout_s: float) -> Ranges:
         """Log start and end of every partition; asks again while a leader is being found."""

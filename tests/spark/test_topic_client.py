@@ -1,0 +1,54 @@
+"""What is asked of a topic is asked again while the broker that should answer is gone."""
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from plimsoll_spark.topics import TopicClient
+
+ID = "qk2rVn0cQ3u9"
+
+
+class Admin:
+    """Fails as often as it is told, then answers."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.asked = 0
+
+    def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
+        self.asked += 1
+        answer: Future[Any] = Future()
+        if self.asked <= self.failures:
+            answer.set_exception(KafkaException(KafkaError(KafkaError._RESOLVE)))
+        else:
+            answer.set_result(SimpleNamespace(topic_id=ID))
+        return {"orders": answer}
+
+    def poll(self, timeout_s: float) -> None:
+        """Nothing to wait for."""
+
+
+def client(failures: int) -> tuple[TopicClient, Admin]:
+    made = TopicClient("127.0.0.1:1", "orders")
+    admin = Admin(failures)
+    made._admin = admin
+    return made, admin
+
+
+def test_the_id_is_asked_for_again_when_a_broker_has_no_address() -> None:
+    made, admin = client(3)
+    assert made.topic_id(timeout_s=60) == ID
+    assert admin.asked == 4
+    made.close()
+
+
+def test_but_not_for_ever() -> None:
+    made, admin = client(1)
+    with pytest.raises(KafkaException):
+        made.topic_id(timeout_s=0)
+    assert admin.asked == 1
+    made.close()
