@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from plimsoll_sim.scenario import show
+from plimsoll_sim.scenario import restarts, show
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.stage import Stage
 
@@ -34,6 +34,10 @@ def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
         return lambda: stage.taps.kept > 0
     if words == ["kept"]:
         return lambda: any(stage.world.weather.kept.values())
+    if words == ["rolled"]:
+        return lambda: restarts.rolled(stage)
+    if words[:1] == ["granted"] and words[1:] and words[1].isdecimal():
+        return lambda: restarts.granted(stage, words[1])
     if words[:1] == ["operator"]:
         host = stage.operator(words[-1])
         return lambda: host.active
@@ -57,7 +61,7 @@ def state(stage: Stage, words: list[str]) -> str:
     """How it is instead, for whoever waited in vain."""
     subjects = [word for word in words if not _is_comparison(word)]
     broker = subjects.pop(0) if subjects and subjects[0].isdecimal() else None
-    if words in (["held"], ["kept"]) or words[:1] == ["operator"]:
+    if words in (["held"], ["kept"], ["rolled"]) or words[:1] in (["operator"], ["granted"]):
         return "not so"
     fields = _fields(stage, broker, stage.at(subjects[0] if subjects else ""))
     return " ".join(f"{name}={value}" for name, value in fields.items())

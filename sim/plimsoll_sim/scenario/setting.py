@@ -8,7 +8,7 @@ from dataclasses import replace
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.checkers.liveness import unfinished
 from plimsoll_sim.options import Options
-from plimsoll_sim.scenario import show
+from plimsoll_sim.scenario import restarts, show
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import Stage
@@ -141,9 +141,9 @@ def settle(stage: Stage, words: Words) -> None:
 
 def look(stage: Stage, words: Words) -> list[str]:
     """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
-    | messages | operators | terms, with `of=orders-1` for another partition than orders-0.
-    Changes are those committed since they were shown last, messages the proposals, their answers
-    and the fetches that were refused or diverged since then, terms who led the cluster."""
+    | messages | operators | terms | restarts, with `of=orders-1` for another partition than
+    orders-0.  Changes are those committed since they were shown last, messages the proposals, their
+    answers and the fetches that were refused or diverged since then, terms who led the cluster."""
     at = stage.at(words.option("of", ""))
     what = words.take("something to show")
     only, words.plain = words.plain, []
@@ -175,6 +175,7 @@ CLUSTER_SHOWN: dict[str, Callable[[Stage], list[str]]] = {
     "brokers": show.brokers,
     "operators": show.operators,
     "terms": show.terms,
+    "restarts": restarts.restarts,
 }
 VERBS: dict[str, Verb] = {
     "cluster": cluster,

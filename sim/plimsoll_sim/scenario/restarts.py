@@ -1,0 +1,47 @@
+"""Restarts in a scenario: what all brokers should run, and what became of it."""
+
+from __future__ import annotations
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.records import RestartEnded, RestartGranted
+from plimsoll_sim.rolls import BAD
+from plimsoll_sim.scenario.script import BadScript, Words
+from plimsoll_sim.scenario.stage import Stage
+
+
+def roll(stage: Stage, words: Words) -> None:
+    """roll 2: from now on all brokers should run revision 2.  One that begins with "bad" does not
+    start."""
+    revision = words.take("a revision")
+    words.end()
+    number = revision.removeprefix(BAD)
+    if not number.isdecimal():
+        raise BadScript("a revision is a number, perhaps behind the word bad")
+    stage.world.wishes.revision = revision
+
+
+def granted(stage: Stage, broker: str) -> bool:
+    return BrokerId(int(broker)) in stage.image.grants
+
+
+def rolled(stage: Stage) -> bool:
+    """Everybody runs what is asked for, and is back."""
+    wanted = stage.world.wishes.revision
+    hosts = stage.world.brokers.values()
+    return not stage.image.grants and all(host.revision == wanted for host in hosts)
+
+
+def restarts(stage: Stage) -> list[str]:
+    """What was granted and what came of it, and what every broker runs now."""
+    told = []
+    for record in stage.world.ghost.history:
+        if isinstance(record, RestartGranted):
+            told.append(f"{record.broker_id}  granted, into {record.revision}")
+        elif isinstance(record, RestartEnded):
+            told.append(f"{record.broker_id}  is back" + (", proven" if record.proven else ""))
+    hosts = stage.world.brokers.values()
+    told.append("runs: " + "  ".join(f"{host.id} {host.revision or '-'}" for host in hosts))
+    return told
+
+
+VERBS = {"roll": roll}
