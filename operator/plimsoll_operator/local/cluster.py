@@ -17,6 +17,7 @@ from typing import Any
 from plimsoll_core.controller.membership import next_members
 from plimsoll_core.election_messages import ElectionsAnswer
 from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.member_messages import UnregisterBroker
 from plimsoll_core.messages import Refused, Request, SetMembers, TopicsAnswer
 from plimsoll_core.move_messages import LimitMovement
 from plimsoll_core.reasons import Reason, Refusal
@@ -39,6 +40,7 @@ logger = logging.getLogger("plimsoll.local")
 START_MS_MAX = 120_000
 RETRY_MS = 50
 NAMING_MS_MAX = 10_000
+FORGET_MS = 1_000
 
 
 class CannotRun(Exception):
@@ -170,6 +172,7 @@ class LocalCluster:
                 await self._declare_topics(controller)
                 self._spawn("moves", moves.run())
                 self._spawn("rebalances", plans.run())
+                self._spawn("former brokers", self._forget_former(controller))
         except TimeoutError:
             raise CannotRun(
                 f"the cluster was not ready after {START_MS_MAX // 1000} s; see {self._layout.logs}"
@@ -180,6 +183,19 @@ class LocalCluster:
             controller=f"{LOOPBACK}:{planned.controller_port}",
             pids=self._pids(),
         )
+
+    async def _forget_former(self, controller: Controller) -> None:
+        """Unregister brokers that are no members any more, once their sessions are over."""
+        while True:
+            image = controller.image
+            former = sorted(set(image.brokers) - set(image.members))
+            if not former:
+                return
+            for broker_id in former:
+                epoch = image.brokers[broker_id].broker_epoch
+                request = UnregisterBroker(broker_id=broker_id, broker_epoch=epoch)
+                await controller.request(request)
+            await asyncio.sleep(FORGET_MS / 1000)
 
     def _start_brokers(self, planned: Remembered) -> None:
         cluster = self._wishes.documents.cluster
