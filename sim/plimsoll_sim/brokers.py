@@ -23,7 +23,8 @@ DATA = f"/{MOUNT}"
 class BrokerHost:
     """`node` is the present process's broker, None while there is none.  `revision`: what its pod
     runs; `template`: what its next one will, and `template_version` how often that was written.
-    `going`: its pod is being deleted; `stuck`: it cannot start what it should run."""
+    `going`: its pod is being deleted; `stuck`: it cannot start what it should run.
+    `removed`: its StatefulSet is gone, so nobody starts it."""
 
     def __init__(
         self,
@@ -47,6 +48,8 @@ class BrokerHost:
         self.revision = self.template = ""
         self.template_version = 0
         self.going = self.stuck = False
+        self.removed = False
+        self.removed_us = 0
 
     @property
     def running(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from plimsoll_core.election_messages import ElectLeaders
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim import moves, rebalances, rolls
+from plimsoll_sim import membership, moves, rebalances, rolls
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.damage import change_disk, cut_power, image_of
 from plimsoll_sim.disk import Folder
@@ -298,6 +298,14 @@ class Chaos(Plots):
 
     def _pause_rebalance(self) -> str | None:
         return rebalances.pause(self.world, self._rng)
+
+    # --- members ----------------------------------------------------------------------------------
+
+    def _remove_broker(self) -> str | None:
+        return membership.shrink(self.world, self._rng)
+
+    def _add_broker(self) -> str | None:
+        return membership.grow(self.world, self._rng)
 
     # --- restarts ---------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ def start(world: World, rng: random.Random) -> str | None:
     if topic is None or len(wishes.moves) >= MOVES_MAX:
         return None
     name = f"move-{len(wishes.moves) + len(wishes.gone_moves)}"
+    if topic.replication_factor > len(wishes.members):
+        return None
     chosen = rng.sample(list(wishes.members), topic.replication_factor)
     replan = rng.random() < 0.5
     if rng.random() < 0.6:
@@ -56,6 +58,6 @@ def change_factor(world: World, rng: random.Random) -> str | None:
     wanted = world.wishes.topics.get(TOPIC)
     if wanted is None:
         return None
-    factor = rng.randint(1, len(world.brokers))
+    factor = rng.randint(1, len(world.wishes.members))
     world.declare(replication_factor=factor, min_isr=min(wanted.min_isr, factor))
     return f"{wanted.replication_factor} -> {factor}"

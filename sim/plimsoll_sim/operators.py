@@ -15,7 +15,7 @@ from uuid import UUID
 
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import DeclareTopic, Request, SetMembers, TopicObjectGone
+from plimsoll_core.messages import DeclareTopic, Request, TopicObjectGone
 from plimsoll_core.model import Broker, ReassignmentObject, RebalanceObject, TopicObject
 from plimsoll_core.move_messages import ReassignmentObjectGone, RunReassignment
 from plimsoll_core.rebalance_messages import RebalanceObjectGone
@@ -30,7 +30,7 @@ from plimsoll_operator.lease import Lease
 from plimsoll_operator.metalog import kubernetes
 from plimsoll_operator.metalog.objects import Place
 from plimsoll_operator.rebalancing import Deciding, Rebalancing
-from plimsoll_sim import rebalances
+from plimsoll_sim import membership, rebalances
 from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
 from plimsoll_sim.kube import Etcd, KubeApi, LeaseApi, Weather
 from plimsoll_sim.loop import SimLoop
@@ -74,6 +74,7 @@ class Surroundings:
     settings: Settings
     slots: int
     delete_pod: Callable[[BrokerHost, str], None]
+    start: Callable[[BrokerHost], None]
 
 
 class SimLeader:
@@ -148,6 +149,9 @@ class SimLeader:
             for request in self._requests():
                 await self.controller.request(request)
             await self._rebalance()
+            around, image = self._around, self.controller.image
+            now = around.loop.now_us, around.wishes.revision
+            membership.run_pods(image, around.brokers, now, around.start)
             await asyncio.sleep(RECONCILE_S)
 
     async def _rebalance(self) -> None:
@@ -165,9 +169,8 @@ class SimLeader:
 
     def _requests(self) -> list[Request]:
         wishes = self._around.wishes
-        requests: list[Request] = []
-        if self.controller.image.members != wishes.members:
-            requests.append(SetMembers(broker_ids=wishes.members))
+        around, image = self._around, self.controller.image
+        requests = list(membership.requests(image, wishes.members, around.brokers))
         requests += list(wishes.topics.values())
         for name, gone in sorted(wishes.gone.items()):
             if name not in wishes.topics:

@@ -34,6 +34,7 @@ def start(world: World, rng: random.Random) -> str | None:
     brokers = None
     if mode in ("AddBrokers", "RemoveBrokers"):
         most = 2 if mode == "AddBrokers" else 1
+        most = min(most, len(wishes.members))
         chosen = rng.sample(list(wishes.members), rng.randint(1, most))
         brokers = tuple(sorted(int(broker) for broker in chosen))
     spec = RebalanceSpec(
@@ -81,13 +82,15 @@ def change(wishes: Wishes, uid: str, **fields: Any) -> None:
 
 
 def heal(world: World) -> None:
-    """Nothing stays paused, and what contradicts the topics is given up."""
+    """Nothing stays paused, and what contradicts the topics or the members is given up."""
     wishes = world.wishes
     most = max((topic.replication_factor for topic in wishes.topics.values()), default=1)
     for uid, found in list(wishes.rebalances.items()):
         change(wishes, uid, paused=False)
-        left = len(wishes.members) - len(found.spec.brokers or ())
-        if found.spec.mode == "RemoveBrokers" and left < most:
+        brokers = found.spec.brokers or ()
+        left = len(wishes.members) - len(brokers)
+        short = found.spec.mode == "RemoveBrokers" and left < most
+        if short or not set(brokers) <= set(wishes.members):
             _delete(wishes, uid)
 
 

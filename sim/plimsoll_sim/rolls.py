@@ -85,7 +85,7 @@ class Roller:
         return works
 
     async def _attend(self, host: BrokerHost) -> None:
-        if not await self._reach():
+        if host.removed or not await self._reach():
             return
         seen, wanted = look(host), self._wanted()
         request = self._asks(seen, wanted)
@@ -105,6 +105,9 @@ class Roller:
         broker_id = BrokerId(seen.host.id)
         grant = self._image.grants.get(broker_id)
         if grant is None:
+            image = self._image
+            if broker_id not in image.members or broker_id in image.leaving:
+                return None
             if seen.runs == wanted and seen.template == wanted:
                 return None
             pod_uid = seen.pod_uid

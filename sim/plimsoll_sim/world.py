@@ -135,6 +135,7 @@ class World:
             ),
             slots=options.slots,
             delete_pod=lambda host, uid: rolls.delete_pod(self, host, uid),
+            start=self.start_broker,
         )
         self.ghost.strict_slices = options.slice_partitions_max > 10
         hosts = [OperatorHost(n, around) for n in range(options.operators)]
@@ -165,7 +166,7 @@ class World:
     # --- processes --------------------------------------------------------------------------------
 
     def start_broker(self, host: BrokerHost) -> None:
-        if host.running or host.stuck:
+        if host.running or host.stuck or host.removed:
             return
         if host.template.startswith(rolls.BAD):
             host.renew()

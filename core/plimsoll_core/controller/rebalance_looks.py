@@ -154,6 +154,9 @@ def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> 
     if set(p.replicas) != set(move.before) or contradicts(topic, p, move.after):
         look.dropped.append(move.number)
         return None
+    if not all(turn.image.takes_replicas(b) for b in move.adding):
+        look.dropped.append(move.number)  # it is leaving, or gone: that does not end by waiting
+        return None
     row = (move, p)
     away = [b for b in move.adding if not turn.acceptable(b) or is_lost(turn, b)]
     for broker in away:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim import rebalances
+from plimsoll_sim import membership, rebalances
 
 if TYPE_CHECKING:
     from plimsoll_sim.world import World
@@ -19,6 +19,8 @@ def unfinished(world: World) -> list[str]:
         left.append("no operator leads")
     for host in world.brokers.values():
         broker = image.brokers.get(BrokerId(host.id))
+        if BrokerId(host.id) not in image.members:
+            continue
         if not host.serving or broker is None or broker.fenced:
             left.append(f"broker {host.id} does not serve")
         elif host.manager is not None and host.manager.image != image:
@@ -28,6 +30,7 @@ def unfinished(world: World) -> list[str]:
         for topic in world.wishes.topics.values()
         if topic.topic_name not in image.topic_ids
     ]
+    left += membership.unfinished(image, world)
     left += _partitions(world)
     left += _moves(world)
     left += rebalances.unfinished(world)
@@ -35,7 +38,7 @@ def unfinished(world: World) -> list[str]:
     left += [
         f"broker {host.id} runs revision {host.revision!r}"
         for host in world.brokers.values()
-        if host.revision != world.wishes.revision
+        if not host.removed and host.revision != world.wishes.revision
     ]
     left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
     return left

@@ -1,0 +1,175 @@
+"""Brokers that come and go, as an administrator wishes for them and as an operator carries it out.
+
+The wishes are part of what goes wrong; `requests` and `run_pods` stand for the operator's handlers
+and for what Kubernetes makes of StatefulSets.  An operator that was deposed and does not know it
+goes on with what it knows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.member_messages import SetLeaving, SettleNewcomers, UnregisterBroker
+from plimsoll_core.messages import Request, SetMembers
+from plimsoll_core.model import ClusterImage, Rebalance, RebalanceObject
+from plimsoll_core.reasons import Refusal
+from plimsoll_core.rebalance_messages import BeginRebalance, RebalanceObjectGone, RunRebalance
+from plimsoll_core.rebalance_plan import Wish, make
+from plimsoll_sim.brokers import BrokerHost
+
+if TYPE_CHECKING:
+    from plimsoll_sim.world import World
+
+GRACE_US = 40_000_000
+OPEN = ("Beginning", "Running")
+DRAIN = "drain-"
+
+
+# --- wishes ---------------------------------------------------------------------------------------
+
+
+def shrink(world: World, rng: random.Random) -> str | None:
+    """One broker less, as long as the topics find room on the others."""
+    wishes = world.wishes
+    factors = [wanted.replication_factor for wanted in wishes.topics.values()]
+    factors.append(world.options.replication_factor)  # of a topic that is made again
+    if len(wishes.members) <= max(factors):
+        return None
+    going = rng.choice(wishes.members)
+    wishes.members = tuple(b for b in wishes.members if b != going)
+    return f"broker {going} is not wanted any more"
+
+
+def grow(world: World, rng: random.Random) -> str | None:
+    """A broker that was removed, or is about to be, is wanted again."""
+    wishes = world.wishes
+    missing = [b for b in map(BrokerId, world.brokers) if b not in wishes.members]
+    if not missing:
+        return None
+    coming = rng.choice(missing)
+    wishes.members = tuple(sorted((*wishes.members, coming)))
+    host = world.brokers[int(coming)]
+    wiped = rng.random() < 0.5 and _is_forgotten(world.ghost.image, host)
+    if wiped:
+        host.volume.empty()
+    return f"broker {coming} is wanted again{', on a new volume' if wiped else ''}"
+
+
+def _is_forgotten(image: ClusterImage, host: BrokerHost) -> bool:
+    known = {*image.brokers, *image.members}
+    return host.removed and not host.running and BrokerId(host.id) not in known
+
+
+# --- what an operator does ------------------------------------------------------------------------
+
+
+def requests(
+    image: ClusterImage, wanted: tuple[BrokerId, ...], hosts: dict[int, BrokerHost]
+) -> Iterable[Request]:
+    """The next steps, all that can be taken by what is committed."""
+    if not image.members or set(wanted) - set(image.members):
+        yield SetMembers(broker_ids=tuple(sorted({*image.members, *wanted})))
+        return
+    going = [b for b in image.members if b not in wanted]
+    former = [b for b in image.leaving if b not in image.members]
+    if sorted((*going, *former)) != list(image.leaving):
+        yield SetLeaving(broker_ids=tuple(sorted((*going, *former))))
+    empty = [b for b in going if b in image.leaving and not image.hosted.get(b)]
+    if empty:
+        yield SetMembers(broker_ids=tuple(b for b in image.members if b not in empty))
+    joined = [b for b in image.newcomers if b in image.brokers and image.brokers[b].active]
+    if joined:
+        yield SettleNewcomers(broker_ids=tuple(joined))
+    yield from _drains(image)
+    for broker_id, broker in sorted(image.brokers.items()):
+        host = hosts[int(broker_id)]
+        if broker_id not in image.members and host.removed and not host.running:
+            yield UnregisterBroker(broker_id=broker_id, broker_epoch=broker.broker_epoch)
+
+
+def _drains(image: ClusterImage) -> Iterable[Request]:
+    covered: set[BrokerId] = set()
+    for row in _made(image):
+        if row.phase not in OPEN or not set(row.brokers) <= set(image.leaving):
+            yield RebalanceObjectGone(object=row.object)
+        elif row.phase == "Beginning":
+            yield from _begun(image, row.object, row.brokers)
+        else:
+            yield RunRebalance(object=row.object)
+        covered |= set(row.brokers)
+    missing = tuple(b for b in image.leaving if image.hosted.get(b) and b not in covered)
+    if missing:
+        name = DRAIN + "-".join(map(str, missing))
+        uid = f"{name}@{image.next_offset}"
+        yield from _begun(image, RebalanceObject(namespace="sim", name=name, uid=uid), missing)
+
+
+def _begun(
+    image: ClusterImage, holder: RebalanceObject, brokers: tuple[BrokerId, ...]
+) -> Iterable[Request]:
+    away = frozenset(b for b, broker in image.brokers.items() if not broker.active)
+    planned = make(image, Wish(mode="RemoveBrokers", brokers=brokers, away=away))
+    if isinstance(planned, Refusal):
+        return
+    yield BeginRebalance(
+        object=holder,
+        mode="RemoveBrokers",
+        brokers=brokers,
+        plan_hash=planned.hash,
+        moves=planned.moves,
+        waves=planned.waves,
+    )
+
+
+def run_pods(
+    image: ClusterImage,
+    hosts: dict[int, BrokerHost],
+    now: tuple[int, str],
+    start: Callable[[BrokerHost], None],
+) -> None:
+    """Members have a pod; who holds nothing and is none loses it: asked first, then killed.
+    `now`: the time, and the revision that new StatefulSets are made with."""
+    now_us, revision = now
+    if not image.members:
+        return
+    for host in hosts.values():
+        broker_id = BrokerId(host.id)
+        if broker_id in image.members or image.hosted.get(broker_id):
+            if host.removed:
+                host.removed = False
+                host.template, host.template_version = revision, host.template_version + 1
+                start(host)
+            continue
+        if not host.removed:
+            host.removed, host.removed_us, host.stuck = True, now_us, False
+        if now_us - host.removed_us > GRACE_US:
+            host.kill()
+        else:
+            host.stop()
+
+
+# --- what must come about -------------------------------------------------------------------------
+
+
+def unfinished(image: ClusterImage, world: World) -> list[str]:
+    """A drain ends, and what it emptied is gone."""
+    left = []
+    if image.members != world.wishes.members:
+        left.append(f"members are {image.members}, not {world.wishes.members}")
+    if image.leaving:
+        left.append(f"{image.leaving} are still leaving")
+    left += [f"{row.object.name} is remembered: {row}" for row in _made(image)]
+    for host in world.brokers.values():
+        broker_id = BrokerId(host.id)
+        if broker_id not in image.members and (host.running or broker_id in image.brokers):
+            left.append(f"broker {host.id} is no member but still there")
+    return left
+
+
+def _made(image: ClusterImage) -> list[Rebalance]:
+    """Drains, not what an administrator wished for."""
+    rows = (row for _, row in sorted(image.rebalances.items()))
+    return [row for row in rows if row.object.name.startswith(DRAIN)]
