@@ -80,7 +80,7 @@ def _made(image: ClusterImage, item: Object) -> Made:
     meta, status = item["metadata"], item.get("status") or {}
     row = image.rebalances.get(meta["uid"])
     conditions = status.get("conditions") or ()
-    why = [c.get("message", "") for c in conditions if c["type"] in ("Blocked", "Failed")]
+    why = [c["message"] for c in conditions if _says_why(c)]
     made = meta.get("creationTimestamp")
     return Made(
         name=meta["name"],
@@ -89,10 +89,14 @@ def _made(image: ClusterImage, item: Object) -> Made:
         brokers=frozenset(item["spec"].get("brokers") or ()),
         # That it waits, and for what, is not committed.
         phase=row.phase if row and row.phase in FINAL else str(status.get("phase") or ""),
-        message=(row.message if row else "") or next((text for text in why if text), ""),
+        message=(row.message if row else "") or next(iter(why), ""),
         made_ms=milliseconds(made) if made else 0,
         going=bool(meta.get("deletionTimestamp")),
     )
+
+
+def _says_why(shown: Object) -> bool:
+    return shown["type"] in ("Blocked", "Failed") and shown.get("status") == "True"
 
 
 # --- brokers that leave ---------------------------------------------------------------------------

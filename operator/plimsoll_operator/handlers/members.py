@@ -100,7 +100,7 @@ async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
     begun = tuple(b for b in going if b in image.leaving)
     waiting = [b for b in going if b not in begun]
     if absent := _absent(image):
-        text = f"broker {names(absent)} has joined, so that its replicas have a place."
+        text = f"broker {names(absent)} has joined and can take its replicas"
         rows = [blocked(b, "WaitingForBrokers", text) for b in waiting]
         await _commit_leaving(term, (*begun, *former))
         return rows

@@ -77,7 +77,7 @@ def _stuck(broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
     deleted = pod["metadata"].get("deletionTimestamp")
     if deleted is None or time.time_ns() // 1_000_000 < milliseconds(deleted) + POD_LATE_MS:
         return
-    text = f"pod {pod['metadata']['name']} is gone; it should have ended long ago."
+    text = f"pod {pod['metadata']['name']} is gone, which should have ended long ago"
     yield blocked(broker_id, "PodRemains", text)
 
 
