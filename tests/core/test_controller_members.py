@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.core.rebalances import ONE, begin, finish, look, row, topic
 
 from plimsoll_core.controller.membership import next_members
 from plimsoll_core.election_messages import ElectLeaders
@@ -331,6 +332,28 @@ class TestNewcomers:
         end = len(world.log)
         world.ask(SettleNewcomers(broker_ids=(3,)))
         assert len(world.log) == end
+
+
+class TestRebalances:
+    def test_a_fill_goes_on_without_a_broker_that_leaves(self, new_world: Any) -> None:
+        """Else it would wait for ever, and the drain for it."""
+        world = new_world(5)
+        topic(world, [(n % 3, (n + 1) % 3) for n in range(12)], min_isr=1)
+        begin(world, "AddBrokers", 3, 4)
+        look(world, limits=ONE)
+        leave(world, 4)
+        assert finish(world, limits=ONE).phase == "Completed"
+        assert world.image.hosted.get(3)
+        assert row(world).dropped
+        assert len(world.image.hosted.get(4, ())) <= 2, "what was on its way arrived"
+
+    def test_a_drain_ends_when_its_brokers_are_empty(self, new_world: Any) -> None:
+        world = new_world(4)
+        topic(world, [(n % 4, (n + 1) % 4) for n in range(8)], min_isr=1)
+        leave(world, 3)
+        begin(world, "RemoveBrokers", 3)
+        assert finish(world).phase == "Completed"
+        assert not world.image.hosted.get(3)
 
 
 def _object() -> ReassignmentObject:
