@@ -151,11 +151,9 @@ def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> 
         look.moved.append(move.number)
         return None
     topic = turn.image.topics[p.topic_id]
-    if set(p.replicas) != set(move.before) or contradicts(topic, p, move.after):
+    changed = set(p.replicas) != set(move.before) or contradicts(topic, p, move.after)
+    if changed or _leaves(turn, move):
         look.dropped.append(move.number)
-        return None
-    if not all(turn.image.takes_replicas(b) for b in move.adding):
-        look.dropped.append(move.number)  # it is leaving, or gone: that does not end by waiting
         return None
     row = (move, p)
     away = [b for b in move.adding if not turn.acceptable(b) or is_lost(turn, b)]
@@ -172,6 +170,11 @@ def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> 
         look.waits.add(refusal.reason.name, f"{topic.name}: {refusal.message}")
         return None
     return row if _may_move(turn, row, look) else None
+
+
+def _leaves(turn: Turn, move: RebalanceMove) -> bool:
+    """Whether a target is leaving or gone: that does not end by waiting."""
+    return not all(turn.image.takes_replicas(b) for b in move.adding)
 
 
 def _may_move(turn: Turn, row: Row, look: Look) -> bool:
