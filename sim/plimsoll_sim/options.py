@@ -61,8 +61,6 @@ FAULTS: dict[str, int] = {
     "late reply": 1,
     "restore etcd": 1,
     "roll brokers": 5,
-    "remove broker": 3,
-    "add broker": 3,
 }
 LOSSY = frozenset(
     {
