@@ -20,9 +20,8 @@ from tests.core.rebalances import (
     topic,
 )
 
-from plimsoll_core.messages import (
-    DeleteTopics,
-)
+from plimsoll_core.member_messages import SetLeaving
+from plimsoll_core.messages import DeleteTopics, SetMembers
 from plimsoll_core.model import (
     ReassignmentObject,
     RebalanceMove,
@@ -236,6 +235,24 @@ class TestDeadTargets:
         assert finish(five).phase == "Completed"
         assert 1 not in five.image.hosted
         assert all(3 not in p.replicas for p in all_of(five))
+
+    def test_a_full_rebalance_does_without_a_broker_that_stays_away(self, five: Any) -> None:
+        begin(five, "Full")
+        look(five, limits=ONE)
+        dies(five, 3, away_ms=five.settings.target_lost_ms)
+        assert finish(five).phase == "Completed"
+        assert 3 not in five.image.hosted
+        assert five.image.hosted[4], "the others are placed as planned"
+
+    def test_a_broker_that_leaves_meanwhile_is_given_nothing(self, five: Any) -> None:
+        begin(five, "RemoveBrokers", 1)
+        look(five, limits=ONE)
+        under_way = {p.key for p in moving(five)}
+        five.ask(SetMembers(broker_ids=(0, 1, 2, 3, 4)))
+        five.ask(SetLeaving(broker_ids=(1, 3)))
+        assert finish(five, limits=ONE).phase == "Completed"
+        assert 1 not in five.image.hosted
+        assert set(five.image.hosted.get(3) or {}) <= under_way
 
     def test_nobody_is_left_to_take_it(self, new_world: Callable[..., Any]) -> None:
         world = new_world(4)
