@@ -247,4 +247,33 @@ THEMES: dict[str, Theme] = {
             "flap_wait_ms_max": (1_000, 4_000),
         },
     ),
+    # Brokers are restarted on purpose, by operators that come and go, while replicas move.
+    "rolls": Theme(
+        faults={
+            "roll brokers": 8,
+            "start reassignment": 4,
+            "end reassignment": 2,
+            "change replication factor": 1,
+            "pause operator": 3,
+            "kill operator": 2,
+            "api flaky": 1,
+            "kill broker": 1,
+            "cut brokers": 1,
+        },
+        choices={
+            "brokers": (4, 5),
+            "operators": (2,),
+            "partitions": (2, 3),
+            "replication_factor": (3, 3, 4),
+            "min_isr": (1, 2, 2),
+            "fault_gap_ms": (1_500, 4_000),
+            "burst": (0.0, 0.3),
+            "nervous": (0.0, 0.02),
+            "at_once": (1, 2),
+            "heal_ms": (2_000, 8_000),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000, 5_000),
+            "producers": ACKED,
+        },
+    ),
 }

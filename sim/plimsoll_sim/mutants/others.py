@@ -252,4 +252,46 @@ METADATA_LOG: tuple[Mutant, ...] = (
     ),
 )
 
-OTHERS = (*CONTROLLER, *REPLICAS, *DISKS, *METADATA_LOG)
+RESTARTS: tuple[Mutant, ...] = (
+    Mutant(
+        name="restarts-at-the-margin",
+        rule="nobody leaves a partition below its min ISR on purpose (the arbiter)",
+        scenarios=("R09",),
+        theme="rolls",
+        edits=(
+            Edit(
+                CORE + "controller/arbiter.py",
+                "if not spares or min(spares) >= 0:",
+                "if True:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="grants-do-not-count",
+        rule="whoever was granted a restart counts as away (the arbiter)",
+        scenarios=("R09",),
+        theme="rolls",
+        edits=(
+            Edit(
+                CORE + "controller/restarts.py",
+                "absent = (away(image) | turn.soft.leaving",
+                "absent = (turn.soft.leaving",
+            ),
+        ),
+    ),
+    Mutant(
+        name="an-untried-revision-takes-many",
+        rule="the first broker of a revision goes alone",
+        scenarios=("R19",),
+        theme="rolls",
+        edits=(
+            Edit(
+                CORE + "controller/restarts.py",
+                "    if not others:\n",
+                "    if True:\n",
+            ),
+        ),
+    ),
+)
+
+OTHERS = (*CONTROLLER, *REPLICAS, *DISKS, *METADATA_LOG, *RESTARTS)
