@@ -231,3 +231,11 @@ def test_cluster_that_shrinks_says_what_is_left():
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.reason) == ("True", "RemovingBrokers")
     assert reconciling.message == "Broker 3 leaves: 2 replicas are still there."
+
+
+def test_cluster_that_cannot_shrink_is_not_done():
+    image = with_topic(an_image(), ROWS)
+    status = cluster_status(image, a_cluster(brokers={"count": 2}))
+    ready, reconciling = cluster_conditions(image, status)
+    assert (ready.status, reconciling.status) == ("True", "True")
+    assert reconciling.message == "There are 3 brokers, 2 are asked for."

@@ -248,6 +248,9 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus) -> Condition:
         left = sum(len(image.hosted.get(b, ())) for b in going)
         text = f"Broker {', '.join(map(str, going))} leaves: {left} replicas are still there."
         return condition("Reconciling", True, "RemovingBrokers", text)
+    if len(image.members) > brokers.desired:
+        text = f"There are {len(image.members)} brokers, {brokers.desired} are asked for."
+        return condition("Reconciling", True, "RemovingBrokers", text)
     if brokers.ready < brokers.desired:
         text = f"{brokers.ready} of {brokers.desired} brokers take part."
         return condition("Reconciling", True, "WaitingForBrokers", text)
