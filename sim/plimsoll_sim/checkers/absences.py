@@ -31,7 +31,11 @@ class Absences:
             return None
         for key, new in after.partitions.items():
             old = before.partitions.get(key)
-            if old is None or old is new or not _granted(after, key):
+            if old is new or not _granted(after, key):
+                continue
+            if old is None:
+                if _left(after, new) < new.effective_min_isr:
+                    self.excused.add(key)  # made while somebody was away by grant
                 continue
             sentence = self._changed(after, old, new)
             if sentence is not None:
