@@ -6,59 +6,86 @@ heard of the topic yet) and a moment later the next one would be accepted, the l
 the middle: what was sent before could never be written any more.  A client sends what is in flight
 over one connection, so it is enough that a connection remembers what was refused on it.
 
-Known producers need none of this: the log itself sees the gap.  KIP-98; the protocol's rule for
-idempotent producers.
+What overtakes is refused with what the first was refused with: clients send both again, in order.
+Not with "out of order": librdkafka takes that for a reason to begin a new producer epoch, and what
+it was not sure about would then be written twice.  KIP-98; the protocol's rule for idempotent
+producers.
 """
 
 from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
 
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.batches import BatchError, Buffer, parse_header
 
 REMEMBERED_MAX = 1_000
+REMEMBERED_MS = 10_000
+"""Clients send again within a second.  What they took elsewhere meanwhile must not hold them up
+here for ever."""
 _SEQUENCES = 2**31
 
-# The log has compared sequences already; what it says is not about the moment.
-_ABOUT_SEQUENCES = frozenset(
-    {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
+# What passes by itself.  After anything else a client does not send the same batch again.
+_PASSES = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.KAFKA_STORAGE_ERROR,
+    }
 )
 
 _Where = tuple[str, int, int]
 
 
+class _Lowest(NamedTuple):
+    epoch: int
+    sequence: int
+    code: int
+    at_ms: int
+
+
 class Refused:
-    """One connection's: of each partition and producer, the epoch and the lowest sequence that was
-    refused and has not been taken since."""
+    """One connection's: of each partition and producer, the lowest sequence that was refused and
+    has not been taken since, and why."""
 
     __slots__ = ("_lowest",)
 
     def __init__(self) -> None:
-        self._lowest: dict[_Where, tuple[int, int]] = {}
+        self._lowest: dict[_Where, _Lowest] = {}
 
     def __bool__(self) -> bool:
         return bool(self._lowest)
 
-    def overtaken_by(self, topic: str, index: int, records: Buffer | None) -> bool:
-        """Whether the batch was sent behind one that was refused."""
+    def overtaken_by(
+        self, at: tuple[str, int], records: Buffer | None, known: Container[int], now_ms: int
+    ) -> int | None:
+        """Why the batch that this one was sent behind was refused; None: there is none.  `known`:
+        the producers that the log knows, and whose gaps it sees itself."""
         found = _producer(records)
         if found is None:
-            return False
+            return None
         producer_id, epoch, sequence = found
-        known = self._lowest.get((topic, index, producer_id))
-        return known is not None and known[0] == epoch and _after(sequence, known[1])
+        lowest = self._lowest.get((*at, producer_id))
+        if lowest is None or lowest.epoch != epoch or producer_id in known:
+            return None
+        if now_ms - lowest.at_ms >= REMEMBERED_MS or not _after(sequence, lowest.sequence):
+            return None
+        return lowest.code
 
-    def answered(self, topic: str, index: int, records: Buffer | None, code: int) -> None:
+    def answered(self, at: tuple[str, int], records: Buffer | None, code: int, now_ms: int) -> None:
         """What became of a batch that overtook nothing."""
         found = _producer(records)
-        if found is None or code in _ABOUT_SEQUENCES:
+        if found is None:
             return
-        producer_id, *place = found
-        where = (topic, index, producer_id)
+        producer_id, epoch, sequence = found
+        where = (*at, producer_id)
         self._lowest.pop(where, None)
-        if code != Code.NONE:
+        if code in _PASSES:
             if len(self._lowest) >= REMEMBERED_MAX:
                 del self._lowest[next(iter(self._lowest))]
-            self._lowest[where] = (place[0], place[1])
+            self._lowest[where] = _Lowest(epoch, sequence, code, now_ms)
 
 
 def _producer(records: Buffer | None) -> tuple[int, int, int] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from plimsoll_broker.dispatch import CloseConnection, Reply, RequestContext
+from plimsoll_broker.dispatch import CloseConnection, Connection, Reply, RequestContext
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.overtaking import Refused
 from plimsoll_broker.replicas import ReplicaManager
@@ -33,6 +33,7 @@ from plimsoll_wire.produce import (
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 LEADER_HINTS_VERSION = 10
+OVERTAKES = "a batch that was sent before was refused; send that first"
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 Results = list[tuple[str, list[ProducedPartition]]]
@@ -89,14 +90,8 @@ class ProduceHandler:
             results.append((topic.name, produced))
             for index, records in topic.partitions:
                 hosted = self._manager.by_name(topic.name, index)
-                refused = context.connection.refused
-                if refused and refused.overtaken_by(topic.name, index, records):
-                    result, required = _overtaking(index), None
-                else:
-                    result, required = self._one(request, hosted, topic.name, index, records)
-                    if refused or result.code != Code.NONE:
-                        refused = context.connection.refused = refused or Refused()
-                        refused.answered(topic.name, index, records, result.code)
+                at = (topic.name, index)
+                result, required = self._in_order(context.connection, request, hosted, at, records)
                 if required is not None and hosted is not None:
                     waiting.append((hosted, required, (len(results) - 1, len(produced))))
                 failed = failed or result.code != Code.NONE
@@ -125,6 +120,27 @@ class ProduceHandler:
         return pending.future
 
     # --- one partition --------------------------------------------------------------------------
+
+    def _in_order(
+        self,
+        connection: Connection,
+        request: ProduceRequest,
+        hosted: Hosted | None,
+        at: tuple[str, int],
+        records: memoryview | None,
+    ) -> tuple[ProducedPartition, int | None]:
+        """`_one`, unless the batch was sent behind one that was refused."""
+        refused = connection.refused
+        if refused:
+            known = () if hosted is None else hosted.log.producers
+            why = refused.overtaken_by(at, records, known, self._manager.now_ms())
+            if why is not None:
+                return ProducedPartition(at[1], why, message=OVERTAKES), None
+        result, required = self._one(request, hosted, *at, records)
+        if refused or result.code != Code.NONE:
+            refused = connection.refused = refused or Refused()
+            refused.answered(at, records, result.code, self._manager.now_ms())
+        return result, required
 
     def _one(
         self,
@@ -196,11 +212,6 @@ class ProduceHandler:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])
         return encode_response(version, results, list(endpoints.values()))
-
-
-def _overtaking(index: int) -> ProducedPartition:
-    text = "a batch that was sent before was refused; send that first"
-    return _refused(index, Code.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
 
 
 def _refused(index: int, code: Code, message: str) -> ProducedPartition:

@@ -62,6 +62,10 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def __contains__(self, producer_id: object) -> bool:
+        """Whether it has written here, and so cannot begin in the middle."""
+        return producer_id in self._producers
+
     def check(self, batch: BatchInfo) -> Duplicate | Code | None:
         """None: append it.  Duplicate: already here.  Otherwise why it is refused."""
         producer = self._producers.get(batch.producer_id)
