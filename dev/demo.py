@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from kubectl import NODE, ROOT, Cluster, CommandFailed, GaveUp, is_true, local_environment, wait_for
+from kubectl import (
+    NODE,
+    ROOT,
+    Cluster,
+    CommandFailed,
+    GaveUp,
+    condition,
+    is_true,
+    local_environment,
+    wait_for,
+)
 from rich.console import Console
 from rich.table import Table
 
@@ -112,6 +122,13 @@ def apply_examples(cluster: Cluster) -> None:
             180,
         )
         console.print(f"  {kind}/{name} is Ready")
+    # Another image than last time rolls the brokers that are there.
+    wait_for("every broker to run this image", lambda: has_settled(cluster) or None, 300)
+
+
+def has_settled(cluster: Cluster) -> bool:
+    found = condition(cluster.get("logcluster", CLUSTER, NAMESPACE), "Reconciling")
+    return found is not None and found["status"] == "False"
 
 
 def spark_pods(cluster: Cluster) -> list[dict[str, Any]]:

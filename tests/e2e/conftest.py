@@ -44,7 +44,7 @@ def cluster() -> Cluster:
 def operator(cluster: Cluster) -> Cluster:
     """The chart, installed as `make demo` installs it (KEEP_RELEASE=1: as it is)."""
     if os.environ.get("KEEP_RELEASE") != "1":
-        subprocess.run([str(ROOT / "dev" / "images.sh"), "operator", "broker"], check=True)
+        subprocess.run([str(ROOT / "dev" / "images.sh")], check=True)
         cluster.run(
             "helm", "upgrade", "--install", "plimsoll", str(ROOT / "helm" / "plimsoll"),
             "--namespace", SYSTEM, "--create-namespace",

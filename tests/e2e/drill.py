@@ -1,0 +1,181 @@
+"""A cluster that is grown, shrunk and restarted: what it is asked to become, and who looks on."""
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kubectl import Cluster, CommandFailed, wait_for
+
+SYSTEM = "plimsoll-system"
+PER_SECOND = 1_500
+FAST = {"bytesPerSecond": "50Mi"}
+TOPICS = {"orders": (12, 3, 2), "pairs": (6, 2, 1)}
+"""Partitions, replication factor, min ISR."""
+
+
+class Drill:
+    """A cluster named `main` in a namespace of its own, and what it is asked to become."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster = cluster
+        self.namespace = namespace
+        self.verifications: dict[str, int] = {}
+        self.spec: dict[str, Any] = {
+            "brokers": {"count": 3, "resources": {"requests": {"cpu": "10m", "memory": "96Mi"}}},
+            "storage": {"size": "1Gi"},
+            "movement": {"bytesPerSecond": "1Mi", "autoRebalance": "Automatic"},
+        }
+
+    def apply(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        body = {
+            "apiVersion": "plimsoll.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": {"clusterRef": {"name": "main"}, **spec} if kind != "LogCluster" else spec,
+        }
+        self.cluster.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=json.dumps(body))
+
+    def change(self, **brokers: Any) -> None:
+        """Edit `spec.brokers`, as a user would in the LogCluster's file."""
+        self.spec["brokers"].update(brokers)
+        self.apply("LogCluster", "main", self.spec)
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        return self.cluster.get(kind, name, self.namespace) or {}
+
+    def view(self, topic: str) -> list[dict[str, Any]] | None:
+        """A topic's partitions as the active operator has them committed; None: nobody leads."""
+        for pod in self.cluster.items("pods", SYSTEM, "app.kubernetes.io/component=operator"):
+            path = (
+                f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:9100/proxy"
+                f"/v1/clusters/{self.namespace}/main/topics/{topic}"
+            )
+            try:
+                found: list[dict[str, Any]] = json.loads(self.cluster.raw(path))["partitions"]
+            except (CommandFailed, ValueError, KeyError):
+                continue
+            return found
+        return None
+
+    def settled(self) -> bool | None:
+        """Everything in sync, led, and nothing on the move."""
+        for topic, (partitions, _, _) in TOPICS.items():
+            found = self.view(topic)
+            if found is None or len(found) != partitions:
+                return None
+            if any(set(p["isr"]) != set(p["replicas"]) or p["leader"] is None for p in found):
+                return None
+        return True
+
+    def hosts(self) -> Counter[int]:
+        """How many replicas each broker has."""
+        counts: Counter[int] = Counter()
+        for topic in TOPICS:
+            for partition in self.view(topic) or ():
+                counts.update(partition["replicas"])
+        return counts
+
+    def members(self) -> list[int]:
+        status = self.get("logcluster", "main").get("status") or {}
+        return sorted((status.get("brokers") or {}).get("ids", ()))
+
+    def running_move(self) -> dict[str, Any] | None:
+        """A Rebalance that has begun to move something."""
+        for one in self.cluster.items("rebalances", self.namespace):
+            if (one.get("status") or {}).get("phase") == "Running":
+                return one
+        return None
+
+    def pod(self, broker: int) -> dict[str, Any] | None:
+        return self.cluster.get("pod", f"main-broker-{broker}-0", self.namespace)
+
+
+class Watch:
+    """Partitions seen below min ISR, from beginning to end of a step."""
+
+    def __init__(self, drill: Drill) -> None:
+        self._drill = drill
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.looks = 0
+        self.below: list[str] = []
+
+    def __enter__(self) -> "Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(timeout=60)
+
+    def _look(self) -> None:
+        while not self._over.is_set():
+            for topic, (_, _, min_isr) in TOPICS.items():
+                found = self._drill.view(topic) or ()
+                self.looks += bool(found)
+                self.below += [
+                    f"{topic}-{p['partition']}: ISR {p['isr']} of {p['replicas']}"
+                    for p in found
+                    if len(p["isr"]) < min_isr
+                ]
+            self._over.wait(0.2)
+
+
+@contextmanager
+def verified(drill: Drill, step: str, seconds: int) -> Iterator[Watch]:
+    """Within: Spark writes to `orders` for about so long.  What it reads back is judged while the
+    next step runs: see `test_every_verification_passed`."""
+    writes = {
+        "records": PER_SECOND * seconds,
+        "recordBytes": 256,
+        "recordsPerSecond": PER_SECOND,
+        "keys": 500,
+        "acks": "All",
+        "idempotent": True,
+    }
+    drill.apply("Verification", step, {"topic": "orders", "allowExisting": True, "produce": writes})
+
+    def acked() -> int:
+        status = drill.get("verification", step).get("status") or {}
+        return int(status.get("counts", {}).get("acked", 0))
+
+    wait_for("Spark to write", lambda: acked() > 500 or None, 180)
+    drill.verifications[step] = PER_SECOND * seconds
+    with Watch(drill) as watch:
+        yield watch
+    assert watch.looks, "nobody looked at the ISRs"
+
+
+def kill_operator(drill: Drill) -> None:
+    """SIGKILL to the process that leads; by the pod where its processes are out of reach."""
+    holder = next(
+        lease["spec"]["holderIdentity"]
+        for lease in drill.cluster.items("lease", drill.namespace)
+        if lease["spec"].get("holderIdentity")
+    )
+    if os.environ.get("USE_CURRENT_CONTEXT") == "1":
+        arguments = ("-n", SYSTEM, "--grace-period=0", "--force")
+        drill.cluster.kubectl("delete", "pod", holder, *arguments)
+        return
+    os.kill(process_of(holder, "plimsoll_operator"), signal.SIGKILL)
+
+
+def process_of(pod: str, module: str) -> int:
+    """The process in a pod of the local node that runs a module."""
+    for found in Path("/proc").iterdir():
+        if not found.name.isdigit():
+            continue
+        try:
+            runs = (found / "cmdline").read_bytes().split(b"\0")
+            host = (found / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if module.encode() in runs and f"HOSTNAME={pod}".encode() in host:
+            return int(found.name)
+    raise AssertionError(f"no process of {pod} runs {module}")

@@ -1,0 +1,296 @@
+"""Growing, shrinking, moving and restarting, each while Spark writes and the operator is killed.
+
+One cluster lives through all of it, test by test, in this order.  Every step is judged twice: by a
+`Verification` that writes during it and reads everything back, and by what the controller committed
+meanwhile: no ISR may fall below min ISR by our own doing.
+"""
+
+import json
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubectl import Cluster, CommandFailed, condition, is_true, wait_for
+from tests.e2e.clients import produce
+from tests.e2e.drill import FAST, TOPICS, Drill, Watch, kill_operator, process_of, verified
+
+
+@pytest.fixture(scope="module")
+def drill(operator: Cluster) -> Iterator[Drill]:
+    namespace = f"ops-{uuid.uuid4().hex[:6]}"
+    operator.kubectl("create", "namespace", namespace)
+    operator.kubectl(
+        "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"
+    )
+    made = Drill(operator, namespace)
+    made.apply("LogCluster", "main", made.spec)
+    for name, (partitions, factor, min_isr) in TOPICS.items():
+        spec = {
+            "partitions": partitions,
+            "replicationFactor": factor,
+            "minInSyncReplicas": min_isr,
+        }
+        made.apply("Topic", name, spec)
+    for kind, name in (("logcluster", "main"), *(("topic", name) for name in TOPICS)):
+        wait_for(
+            f"{kind}/{name} to be Ready",
+            lambda kind=kind, name=name: is_true(made.get(kind, name), "Ready") or None,
+            120,
+        )
+    # So that there is something to copy in every partition.
+    produce(operator, namespace, "pairs", ["x" * 20_000] * 300)
+    yield made
+    operator.kubectl("delete", "namespace", namespace, "--wait=false")
+
+
+def finished(drill: Drill, name: str, wanted: str = "Completed") -> dict[str, Any]:
+    def probe() -> dict[str, Any] | None:
+        found = drill.get("rebalance", name)
+        phase = (found.get("status") or {}).get("phase")
+        assert phase not in {"Completed", "Cancelled", "Failed"} - {wanted}, found["status"]
+        return found if phase == wanted else None
+
+    return wait_for(f"rebalance/{name} to be {wanted}", probe, 180)
+
+
+def assert_even(drill: Drill) -> None:
+    """Every member has as many replicas as any other, give or take one; nobody else has any."""
+    counts = drill.hosts()
+    assert sorted(counts) == drill.members()
+    assert max(counts.values()) - min(counts.values()) <= 1, counts
+
+
+@pytest.mark.timeout(600)
+def test_three_brokers_become_five(drill: Drill):
+    with verified(drill, "grow", 30) as watch:
+        drill.change(count=5)
+        fill = wait_for("the new brokers to be filled", drill.running_move, 90)
+        kill_operator(drill)
+        finished(drill, fill["metadata"]["name"])
+        wait_for("everything to be in sync", drill.settled, 60)
+    assert drill.members() == [0, 1, 2, 3, 4]
+    assert_even(drill)
+    assert not watch.below
+
+
+def leave(drill: Drill, *, excluded: int, then: list[int]) -> Watch:
+    """Four brokers, without one of those that are there, the operator killed in mid-drain."""
+    with verified(drill, f"without-{excluded}", 30) as watch:
+        drill.change(count=4, excludedIds=[excluded])
+        wait_for("the drain to run", drill.running_move, 90)
+        kill_operator(drill)
+        wait_for("the members to be settled", lambda: drill.members() == then or None, 180)
+        wait_for("the pod to go", lambda: drill.pod(excluded) is None or None, 90)
+        wait_for("everything to be in sync", drill.settled, 120)
+    assert excluded not in drill.hosts()
+    gone = drill.cluster.get("statefulset", f"main-broker-{excluded}", drill.namespace)
+    assert gone is None
+    return watch
+
+
+def volume(drill: Drill, broker: int) -> dict[str, Any] | None:
+    return drill.cluster.get("pvc", f"data-main-broker-{broker}-0", drill.namespace)
+
+
+@pytest.mark.timeout(600)
+def test_an_excluded_broker_is_drained_and_goes_with_its_volume(drill: Drill):
+    drill.spec["storage"]["retention"] = {"whenScaled": "Delete"}
+    watch = leave(drill, excluded=1, then=[0, 2, 3, 4])
+    wait_for("its volume to go", lambda: volume(drill, 1) is None or None, 60)
+    assert_even(drill)
+    assert not watch.below
+
+
+@pytest.mark.timeout(600)
+def test_another_goes_and_its_volume_is_kept(drill: Drill):
+    drill.spec["storage"]["retention"] = {"whenScaled": "Retain"}
+    watch = leave(drill, excluded=2, then=[0, 1, 3, 4])
+    assert volume(drill, 2) is not None
+    assert not watch.below
+
+
+def uids(drill: Drill) -> dict[int, str]:
+    found = {broker: drill.pod(broker) for broker in drill.members()}
+    return {broker: pod["metadata"]["uid"] for broker, pod in found.items() if pod}
+
+
+@pytest.mark.timeout(600)
+def test_a_changed_config_rolls_every_broker(drill: Drill):
+    before = uids(drill)
+    assert len(before) == 4
+    with verified(drill, "roll", 45) as watch:
+        drill.spec["config"] = {"num.replica.fetchers": 2}
+        drill.apply("LogCluster", "main", drill.spec)
+
+        def replaced(least: int) -> bool | None:
+            now = uids(drill)
+            return sum(now.get(b) not in (None, before[b]) for b in before) >= least or None
+
+        wait_for("the first broker to be replaced", lambda: replaced(1), 120)
+        kill_operator(drill)
+        wait_for("all brokers to be replaced", lambda: replaced(4), 240)
+        wait_for("everything to be in sync", drill.settled, 120)
+    assert not watch.below
+
+
+@pytest.mark.timeout(600)
+def test_replication_factor_goes_up_and_down(drill: Drill):
+    partitions, _, min_isr = TOPICS["pairs"]
+
+    def ask(factor: int) -> None:
+        spec = {"partitions": partitions, "minInSyncReplicas": min_isr}
+        drill.apply("Topic", "pairs", {**spec, "replicationFactor": factor})
+
+    def has(factor: int) -> bool | None:
+        found = drill.view("pairs")
+        return (found is not None and all(len(p["isr"]) == factor for p in found)) or None
+
+    with verified(drill, "replication-factor", 30) as watch:
+        ask(3)
+        kill_operator(drill)
+        wait_for("three replicas each", lambda: has(3), 120)
+        ask(2)
+        kill_operator(drill)
+        wait_for("two replicas each", lambda: has(2), 120)
+        wait_for("everything to be in sync", drill.settled, 60)
+    assert not watch.below
+
+
+def completed(drill: Drill, name: str, spec: dict[str, Any]) -> None:
+    """A Reassignment from its beginning to its end."""
+    drill.apply("Reassignment", name, spec)
+    wait_for(
+        f"reassignment/{name} to be completed",
+        lambda: is_true(drill.get("reassignment", name), "Complete") or None,
+        180,
+    )
+
+
+@pytest.mark.timeout(600)
+def test_a_full_rebalance_is_shown_approved_and_cancelled_half_way(drill: Drill):
+    off = {"topic": "orders", "awayFrom": [drill.members()[-1]]}
+    completed(drill, "uneven", {"moves": [off], "throttle": FAST})
+    drill.apply("Rebalance", "afresh", {"mode": "Full"})
+
+    def planned() -> dict[str, Any] | None:
+        found = drill.get("rebalance", "afresh").get("status") or {}
+        return found if found.get("phase") == "AwaitingApproval" else None
+
+    status = wait_for("the plan to be shown", planned, 60)
+    assert status["plan"]["moves"]["replicas"] > 0
+    with verified(drill, "rebalance", 30) as watch:
+        approved = {"mode": "Full", "approvedPlan": status["plan"]["hash"]}
+        drill.apply("Rebalance", "afresh", approved)
+
+        def under_way() -> bool | None:
+            progress = drill.get("rebalance", "afresh")["status"].get("progress") or {}
+            return progress.get("replicasMoved", 0) >= 1 or None
+
+        wait_for("the first replica to be moved", under_way, 120, every_s=0.2)
+        kill_operator(drill)
+        drill.apply("Rebalance", "afresh", {**approved, "cancelled": True})
+        finished(drill, "afresh", "Cancelled")
+        wait_for("everything to be in sync", drill.settled, 60)
+    assert not watch.below
+    moved = drill.get("rebalance", "afresh")["status"]["progress"]["replicasMoved"]
+    assert moved < status["plan"]["moves"]["replicas"], "it was over before it was cancelled"
+
+
+@pytest.mark.timeout(600)
+def test_a_target_killed_in_the_middle_of_its_copy_comes_back_and_ends_it(drill: Drill):
+    found = drill.view("orders")
+    assert found is not None
+    first = found[0]["replicas"]
+    target = next(b for b in drill.members() if b not in first)
+    moves = [{"topic": "orders", "partitions": [0], "replicas": [*first[:-1], target]}]
+    with verified(drill, "target-killed", 30) as watch:
+        drill.apply(
+            "Reassignment", "one", {"moves": moves, "throttle": {"bytesPerSecond": "512Ki"}}
+        )
+
+        def adding() -> bool | None:
+            now = drill.view("orders")
+            return (now is not None and target in now[0]["replicas"]) or None
+
+        wait_for("the copy to begin", adding, 30, every_s=0.2)
+        os.kill(process_of(f"main-broker-{target}-0", "plimsoll_broker"), signal.SIGKILL)
+        wait_for(
+            "the move to be completed",
+            lambda: is_true(drill.get("reassignment", "one"), "Complete") or None,
+            180,
+        )
+        wait_for("everything to be in sync", drill.settled, 60)
+    assert not watch.below
+    now = drill.view("orders")
+    assert now is not None
+    assert now[0]["replicas"] == moves[0]["replicas"]
+
+
+def evict(drill: Drill, broker: int) -> None:
+    """What `kubectl drain` does to each pod of a node."""
+    name = f"main-broker-{broker}-0"
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": drill.namespace},
+    }
+    path = f"/api/v1/namespaces/{drill.namespace}/pods/{name}/eviction"
+    drill.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(body))
+
+
+@pytest.mark.timeout(600)
+def test_an_eviction_waits_until_the_one_before_is_back(drill: Drill):
+    first, second = drill.members()[:2]
+    before = uids(drill)
+    with Watch(drill) as watch:
+        evict(drill, first)
+        with pytest.raises(CommandFailed, match="disruption budget"):
+            evict(drill, second)
+
+        def allowed() -> bool | None:
+            found = drill.cluster.get("pdb", "main-broker", drill.namespace) or {}
+            return (found.get("status") or {}).get("disruptionsAllowed", 0) > 0 or None
+
+        wait_for("the first to be back", lambda: uids(drill)[first] != before[first] or None, 90)
+        wait_for("another eviction to be allowed", allowed, 90)
+        assert drill.settled(), "it is allowed only when everything is in sync again"
+        evict(drill, second)
+        wait_for("the second to be back", lambda: uids(drill)[second] != before[second] or None, 90)
+        wait_for("everything to be in sync", drill.settled, 90)
+    assert not watch.below
+
+
+@pytest.mark.timeout(600)
+def test_the_placement_ends_even(drill: Drill):
+    drill.apply("Rebalance", "even", {"mode": "Full", "approval": "Automatic", "throttle": FAST})
+
+    def over() -> bool | None:
+        phase = (drill.get("rebalance", "even").get("status") or {}).get("phase")
+        return phase in ("Completed", "NothingToDo") or None
+
+    wait_for("the rebalance to end", over, 240)
+    assert_even(drill)
+    blocked = condition(drill.get("logcluster", "main"), "Blocked")
+    assert blocked is None or blocked["status"] == "False", blocked
+
+
+STEPS = [
+    *("grow", "without-1", "without-2", "roll", "replication-factor", "rebalance", "target-killed")
+]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("step", STEPS)
+def test_every_verification_passed(drill: Drill, step: str):
+    def over() -> dict[str, Any] | None:
+        found = drill.get("verification", step).get("status") or {}
+        return found if found.get("verdict") else None
+
+    status = wait_for(f"the verdict of {step}", over, 300, every_s=2)
+    assert status["verdict"] == "Passed", status
+    counts = status["counts"]
+    assert (counts["lost"], counts["duplicated"], counts["outOfOrder"]) == (0, 0, 0), counts
+    assert counts["acked"] == drill.verifications[step], counts
