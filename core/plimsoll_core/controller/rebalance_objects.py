@@ -189,24 +189,22 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
 
 def _leftovers(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
     """What is on the leaving brokers still when the plan is through: others moved it there, or the
-    plan's row was dropped."""
+    plan's row was dropped.  What somebody moves is waited for, also when it is on its way off: that
+    may still be taken back, and the brokers are not empty before it has ended."""
     leaving = frozenset(_left(row))
     if _rest(turn, row).moves or not leaving:
         return None
     wants: list[Want] = []
-    for broker in sorted(leaving):
-        for p in sorted(turn.hosted(broker), key=lambda p: p.key):
-            if turn.image.topics[p.topic_id].strategy == EXPLICIT:
-                continue
-            if p.moving:
-                if not leaving.isdisjoint(p.target):
-                    text = f"{looks.name(turn, p)} is moved by something else, which is waited for."
-                    look.waits.add(looks.OTHERS, text)
-            else:
-                wants.append(Want(partition=p, size=len(p.replicas), off=leaving))
-    unique = {want.partition.key: want for want in wants}
-    wants = list(unique.values())[: turn.settings.slice_partitions_max]
-    chosen = choose(turn, wants)
+    held = {p.key: p for broker in sorted(leaving) for p in turn.hosted(broker)}
+    for _, p in sorted(held.items()):
+        if turn.image.topics[p.topic_id].strategy == EXPLICIT:
+            continue
+        if p.moving:
+            text = f"{looks.name(turn, p)} is moved by something else, which is waited for."
+            look.waits.add(looks.OTHERS, text)
+        else:
+            wants.append(Want(partition=p, size=len(p.replicas), off=leaving))
+    chosen = choose(turn, wants[: turn.settings.slice_partitions_max])
     if isinstance(chosen, Refusal):
         return chosen
     row = turn.image.rebalances[row.object.uid]
