@@ -217,6 +217,24 @@ class TestMovement:
         five.propose(sorted(five.p(0).replicas))
         assert not five.soft.copies
 
+    def test_a_partitions_size_is_what_its_leader_says(self, five: Any) -> None:
+        """Whether it moves or not: plans are made from it."""
+
+        def report(broker: int, index: int, size: int) -> None:
+            epoch = five.image.brokers[broker].broker_epoch
+            one = CopySize(topic_id=five.p(0).topic_id, index=index, size=size)
+            five.ask(
+                ReportCopies(broker_id=broker, broker_epoch=epoch, copies=(), sizes=(one,)),
+            )
+
+        leader, follower = five.p(0).leader, five.p(0).replicas[1]
+        report(leader, 0, 7)
+        report(follower, 0, 5)
+        report(leader, 9, 3)
+        assert five.soft.sizes == {five.p(0).key: 7}, "there is no partition 9"
+        report(leader, 0, 8)
+        assert five.soft.sizes == {five.p(0).key: 8}
+
     def test_sizes_from_an_earlier_lifetime_are_not_believed(self, five: Any) -> None:
         """Every request of a broker names its lifetime: 77."""
         five.declare(partitions=5, replication_factor=4)

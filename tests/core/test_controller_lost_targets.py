@@ -3,8 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
-from tests.core.test_controller_reassignment_objects import client_topic, dies, five, run, to
+import pytest
+from tests.core.test_controller_reassignment_objects import (
+    OTHER,
+    client_topic,
+    dies,
+    five,
+    run,
+    to,
+)
 
+from plimsoll_core.controller import targets
 from plimsoll_core.move_messages import TopicMove
 
 __all__ = ["five"]
@@ -85,3 +94,21 @@ class TestTargetLost:
         state = run(five, to(0, 1, 3))
         assert state.reason == "NoLeader"
         assert "orders-0" in state.message
+
+
+class TestLargeClusters:
+    """A turn must be short, so that loads are evened over the topics in question alone."""
+
+    def test_who_is_free_of_the_topic_is_taken(
+        self, five: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Broker 3 holds most, but nothing of `orders`; so it is as good as 4, and comes first."""
+        client_topic(five, "others", ((3, 0, 1), (3, 1, 2), (3, 2, 0)))
+        move = TopicMove(topic="orders", partitions=(0,), away_from=(2,))
+        run(five, move)
+        assert five.p().adding == (4,)
+        run(five, move, cancelled=True)
+        assert not five.p().moving
+        monkeypatch.setattr(targets, "COMPARED_MAX", 3)
+        run(five, move, object=OTHER)
+        assert five.p().adding == (3,)

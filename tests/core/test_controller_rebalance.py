@@ -37,6 +37,7 @@ from plimsoll_core.move_messages import (
     RunReassignment,
     TopicMove,
 )
+from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.rebalance_messages import (
     BeginRebalance,
     RebalanceObjectGone,
@@ -106,6 +107,27 @@ class TestBegin:
         p = five.p()
         bad = RebalanceMove(number=0, topic_id=p.topic_id, index=0, before=p.replicas, after=after)
         assert begin(five, "Full", moves=(bad,)).reason == "PlanOutdated"
+
+    def test_what_a_topics_object_rules_out_is_refused(self, five: Any) -> None:
+        five.declare("stated", strategy="Explicit", assignment=((0, 1, 2),))
+        p = five.p(0, "stated")
+        bad = RebalanceMove(
+            number=0, topic_id=p.topic_id, index=0, before=(0, 1, 2), after=(3, 1, 2)
+        )
+        answer = begin(five, "Full", moves=(bad,))
+        assert answer.reason == "PlanOutdated"
+        assert "stated-0" in answer.message
+
+    def test_what_cannot_be_planned_says_why(self, five: Any) -> None:
+        refusal = planned(five, "AddBrokers", 3, 9)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason is Reason.BrokerIdNotRegistered
+        assert "broker 9" in refusal.message
+
+    def test_what_has_not_begun_does_not_run(self, five: Any) -> None:
+        end = len(five.log)
+        assert look(five) == RebalanceState(phase=None)
+        assert len(five.log) == end
 
     def test_what_somebody_moves_is_waited_for_and_nothing_else_is(self, five: Any) -> None:
         """A move that stands still must not hold up the whole plan."""
@@ -239,6 +261,17 @@ class TestBack:
         assert not five.image.rebalance_rests
         assert look(five).phase == "Cancelled"
 
+    def test_what_arrived_since_the_last_look_is_not_taken_back(self, five: Any) -> None:
+        begin(five, "AddBrokers", 3, 4)
+        look(five)
+        arrived, other = moving(five)[:2]
+        copied(five, arrived)
+        done = row(five).moved
+        assert look(five, cancelled=True).phase == "Cancelled"
+        assert row(five).moved == done + 1
+        assert five.p(arrived.index).replicas == arrived.target
+        assert five.p(other.index).replicas == other.settled
+
     def test_the_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
         begin(five, "RemoveBrokers", 1)
         look(five)
@@ -251,6 +284,9 @@ class TestBack:
         assert (state.phase, state.reason) == ("Running", "InvalidReplicaAssignment")
         assert f"orders-{held.index}" in state.message
         assert [p.index for p in moving(five)] == [held.index]
+        gone = five.ask(RebalanceObjectGone(object=OBJECT))
+        assert (gone.phase, gone.reason) == ("Running", "InvalidReplicaAssignment")
+        assert row(five).phase == "Running", "it is not forgotten while it moves something"
         others = [b for b in held.settled if five.image.brokers[b].active]
         five.propose(others, held.index)
         assert look(five, cancelled=True).phase == "Cancelled"

@@ -36,7 +36,7 @@ from plimsoll_core.rebalance_messages import (
     MoveLimits,
     RunRebalance,
 )
-from plimsoll_core.records import RebalanceAdvanced
+from plimsoll_core.records import RebalanceAdvanced, RebalanceMovesAdded
 
 
 @pytest.fixture
@@ -92,6 +92,28 @@ class TestWaves:
         assert f"orders-{poor} has 1 replicas in sync" in state.message
         five.propose([0, 1, 2], poor)
         assert finish(five).phase == "Completed"
+
+    def test_what_has_no_leader_waits_and_is_named(self, new_world: Callable[..., Any]) -> None:
+        """Nobody could be copied from."""
+        world = new_world(2)
+        topic(world, ((0,),) * 4, min_isr=1)
+        begin(world, "AddBrokers", 1)
+        look(world, limits=ONE)
+        (first,) = moving(world)
+        dies(world, 0)
+        state = look(world, limits=ONE)
+        assert (state.phase, state.reason) == ("Running", "NoLeader")
+        assert f"orders-{first.index} has no leader that could be copied from" in state.message
+        world.start(0, clean=True)
+        world.beat(1)
+        copied(world)
+        dies(world, 0)
+        state = look(world, limits=ONE)
+        assert not moving(world), "what has no leader does not begin to move"
+        assert (state.phase, state.reason) == ("Running", "NoLeader")
+        assert row(world).moved == 1
+        world.start(0, clean=True)
+        assert finish(world, limits=ONE).phase == "Completed"
 
     def test_reorders_come_when_no_move_waits_for_room(self, five: Any) -> None:
         found = planned(five, "AddBrokers", 3, 4)
@@ -185,6 +207,28 @@ class TestWaves:
         assert {p.key for p in moving(five)} == set(rest(five).active)
         assert finish(five, limits=ONE).phase == "Completed"
 
+    def test_a_crash_between_another_target_and_the_change_to_it(self, five: Any) -> None:
+        """The row names another target, the partition moves to the old one and arrives there: it
+        is left where it is."""
+        begin(five, "Full")
+        look(five, limits=ONE)
+        index, target = next((p.index, p.target) for p in moving(five) if 3 in p.adding)
+        dies(five, 3, away_ms=five.settings.target_lost_ms)
+        request = RunRebalance(object=OBJECT, limits=ONE)
+        records = five.decide(request).records
+        at = next(n for n, r in enumerate(records) if isinstance(r, RebalanceMovesAdded))
+        five.ask(request, crash_after=at + 1)
+        number = rest(five).active[five.p(index).key]
+        assert 3 not in rest(five).moves[number].after
+        assert five.p(index).target == target
+        five.start(3)
+        five.propose(list(five.p(index).replicas), index)
+        assert five.p(index).replicas == target
+        look(five, limits=ONE)
+        assert row(five).dropped == 1
+        assert finish(five, limits=ONE).phase == "Completed"
+        assert five.p(index).replicas == target
+
     def test_the_lowest_margin_is_remembered(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five, limits=ONE)
@@ -253,6 +297,40 @@ class TestDeadTargets:
         assert finish(five, limits=ONE).phase == "Completed"
         assert 1 not in five.image.hosted
         assert set(five.image.hosted.get(3) or {}) <= under_way
+
+    def test_a_target_that_is_down_and_leaves_is_not_waited_for(self, five: Any) -> None:
+        begin(five, "RemoveBrokers", 1)
+        look(five)
+        lost = [p.index for p in moving(five) if 3 in p.adding]
+        assert lost
+        dies(five, 3)
+        look(five)
+        assert [p.index for p in moving(five) if 3 in p.adding] == lost, "it may be back soon"
+        five.ask(SetMembers(broker_ids=(0, 1, 2, 3, 4)))
+        five.ask(SetLeaving(broker_ids=(1, 3)))
+        look(five)
+        assert [five.p(n).adding for n in lost] == [(4,)] * len(lost)
+        assert finish(five).phase == "Completed"
+        assert 3 not in five.image.hosted
+
+    def test_one_that_cannot_be_done_without_stays_the_target(self, five: Any) -> None:
+        """It was in sync when it went: what was acknowledged may be on it and nobody else."""
+        begin(five, "RemoveBrokers", 1)
+        look(five, limits=ONE)
+        p = next(p for p in moving(five) if p.leader != 1)
+        (new,) = p.adding
+        five.propose([p.leader, new], p.index)
+        dies(five, new, away_ms=five.settings.target_lost_ms)
+        assert five.p(p.index).elr == (new,)
+        state = look(five, limits=ONE)
+        assert state.reason == "TargetDown"
+        assert five.p(p.index).adding == (new,)
+        others = [b for b in p.settled if five.image.brokers[b].active]
+        five.propose(others, p.index)
+        look(five, limits=ONE)
+        assert five.p(p.index).adding == (7 - new,), "of 3 and 4 the other one"
+        assert finish(five).phase == "Completed"
+        assert 1 not in five.image.hosted
 
     def test_nobody_is_left_to_take_it(self, new_world: Callable[..., Any]) -> None:
         world = new_world(4)

@@ -167,6 +167,8 @@ def test_a_broker_that_never_came_up_may_be_replaced(rolls: Rolls) -> None:
     rolls.pods[6] = 0
     assert rolls.ask(6).granted
     assert rolls.grants[6].broker_epoch is None
+    rolls.tick()
+    assert list(rolls.grants) == [6], "a member that has yet to come up"
     rolls.world.ask(SetMembers(broker_ids=tuple(range(6))))
     rolls.tick()
     assert not rolls.grants, "it is no part of the cluster any more"

@@ -20,13 +20,23 @@ from plimsoll_core.invariants import (
     indexes,
     isr_active,
     leader_shape,
+    membership,
     reassign,
     reassigned_in_sync,
+    rebalances,
     recovery_quorum,
     set_shape,
     violations,
 )
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.model import (
+    ClusterImage,
+    Partition,
+    PartitionKey,
+    Rebalance,
+    RebalanceMove,
+    RebalanceObject,
+    RebalanceRest,
+)
 
 
 def with_p(image: ClusterImage, **fields: Any) -> ClusterImage:
@@ -112,6 +122,90 @@ class TestIndexes:
         topics = world.image.topics.set(topic.id, replace(topic, partitions=2))
         (told,) = indexes(replace(world.image, topics=topics))
         assert "numbered 0" in told
+
+
+class TestRebalances:
+    """One plan runs at a time; what is left of it is whole, and gone when it has ended."""
+
+    @pytest.fixture
+    def running(self, world: Any) -> ClusterImage:
+        """A plan of one move, which is on the way."""
+        p = world.p()
+        move = RebalanceMove(
+            number=0, topic_id=p.topic_id, index=0, before=p.replicas, after=(2, 1, 0)
+        )
+        rest = RebalanceRest(moves=Map({0: move}), active=Map({p.key: 0}))
+        rows = Map({"u1": self.row("u1")})
+        image = replace(world.image, rebalances=rows, rebalance_rests=Map({"u1": rest}))
+        assert list(rebalances(image)) == []
+        return image
+
+    @staticmethod
+    def row(uid: str, **fields: Any) -> Rebalance:
+        values = {
+            "object": RebalanceObject(namespace="kafka", name=uid, uid=uid),
+            "mode": "Full",
+            "phase": "Running",
+            "total": 1,
+        }
+        return Rebalance(**{**values, **fields})
+
+    def test_two_at_a_time(self, running: ClusterImage) -> None:
+        image = replace(
+            running,
+            rebalances=running.rebalances.set("u2", self.row("u2", total=0)),
+            rebalance_rests=running.rebalance_rests.set("u2", RebalanceRest()),
+        )
+        assert list(rebalances(image)) == ["OneRebalance: ['u1', 'u2'] run at the same time"]
+
+    def test_one_that_runs_and_has_nothing(self, running: ClusterImage) -> None:
+        (told,) = rebalances(replace(running, rebalance_rests=Map()))
+        assert "with what is left being None" in told
+
+    def test_one_that_ended_and_has_something_left(self, running: ClusterImage) -> None:
+        rows = running.rebalances.set("u1", self.row("u1", phase="Completed"))
+        (told,) = rebalances(replace(running, rebalances=rows))
+        assert "with what is left being RebalanceRest" in told
+
+    def test_an_active_row_of_another_partition(self, running: ClusterImage) -> None:
+        rest = running.rebalance_rests["u1"]
+        other = PartitionKey(rest.moves[0].topic_id, 5)
+        for active in (Map({other: 0}), Map({other: 3})):
+            rests = Map({"u1": replace(rest, active=active)})
+            (told,) = rebalances(replace(running, rebalance_rests=rests))
+            assert "which is something else" in told
+
+    def test_a_row_that_was_lost(self, running: ClusterImage) -> None:
+        rows = Map({"u1": self.row("u1", total=3, moved=1)})
+        (told,) = rebalances(replace(running, rebalances=rows))
+        assert "2 partitions of 3" in told
+
+
+class TestMembership:
+    """I26: "brokers with replicas are registered members"; only who is known can leave or join."""
+
+    def test_a_replica_on_a_broker_that_is_not_registered(self, world: Any) -> None:
+        image = replace(world.image, brokers=world.image.brokers.delete(1))
+        (told,) = membership(image)
+        assert told == "Membership: broker 1 holds replicas but is not registered"
+
+    def test_a_replica_on_a_broker_that_is_no_member(self, world: Any) -> None:
+        (told,) = membership(replace(world.image, members=(0, 1)))
+        assert told == "Membership: broker 2 holds replicas but is no member"
+
+    def test_a_stranger_that_leaves(self, world: Any) -> None:
+        assert list(membership(replace(world.image, leaving=(2,)))) == []
+        (told,) = membership(replace(world.image, leaving=(2, 8)))
+        assert told == "Membership: [8] are leaving but unknown"
+
+    def test_a_newcomer_that_is_no_member(self, world: Any) -> None:
+        (told,) = membership(replace(world.image, newcomers=(8,)))
+        assert told == "Membership: (8,) joined but are no members"
+
+    def test_a_volume_given_back_while_its_broker_is_there(self, world: Any) -> None:
+        assert list(membership(replace(world.image, released=Map({"pvc-8": 8})))) == []
+        (told,) = membership(replace(world.image, released=Map({"pvc-1": 1})))
+        assert told == "Membership: the volume pvc-1 of broker 1 is released"
 
 
 class TestEpochs:

@@ -156,7 +156,7 @@ def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> 
         look.dropped.append(move.number)
         return None
     row = (move, p)
-    away = [b for b in move.adding if not turn.acceptable(b) or is_lost(turn, b)]
+    away = [b for b in move.adding if not turn.acceptable(b)]
     for broker in away:
         look.waits.down.setdefault(broker, []).append(row)
     if any(is_lost(turn, b) for b in away):

@@ -86,6 +86,17 @@ class TestParkedFetches:
         leader.hear(a_partition(leader=2, leader_epoch=1, partition_epoch=1))
         assert leader.woken == ["follower", "consumer"]
 
+    def test_followers_hear_where_the_log_begins_now(self) -> None:
+        """Retention dropped records: nothing else may happen for long."""
+        leader = Copy(1)
+        leader.replica.parked.park("follower", for_commit=False)
+        leader.replica.parked.park("consumer", for_commit=True)
+        leader.step()
+        leader.woken.clear()
+        leader.replica.start_moved()
+        leader.step()
+        assert leader.woken == ["follower"]
+
     def test_a_write_wakes_followers_and_its_commit_consumers(self) -> None:
         leader = Copy(1)
         leader.replica.parked.park("follower", for_commit=False)
