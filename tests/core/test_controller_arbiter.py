@@ -71,6 +71,16 @@ class TestOnePartition:
         assert may_leave(p, 4, NOBODY)
         assert not may_leave(p, 4, {1})
 
+    def test_who_is_away_already_is_restarted_although_a_move_waits_for_it(
+        self, a_partition: Build
+    ) -> None:
+        """A bad image keeps the last complete replica from starting: it needs another pod."""
+        p = a_partition(
+            replicas=(1, 3, 2, 4), adding=(2,), removing=(4,), isr=(), elr=(1,), leader=None
+        )
+        assert may_leave(p, 1, NOBODY, joins=False)
+        assert not may_leave(p, 1, NOBODY)
+
     def test_exposed_partition_is_interrupted_while_all_is_well(self, a_partition: Build) -> None:
         p = a_partition(replicas=(1, 2), isr=(1, 2))
         assert exposed(p)

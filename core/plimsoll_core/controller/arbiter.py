@@ -141,9 +141,11 @@ def _held(
 ) -> int | None:
     """How many more than nobody could go, were the broker away; None: it may leave."""
     broker_id, joins = who
+    if not joins and broker_id not in p.isr:
+        return None  # it is away already; its move waits for it, and it may need the restart
     gone = {*absent, broker_id}
     spares: list[int] = []
-    if broker_id in p.isr or (joins and broker_id in p.settled):
+    if broker_id in p.isr or broker_id in p.settled:
         spares.append(_left(p.isr, gone) - p.effective_min_isr)
     if p.moving and broker_id in p.target:
         spares.append(_left(p.target, gone) - _needed(p, p.target))

@@ -10,6 +10,7 @@ are interrupted, by policy.  Nor may a revision that nobody came back with take 
 
 from __future__ import annotations
 
+from plimsoll_core.controller.arbiter import going
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.records import Record, RestartGranted
 
@@ -52,9 +53,10 @@ class Absences:
             return f"broker {record.broker_id} goes beside others, with {untried} not tried yet"
         for key in after.hosted.get(record.broker_id, ()):
             p = after.partitions[key]
-            if _left(after, p) >= p.effective_min_isr:
+            few = _left(after, p) < p.effective_min_isr
+            if not few and not (p.moving and _cannot_spare(p)):
                 continue
-            if record.broker_id in p.isr and not _cannot_spare(p):
+            if few and record.broker_id in p.isr and not _cannot_spare(p):
                 return f"broker {record.broker_id} is granted, and too few are left: {p}"
             self.excused.add(key)
         return None
@@ -81,7 +83,8 @@ def _granted(image: ClusterImage, key: PartitionKey) -> bool:
 
 
 def _left(image: ClusterImage, p: Partition) -> int:
-    return sum(b not in image.grants for b in p.isr)
+    """Whoever has come back from its restart is there, although its grant may still be open."""
+    return sum(not going(image, b) for b in p.isr)
 
 
 def _cannot_spare(p: Partition) -> bool:
