@@ -1,5 +1,6 @@
 """Growing and shrinking, as the operator does it: step by step, and never half."""
 
+import time
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from plimsoll_operator.handlers.made import KEPT_MAX
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import PODS, REBALANCES, VOLUME_CLAIMS
 from plimsoll_operator.manifests import labels
+from plimsoll_operator.reconcile.conditions import timestamp
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.status.changes import Occurrence
 
@@ -276,6 +278,18 @@ class TestShrinking:
         await scene.look()
         await scene.look()
         assert scene.kube.find(REBALANCES, "kafka", "main-drain-1")["metadata"]["uid"] != old
+
+    async def test_but_not_at_once_because_others_may_still_be_moving_it(
+        self, scene: Growing
+    ) -> None:
+        await scene.edit(count=2, excludedIds=[1])
+        body = scene.kube.find(REBALANCES, "kafka", "main-drain-1")
+        body["metadata"]["creationTimestamp"] = timestamp(time.time_ns() // 1_000_000)
+        scene.show("main-drain-1", "NothingToDo")
+        for _ in range(3):
+            await scene.look()
+        left = scene.kube.find(REBALANCES, "kafka", "main-drain-1")["metadata"]["uid"]
+        assert left == body["metadata"]["uid"]
 
     async def test_only_so_many_are_kept(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])

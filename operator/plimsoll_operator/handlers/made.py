@@ -29,6 +29,8 @@ KEPT_MAX = 10
 """Those that have ended, as history."""
 AGAIN_MS = 60_000
 """After which a drain that failed is made anew."""
+SOON_MS = 10_000
+"""After which one is made anew that ended while others still moved what it was about."""
 FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 
 
@@ -130,7 +132,7 @@ def _is_over(one: Made, leaving: frozenset[BrokerId], busy: Sequence[int]) -> bo
         return not one.brokers <= leaving
     if not busy or one.phase == "Cancelled":
         return False
-    return one.phase != "Failed" or _wall_ms() - one.made_ms >= AGAIN_MS
+    return _wall_ms() - one.made_ms >= (AGAIN_MS if one.phase == "Failed" else SOON_MS)
 
 
 def _waits(one: Made, busy: Sequence[int]) -> Iterator[BlockedAction]:
