@@ -151,6 +151,7 @@ class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
     """A Reassignment object that was begun, as committed: it is never begun twice.
 
     How far it is says each partition by itself; `partitions` is empty once the phase is final.
+    `rolled_back`: how many of them a cancel took back.
     `bytes_per_second` None: the cluster's limit.  `reason` and `message`: why it failed.  Times are
     the operator's wall clock.
     """
@@ -159,6 +160,7 @@ class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
     phase: MovePhase
     partitions: tuple[MovedPartitions, ...] = ()
     total: int = 0
+    rolled_back: int = 0
     bytes_per_second: int | None = None
     paused: bool = False
     reason: str = ""

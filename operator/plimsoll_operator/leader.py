@@ -62,7 +62,7 @@ from plimsoll_operator.status.projection import (
     partitions_of,
     topic_status,
 )
-from plimsoll_operator.status.rolling import rolls_condition
+from plimsoll_operator.status.rolling import rolls_condition, settling_condition
 from plimsoll_operator.status.unclean import UncleanRecovery
 from plimsoll_operator.status.unhealthy import Unhealthy
 from plimsoll_operator.status.writer import Draft, StatusWriter, Target
@@ -296,6 +296,8 @@ class Leader:
         shown = {c.type: c for c in (*cluster_conditions(image, status), *self._notes())}
         if self.term.rolling is not None:
             shown["Reconciling"] = rolls_condition(self.term.rolling)
+        elif self.term.settling is not None and shown["Reconciling"].status == "False":
+            shown["Reconciling"] = settling_condition(self.term.settling[0])
         if (stalled := shown.get("Stalled")) and stalled.status == "True":
             shown["Ready"] = unready(shown["Ready"], stalled)
             if shown["Reconciling"].status != "True":

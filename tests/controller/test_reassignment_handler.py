@@ -182,10 +182,21 @@ async def test_cancelled_is_rolled_back():
     scene.change(cancelled=True)
     status = await scene.look()
     assert (status.phase, conditions(status)["Failed"]) == ("Cancelled", ("True", "Cancelled"))
+    assert status.partitions is not None
+    assert (status.partitions.done, status.partitions.rolled_back) == (0, status.partitions.total)
     assert not scene.p(0).moving
     assert {*scene.p(0).replicas} == {0, 1, 2}
     scene.change(cancelled=False)
     assert (await scene.look()).phase == "Cancelled"
+
+
+async def test_what_cannot_begin_says_why():
+    scene = Moves(moves=[{"topic": "nosuch", "awayFrom": [1]}])
+    with pytest.raises(Retry):
+        await scene.look()
+    _, status = scene.term.reassignments["kafka", "move"]
+    assert status.phase == "Pending"
+    assert conditions(status)["Blocked"] == ("True", "UnknownTopicOrPartition")
 
 
 async def test_what_cannot_go_back_yet_says_why():

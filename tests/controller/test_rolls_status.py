@@ -17,7 +17,7 @@ from plimsoll_operator.status.projection import (
     cluster_conditions,
     cluster_status,
 )
-from plimsoll_operator.status.rolling import Rolling, rolls_condition
+from plimsoll_operator.status.rolling import Rolling, rolls_condition, settling_condition
 
 ROW = BlockedAction(
     action="Restart",
@@ -72,8 +72,14 @@ def test_a_roll_says_how_far_it_is():
     rolling = Rolling(revision="abc", current=1, total=3, away=((0, ""), (4, "ErrImagePull")))
     found = rolls_condition(rolling)
     assert (found.type, found.status, found.reason) == ("Reconciling", "True", "RollingBrokers")
-    assert found.message.startswith("1 of 3 brokers run revision abc;")
+    assert found.message.startswith("1 of 3 brokers run revision abc.")
     assert "Broker 4 is being restarted (ErrImagePull)." in found.message
+
+
+def test_an_edit_that_settles_is_not_done():
+    found = settling_condition((0, 2, 3))
+    assert (found.status, found.reason) == ("True", "Settling")
+    assert "0, 2, 3" in found.message
 
 
 def test_grants_and_returns_are_events():

@@ -242,7 +242,7 @@ class TestCancel:
         assert run(five, *moves, cancelled=True, wall_ms=3).phase == "Cancelled"
         assert {frozenset(five.p(n).replicas) for n in (0, 1)} == {frozenset((0, 1, 2))}
         assert not five.p().moving
-        assert row(five).ended_ms == 3
+        assert (row(five).ended_ms, row(five).rolled_back) == (3, 2)
         assert run(five, *moves).phase == "Cancelled", "uncancelling begins nothing"
 
     def test_cancelled_before_it_began(self, five: Any) -> None:

@@ -306,6 +306,9 @@ def _roll_back(
         else:
             turn.again = request
     turn.change(wishes, CANCELLED)
+    if wishes:
+        row = replace(row, rolled_back=row.rolled_back + len(wishes))
+        _note(turn, row, CANCELLED)
     if turn.again is not None:
         return _state(row)
     if refusal is not None:

@@ -105,8 +105,11 @@ LOG_CLUSTER = Kind(
     ),
     columns=(
         ("Brokers", "integer", ".status.brokers.ready"),
+        ("Desired", "integer", ".status.brokers.desired"),
         ("Offline", "integer", ".status.partitions.offline"),
         ("UnderMinISR", "integer", ".status.partitions.underMinISR"),
+        ("Blocked", "string", ".status.conditions[?(@.type=='Blocked')].status"),
+        ("Doing", "string", ".status.conditions[?(@.type=='Reconciling')].reason"),
         *_READY_COLUMNS,
     ),
     scale={
@@ -185,6 +188,7 @@ REASSIGNMENT = Kind(
         ("Total", "integer", ".status.partitions.total"),
         ("Left", "string", ".status.bytes.left"),
         ("ETA", "integer", ".status.etaSeconds"),
+        ("Reason", "string", f"{_READY}.reason"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ),
     selectable=(".spec.clusterRef.name",),
@@ -223,6 +227,7 @@ REBALANCE = Kind(
         ("Moved", "integer", ".status.progress.replicasMoved"),
         ("Left", "string", ".status.progress.bytesLeft"),
         ("ETA", "integer", ".status.progress.etaSeconds"),
+        ("Reason", "string", f"{_READY}.reason"),
         ("Age", "date", ".metadata.creationTimestamp"),
     ),
     selectable=(".spec.clusterRef.name",),

@@ -122,6 +122,7 @@ class PartitionCounts(Api, omit_defaults=False, frozen=True, kw_only=True):
     pending: Count = 0
     copying: Count = 0
     done: Count = 0
+    rolled_back: Count = 0
 
 
 class ByteCounts(Api, frozen=True, kw_only=True):

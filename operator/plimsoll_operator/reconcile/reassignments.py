@@ -93,7 +93,7 @@ def status_of(
         phase=phase,
         start_time=timestamp(row.started_ms),
         completion_time=None if ended_ms is None else timestamp(ended_ms),
-        partitions=partition_counts(row.total, moving, copies),
+        partitions=partition_counts(row.total, moving, copies, row.rolled_back),
         bytes=byte_counts(progress) if running else None,
         eta_seconds=progress.eta_seconds if phase == "Running" else None,
         lowest_isr_margin=meter.lowest_margin,
@@ -110,7 +110,8 @@ def _not_begun(found: Reassignment, answer: ReassignmentState | Refused) -> Reas
     else:
         why = ("Starting", "It is about to begin.")
     phase: Phase = "Paused" if why[0] == "Paused" else "Pending"
-    return ReassignmentStatus(phase=phase, conditions=_conditions(phase, why))
+    waits = isinstance(answer, Refused)
+    return ReassignmentStatus(phase=phase, conditions=_conditions(phase, why, waits=waits))
 
 
 def _phase(row: Row, answer: ReassignmentState | Refused) -> Phase:
@@ -139,10 +140,12 @@ def _why(
             return "Moving", f"{moving} of {row.total} partitions are on the move."
 
 
-def _conditions(phase: Phase, why: tuple[str, str]) -> tuple[Condition, ...]:
-    """Ready mirrors Complete, for those who read only that."""
+def _conditions(
+    phase: Phase, why: tuple[str, str], *, waits: bool = False
+) -> tuple[Condition, ...]:
+    """Ready mirrors Complete, for those who read only that.  `waits`: it cannot even begin."""
     done = phase == "Completed"
-    blocked = phase == "Blocked"
+    blocked = phase == "Blocked" or waits
     failed = phase in ("Failed", "Cancelled")
     found = [
         condition("Complete", done, *why),

@@ -103,7 +103,7 @@ class Meter:
 
 
 def partition_counts(
-    total: int, moving: Iterable[Partition], copies: Copies
+    total: int, moving: Iterable[Partition], copies: Copies, rolled_back: int = 0
 ) -> api.PartitionCounts:
     """Pending is what moves and has not begun to be copied."""
     pending = under_way = 0
@@ -114,7 +114,11 @@ def partition_counts(
         under_way += begun
         pending += not begun
     return api.PartitionCounts(
-        total=total, pending=pending, copying=under_way, done=max(0, total - pending - under_way)
+        total=total,
+        pending=pending,
+        copying=under_way,
+        done=max(0, total - pending - under_way - rolled_back),
+        rolled_back=rolled_back,
     )
 
 

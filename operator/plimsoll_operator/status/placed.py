@@ -50,7 +50,7 @@ def drift(image: ClusterImage, count: int, partitions: int) -> Condition:
     empty = [b for b in image.members if b in image.brokers and not image.hosted.get(b)]
     text = (
         f"The formula would place {count} of {partitions} partitions otherwise on today's brokers;"
-        " nothing moves by itself, a Reassignment can."
+        " nothing moves by itself, a Rebalance can."
     )
     return condition("DriftDetected", True, "BrokerAdded" if empty else "ReplicasMoved", text)
 

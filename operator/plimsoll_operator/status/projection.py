@@ -241,12 +241,14 @@ def cluster_conditions(
 def _reconciling(image: ClusterImage, brokers: BrokersStatus) -> Condition:
     going = sorted({*image.leaving} | (set(image.brokers) - set(image.members)))
     if image.newcomers or brokers.desired > len(image.members) > 0:
-        ids = ", ".join(map(str, image.newcomers)) or "more"
-        text = f"Broker {ids} joins: {brokers.ready} of {len(image.members)} brokers take part."
+        ids = ", ".join(map(str, image.newcomers))
+        who = f"Broker {ids} joins" if ids else f"{brokers.desired} brokers are asked for"
+        text = f"{who}: {brokers.ready} of {len(image.members)} brokers take part."
         return condition("Reconciling", True, "AddingBrokers", text)
     if going and image.members:
         left = sum(len(image.hosted.get(b, ())) for b in going)
-        text = f"Broker {', '.join(map(str, going))} leaves: {left} replicas are still there."
+        what = f"{left} replicas are still there" if left else "it is empty and is being removed"
+        text = f"Broker {', '.join(map(str, going))} leaves: {what}."
         return condition("Reconciling", True, "RemovingBrokers", text)
     if len(image.members) > brokers.desired:
         text = f"There are {len(image.members)} brokers, {brokers.desired} are asked for."

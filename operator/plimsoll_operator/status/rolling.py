@@ -1,4 +1,4 @@
-"""A roll under way, as the condition Reconciling says it: pure."""
+"""A roll under way, and an edit that settles, as the condition Reconciling says them: pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,13 @@ class Rolling:
 
 
 def rolls_condition(rolling: Rolling) -> Condition:
-    text = (
-        f"{rolling.current} of {rolling.total} brokers run revision {rolling.revision};"
-        " one that no broker has come back with yet is tried on one broker first."
-    )
+    text = f"{rolling.current} of {rolling.total} brokers run revision {rolling.revision}."
     for broker, trouble in rolling.away:
         text += f" Broker {broker} is being restarted{f' ({trouble})' if trouble else ''}."
     return condition("Reconciling", True, "RollingBrokers", text)
+
+
+def settling_condition(wanted: tuple[int, ...]) -> Condition:
+    """Edits often come in several; a wish stands for some seconds before it is acted on."""
+    text = f"Brokers {', '.join(map(str, wanted))} are asked for; it begins once that has settled."
+    return condition("Reconciling", True, "Settling", text)
