@@ -84,7 +84,8 @@ def change(wishes: Wishes, uid: str, **fields: Any) -> None:
 def heal(world: World) -> None:
     """Nothing stays paused, and what contradicts the topics or the members is given up."""
     wishes = world.wishes
-    most = max((topic.replication_factor for topic in wishes.topics.values()), default=1)
+    factors = [topic.replication_factor for topic in wishes.topics.values()]
+    most = max([*factors, world.options.replication_factor])  # of a topic that is made again
     for uid, found in list(wishes.rebalances.items()):
         change(wishes, uid, paused=False)
         brokers = found.spec.brokers or ()
