@@ -115,12 +115,13 @@ class PartitionGhost:
             self.note_producer(batch)
         return gone
 
-    def joined(self, broker_id: int, broker_epoch: int) -> None:
+    def joined(self, broker_id: int, broker_epoch: int, *, leads: bool) -> None:
         """Who joined by following has it all again; who leads from the ELR may not.  Nor who lost
-        it while the proposal was on its way: it joins as the lifetime that is over."""
+        it while the proposal was on its way: it joins as the lifetime that is over, and may lead
+        at once, if a move ends with that."""
         if self.lossy_lives.get(broker_id) == broker_epoch:
             self.lossy_open[broker_id] = None
-        else:
+        elif not leads:
             self.lossy_open.pop(broker_id, None)
 
     def keep(self, replicas: tuple[BrokerId, ...]) -> None:
@@ -236,8 +237,9 @@ class MetadataGhost:
                 self._elected_uncleanly(ghost, old, new, record.cause)
                 ghost.lossy_open.pop(int(new.isr[0]), None)
             for member in new.isr:
-                if (old is None or member not in old.isr) and member != new.leader:
-                    ghost.joined(int(member), int(after.brokers[member].broker_epoch))
+                if old is None or member not in old.isr:
+                    epoch = int(after.brokers[member].broker_epoch)
+                    ghost.joined(int(member), epoch, leads=member == new.leader)
             if len(new.isr) >= new.effective_min_isr:
                 # Who lost data and has not been found out yet still counts.
                 ghost.lossy_max = sum(1 for b in new.isr if int(b) in ghost.lossy_open)

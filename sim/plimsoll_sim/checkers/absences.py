@@ -62,7 +62,7 @@ class Absences:
         return None
 
     def _changed(self, image: ClusterImage, old: Partition, new: Partition) -> str | None:
-        key, granted = new.key, set(image.grants)
+        key, granted = new.key, {b for b in image.grants if going(image, b)}
         gone = {b for b in old.isr if b not in new.isr and b in new.replicas}
         if gone - granted or new.min_isr != old.min_isr:
             self.excused.add(key)
