@@ -4,15 +4,18 @@
 
 A local cluster of four brokers.  A producer writes one record of 1 KB at a time, acks=all, 200 a
 second, to three partitions whose replicas are on all brokers; how long each takes is measured in
-turns, without a move and with one, on the same cluster.  What moves is another topic, without
-replicas, that holds a little more than a minute's worth: onto broker 3, and in the next round back
-onto broker 0.  What came there is its own count of moved bytes.  Quote the ratio of the latencies:
-machines differ and are noisy.  Ends by itself, after less than four minutes by default.
+turns on the same cluster: without a move, with one, and while a process that is no part of the
+cluster writes as many bytes a second to the same disk, which tells what the move costs from what
+the disk does.  What moves is another topic, without replicas, that holds a little more than a
+minute's worth: onto broker 3, and in the next round back onto broker 0.  What came there is its own
+count of moved bytes.  Quote the ratio of the latencies: machines differ and are noisy.  Ends by
+itself, after four minutes by default.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import time
@@ -30,6 +33,9 @@ from plimsoll_wire.versions import ApiKey
 
 MIB = 2**20
 MOVED, LIVE = "moved", "live"
+WITHOUT, WITH, DISK = "without", "with", "disk"
+PIECE = 128 * 2**10
+"""A batch of the moved topic, and what the stranger writes at once."""
 PARTITIONS = 6
 SOURCES = (1, 2)
 """Whom the moved partitions are led by at first."""
@@ -108,7 +114,7 @@ def prepare(cluster: LocalCluster, size: int) -> None:
         created.result(WAIT_S)
     cluster.wait_isr(LIVE, 3)
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": cluster.bootstrap, "batch.size": 128 * 2**10, "linger.ms": 5}
+        {"bootstrap.servers": cluster.bootstrap, "batch.size": PIECE, "linger.ms": 5}
     )
     value = bytes(33 + (n * 7919) % 90 for n in range(16 * 2**10))
     for number in range(size // len(value)):
@@ -156,16 +162,29 @@ class Minute:
         return now - began >= MINUTE_S
 
 
+def write(folder: Path, rate: int, seconds: float) -> None:
+    """What a stranger does to the disk; runs in a process of its own."""
+    piece, began = bytes(PIECE), time.monotonic()
+    with (folder / "stranger").open("wb", buffering=0) as file:
+        while (passed := time.monotonic() - began) < seconds:
+            if file.tell() < passed * rate:
+                file.write(piece)
+            else:
+                time.sleep(PIECE / rate / 4)
+
+
 def show(phases: list[Phase], mebibytes: int) -> None:
-    quiet = [phase for phase in phases if phase.name == "without"]
-    busy = [phase for phase in phases if phase.name == "with"]
+    by_name = {name: [p for p in phases if p.name == name] for name in (WITHOUT, WITH, DISK)}
     print(f"\n{'':10}{'p50, ms':>24}{'p99, ms':>24}   median (min - max)")
-    for name, found in (("without", quiet), ("with", busy)):
+    for name, found in by_name.items():
         print(f"{name:10}{spread([f.p50 for f in found])}{spread([f.p99 for f in found])}")
     for what, of in (("p50", lambda f: f.p50), ("p99", lambda f: f.p99)):
-        ratio = statistics.median(map(of, busy)) / statistics.median(map(of, quiet))
-        print(f"{what} with a move / without: {ratio:.2f}")
-    for phase in busy:
+        middle = {name: statistics.median(map(of, found)) for name, found in by_name.items()}
+        print(
+            f"{what}: with a move / without {middle[WITH] / middle[WITHOUT]:.2f}, "
+            f"a stranger's bytes / without {middle[DISK] / middle[WITHOUT]:.2f}"
+        )
+    for phase in by_name[WITH]:
         print(f"moved at {phase.rate / mebibytes:.3f} of the throttle over {MINUTE_S} s")
 
 
@@ -189,20 +208,26 @@ def main() -> int:
             probe = Probe(cluster.bootstrap)
             probe.run("warm up", after(2))
 
-            def quiet() -> None:
-                phases.append(probe.run("without", after(arguments.quiet_s)))
-                print(phases[-1], flush=True)
+            def keep(phase: Phase) -> None:
+                phases.append(phase)
+                print(phase, flush=True)
 
             for number in range(arguments.rounds):
-                quiet()
+                keep(probe.run(WITHOUT, after(arguments.quiet_s)))
+                rate = arguments.mebibytes * MIB
+                stranger = multiprocessing.Process(
+                    target=write, args=(Path(folder), rate, arguments.quiet_s)
+                )
+                stranger.start()
+                keep(probe.run(DISK, after(arguments.quiet_s)))
+                stranger.join(WAIT_S)
                 target = (3, 0)[number % 2]
                 minute = Minute(cluster, target)
                 begin_move(cluster, target)
-                seen = probe.run("with", minute.over)
-                phases.append(Phase(seen.name, seen.count, seen.p50, seen.p99, minute.rate))
-                print(phases[-1], flush=True)
+                seen = probe.run(WITH, minute.over)
+                keep(Phase(seen.name, seen.count, seen.p50, seen.p99, minute.rate))
                 wait_moved(cluster, target)
-            quiet()
+            keep(probe.run(WITHOUT, after(arguments.quiet_s)))
     show(phases, arguments.mebibytes)
     return 0
 

@@ -76,6 +76,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.crashes: list[tuple[Process | None, BaseException, str]] = []
         self.touched: dict[Process, None] = {}
         self._ready: deque[Handle] = deque()
+        self._missed: deque[Handle] = deque()
         self._events: list[tuple[int, int, Handle]] = []
         self._count = 0
         self._graveyard: list[object] = []
@@ -129,8 +130,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         return handle
 
     def put_back(self, handles: list[Handle]) -> None:
-        """What a paused process missed happens now, in its order."""
-        self._ready.extend(handles)
+        """What a paused process missed happens now, in its order, one thing a step: a process may
+        end with the last of them, and what it did before that is looked at."""
+        self._missed.extend(handles)
 
     def bury(self, objects: list[Any]) -> None:
         self._graveyard.extend(objects)
@@ -142,6 +144,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.touched.clear()
         if self._ready:
             # What was put back between steps is looked at before anybody can hear of it.
+            self._drain()
+            return True
+        if self._missed:
+            self._run(self._missed.popleft())
             self._drain()
             return True
         events = self._events
@@ -158,6 +164,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def next_us(self) -> int | None:
         """When the next event is due."""
+        if self._missed:
+            return self.now_us
         events = self._events
         while events and events[0][2].cancelled_:
             heapq.heappop(events)
@@ -205,6 +213,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Forget everything; the run is over."""
         self._closed = True
         self._ready.clear()
+        self._missed.clear()
         self._events.clear()
         self._graveyard.clear()
 

@@ -1,0 +1,49 @@
+"""A process that was stopped for a while goes on where it was."""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from plimsoll_sim.loop import SimLoop
+from plimsoll_sim.process import Process
+from plimsoll_sim.reality import instead
+
+
+def test_what_a_paused_process_missed_happens_one_thing_a_step() -> None:
+    """It ends with the last of them: what it did before that can be looked at while it lives."""
+    loop = SimLoop(random.Random(1))  # type: ignore[abstract]
+    done: list[str] = []
+    process = Process(loop, "a", "a")
+    over: list[asyncio.Event] = []
+
+    async def main() -> None:
+        over.append(asyncio.Event())
+        await over[0].wait()
+
+    def at(us: int, callback: Callable[[], object]) -> None:
+        process.call(lambda: loop.at_us(us, callback))
+
+    with instead(loop, random.Random(1)):
+        process.start(main())
+        loop.step()
+        at(100, lambda: done.append("first"))
+        at(200, lambda: done.append("second"))
+        at(300, lambda: over[0].set())
+        loop.at_us(400, lambda: None)
+        loop.at_us(500, lambda: done.append("somebody else"))
+        process.pause()
+        for _ in range(4):
+            loop.step()
+        assert (done, loop.now_us) == ([], 400)
+
+        process.resume()
+        assert loop.next_us() == 400, "before anything else"
+        loop.step()
+        assert (done, list(loop.touched)) == (["first"], [process])
+        loop.step()
+        assert (done, process.alive) == (["first", "second"], True)
+        loop.step()
+        assert not process.alive
+        loop.step()
+        assert (done, loop.now_us) == (["first", "second", "somebody else"], 500)
+        loop.close()
