@@ -1,8 +1,7 @@
 """Everything that goes wrong, one small function a fault, and how it ends again.
 
-`schedule` says when; `links` holds those of the network, `stories` and `plots` those of
-several steps.  A fault
-that lasts schedules its own end; `World.heal` ends them all.
+`schedule` says when; `links` holds those of the network, `stories`, `lives` and `plots` those of
+several steps.  A fault that lasts schedules its own end; `World.heal` ends them all.
 """
 
 from __future__ import annotations
@@ -240,14 +239,6 @@ class Chaos(Plots):
 
         self.world.later(self._rng.randint(1, 8_000_000), again)
         return TOPIC
-
-    def _change_min_isr(self) -> str | None:
-        wanted = self.world.wishes.topics.get(TOPIC)
-        if wanted is None:
-            return None
-        value = self._rng.randint(1, wanted.replication_factor)
-        self.world.declare(min_isr=value)
-        return f"{wanted.min_isr} -> {value}"
 
     def _move_replicas(self) -> str | None:
         """By Kafka's request, to any brokers; replaces a move under way."""

@@ -59,6 +59,10 @@ FAULTS: dict[str, int] = {
     "old marker": 1,
     "two terms": 2,
     "late reply": 1,
+    "slow to tell": 1,
+    "hasty cancel": 1,
+    "waits through": 1,
+    "overtaken": 2,
     "restore etcd": 1,
     "roll brokers": 5,
 }
@@ -71,6 +75,8 @@ LOSSY = frozenset(
         "old marker",
         "rebirth",
         "late letters",
+        "slow to tell",
+        "overtaken",
     }
 )
 RARE = frozenset({"restore etcd", "empty disk", "old disk", "old marker", "disk broken"})

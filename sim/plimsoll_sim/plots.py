@@ -1,6 +1,6 @@
-"""More faults of several steps: what a broker remembers, holds or said in another life or term.
+"""Faults of several steps: proposals, replies and records that others overtake.
 
-As in `stories`, of which this is the second half.
+As in `stories`, which tells how they are told.
 """
 
 from __future__ import annotations
@@ -11,150 +11,156 @@ from functools import partial
 from plimsoll_core.election_messages import ElectLeaders, PartitionName
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Partition, PartitionKey
+from plimsoll_core.replica.isr import PendingExpand
 from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.damage import change_disk, cut_power, image_of
-from plimsoll_sim.stories import Moment, Stories
+from plimsoll_sim.damage import cut_power
+from plimsoll_sim.lives import Lives
+from plimsoll_sim.stories import Moment
 from plimsoll_sim.world import TOPIC
 
 
-class Plots(Stories):
-    """The part of `faults.Chaos` that takes even longer."""
+class Plots(Lives):
+    """The part of `faults.Chaos` that is about what comes too late."""
 
-    def _now(self, key: PartitionKey) -> Partition | None:
-        return self.world.ghost.image.partitions.get(key)
+    # --- a cancel that comes at the wrong time ----------------------------------------------------
 
-    def _leads(self, key: PartitionKey, host: BrokerHost) -> bool:
-        p = self._now(key)
-        return p is not None and p.leader == BrokerId(host.id)
-
-    def _full(self, key: PartitionKey) -> bool:
-        p = self._now(key)
-        return p is not None and p.leader is not None and len(p.isr) == len(p.replicas)
-
-    def _end(self, key: PartitionKey, host: BrokerHost) -> int:
-        manager = host.manager
-        hosted = None if manager is None else manager.by_key(*key)
-        return -1 if hosted is None else hosted.log.log_end_offset
-
-    def _knows(self, key: PartitionKey, host: BrokerHost, epoch: int) -> bool:
-        manager = host.manager
-        hosted = None if manager is None else manager.by_key(*key)
-        return hosted is not None and hosted.replica.partition.leader_epoch >= epoch
-
-    def _cut_all(self, pairs: list[tuple[BrokerHost, BrokerHost]]) -> list[tuple[str, str]]:
-        links = [(a.name, b.name) for a, b in pairs] + [(b.name, a.name) for a, b in pairs]
-        for link in links:
-            self.world.network.cut(*link)
-        return links
-
-    def _heal_all(self, links: list[tuple[str, str]]) -> None:
-        for link in links:
-            self.world.network.heal(*link)
-
-    def _any(self, replicas_min: int) -> Partition | None:
-        image = self.world.ghost.image
-        found = [p for p in image.partitions.values() if len(p.replicas) >= replicas_min]
-        return self._rng.choice(found) if found else None
-
-    # --- nobody grants the stop -------------------------------------------------------------------
-
-    def _quiet_stop(self) -> str | None:
-        """A broker stops cleanly while no controller is there, and is back before it is missed."""
-        host = self._running()
-        if host is None:
-            return None
-        self._tell(self._stopped_quietly(host))
-        return host.name
-
-    def _stopped_quietly(self, host: BrokerHost) -> Iterator[Moment]:
-        world = self.world
-        gone = [one for one in world.operators if one.running]
-        for one in gone:
-            one.kill()
-        host.stop()
-        yield (lambda: not host.running), 20_000
-        for one in gone:
-            world.start_operator(one)
-        yield None, self._rng.randint(0, 500)
-        world.start_broker(host)
-
-    # --- what an earlier life said ----------------------------------------------------------------
-
-    def _late_letters(self) -> str | None:
-        """What a follower asked before it lost power arrives in its next life."""
+    def _hasty_cancel(self) -> str | None:
+        """Half of a move's target has joined, and half of its source is gone, when it is
+        cancelled: whoever joined holds what was acknowledged, and is away."""
+        image, brokers = self.world.ghost.image, self.world.brokers
         found = [
-            (leader, self.world.brokers[int(replica)])
+            p
+            for p in image.partitions.values()
+            if len(p.replicas) == len(p.isr) == 2 and p.leader is not None and not p.moving
+        ]
+        others = [host for host in brokers.values() if host.running]
+        if not found:
+            return None
+        p = self._rng.choice(found)
+        others = [host for host in others if BrokerId(host.id) not in p.replicas]
+        if len(others) < 2:
+            return None
+        joins, late = self._rng.sample(others, 2)
+        self._tell(self._cancelled(p, joins, late))
+        return f"{TOPIC}-{p.index} to {joins.name}, {late.name}"
+
+    def _cancelled(self, p: Partition, joins: BrokerHost, late: BrokerHost) -> Iterator[Moment]:
+        world = self.world
+        old = [world.brokers[int(one)] for one in p.replicas]
+        other = next(host for host in old if BrokerId(host.id) != p.leader)
+        links = self._cut_all([(late, host) for host in old])
+        self._order_move(p.index, (BrokerId(joins.id), BrokerId(late.id)))
+
+        def in_sync(host: BrokerHost) -> bool:
+            now = self._now(p.key)
+            return now is not None and BrokerId(host.id) in now.isr
+
+        yield partial(in_sync, joins), 4_000
+        for host in (other, joins):
+            host.kill()
+            yield (lambda host=host: not in_sync(host)), 3_000  # type: ignore[misc]
+        world.note(f"story: {joins.name} had joined {TOPIC}-{p.index}")
+        self._order_move(p.index, None)
+        yield None, self._rng.randint(500, 1_500)
+        self._heal_all(links)
+        for host in (other, joins):
+            world.start_broker(host)
+
+    # --- a proposal that comes too late -----------------------------------------------------------
+
+    def _overtaken(self) -> str | None:
+        """A follower is about to join; its leader's word for it, or the answer, is on its way for
+        so long that something else comes first."""
+        brokers = self.world.brokers
+        found = [
+            (p, leader, brokers[int(replica)])
             for p, leader in self._led()
             for replica in p.replicas
-            if replica != p.leader and self.world.brokers[int(replica)].running
+            if replica != p.leader and brokers[int(replica)].running
         ]
         if not found:
             return None
-        leader, follower = self._rng.choice(found)
-        self._tell(self._lettered(leader, follower))
-        return f"{follower.name} to {leader.name}"
+        p, leader, joiner = self._rng.choice(found)
+        by = self._rng.choice(("its stop", "its death", "its next life", "min ISR", "metadata"))
+        self._tell(self._came_too_late(p.key, leader, joiner, by))
+        return f"{joiner.name} joins {leader.name}, overtaken by {by}"
 
-    def _lettered(self, leader: BrokerHost, follower: BrokerHost) -> Iterator[Moment]:
-        world, network = self.world, self.world.network
-        ends = network.sides(lambda source, to: (source, to) == (follower.name, leader.name))
-        for end in ends:
+    def _came_too_late(
+        self, key: PartitionKey, leader: BrokerHost, joiner: BrokerHost, by: str
+    ) -> Iterator[Moment]:
+        world, network, rng = self.world, self.world.network, self._rng
+        me = BrokerId(joiner.id)
+
+        def in_sync() -> bool:
+            p = self._now(key)
+            return p is not None and me in p.isr
+
+        if in_sync():
+            links = self._cut_all([(leader, joiner)])
+            yield (lambda: not in_sync()), 4_000
+            self._heal_all(links)
+        hosts = {one.name for one in world.operators}
+        names = (hosts, {leader.name}) if by == "metadata" else ({leader.name}, hosts)
+        letters = network.sides(lambda source, to: source in names[0] and to in names[1])
+        for end in letters:
             network.stall(end)
-        yield (lambda: any(end.held for end in ends)), 2_000
-        cut_power(world, follower)
-        yield None, self._rng.randint(0, 300)
-        world.start_broker(follower)
-
-        def known() -> bool:
-            image = None if leader.manager is None else leader.manager.image
-            epoch = follower.epoch
-            if image is None or epoch is None:
-                return False
-            return image.brokers[BrokerId(follower.id)].broker_epoch == epoch
-
-        yield known, 6_000
-        world.note(f"story: {leader.name} knows of {follower.name}'s next life: {known()}")
-        for end in ends:
+        yield partial(self._joins, key, leader, me), 3_000
+        world.note(f"story: {leader.name} proposes: {self._joins(key, leader, me)}, then {by}")
+        if by == "metadata":
+            yield in_sync, 2_000
+            if letters:
+                network.reset(letters.pop(rng.randrange(len(letters))))
+            yield None, rng.randint(200, 1_500)
+        else:
+            yield from self._overtake(key, leader, joiner, by)
+        for end in letters:
             network.unstall(end)
+        if by == "its next life":
+            yield None, 500
+            self._heal_all([(leader.name, joiner.name), (joiner.name, leader.name)])
 
-    # --- a marker of another life -----------------------------------------------------------------
+    def _overtake(
+        self, key: PartitionKey, leader: BrokerHost, joiner: BrokerHost, by: str
+    ) -> Iterator[Moment]:
+        world, rng = self.world, self._rng
+        before, life = self._now(key), joiner.lives
 
-    def _old_marker(self) -> str | None:
-        """The last one in sync has its disk of an earlier clean stop back, marker and all."""
-        p = self._any(2)
-        if p is None:
+        def gone() -> bool:
+            broker = world.ghost.image.brokers.get(BrokerId(joiner.id))
+            return broker is not None and not broker.active
+
+        if by == "min ISR":
+            self._change_min_isr()
+            yield (lambda: self._now(key) != before), 2_000
+            yield None, rng.randint(100, 600)
+        elif by == "its next life":
+            self._cut_all([(leader, joiner)])
+            cut_power(world, joiner)
+            yield None, rng.randint(0, 200)
+            world.start_broker(joiner)
+            yield (lambda: joiner.lives > life and joiner.serving), 5_000
+        else:
+            if by == "its stop":
+                joiner.stop()
+            else:
+                joiner.kill()
+            yield gone, 2_000
+            self._back(joiner)
+
+    def _joins(self, key: PartitionKey, leader: BrokerHost, joiner: BrokerId) -> bool:
+        manager = leader.manager
+        hosted = None if manager is None else manager.by_key(*key)
+        leads = None if hosted is None else hosted.replica.leader
+        isr = None if leads is None else leads.isr
+        return isinstance(isr, PendingExpand) and isr.joining == joiner
+
+    def _change_min_isr(self) -> str | None:
+        wanted = self.world.wishes.topics.get(TOPIC)
+        if wanted is None:
             return None
-        host = self.world.brokers[int(self._rng.choice(p.replicas))]
-        if not host.running:
-            return None
-        self._tell(self._restored(p, host))
-        return f"{host.name} {TOPIC}-{p.index}"
-
-    def _restored(self, p: Partition, host: BrokerHost) -> Iterator[Moment]:
-        world = self.world
-        host.stop()
-        yield (lambda: not host.running), 5_000
-        if host.running:
-            return
-        image = image_of(host)
-        world.start_broker(host)
-        yield partial(self._full, p.key), 6_000
-        yield None, self._rng.randint(100, 1_000)
-        others = [world.brokers[int(one)] for one in p.replicas if one != BrokerId(host.id)]
-        for one in others:
-            if one.running:
-                one.kill()
-
-        def alone() -> bool:
-            now = self._now(p.key)
-            return now is not None and now.isr == (BrokerId(host.id),)
-
-        yield alone, 8_000
-        world.note(f"story: {host.name} is alone: {alone()}")
-        change_disk(world, host, image)
-        world.start_broker(host)
-        yield None, self._rng.randint(1_000, 3_000)
-        for one in others:
-            world.start_broker(one)
+        value = self._rng.randint(1, wanted.replication_factor)
+        self.world.declare(min_isr=value)
+        return f"{wanted.min_isr} -> {value}"
 
     # --- records of two terms ---------------------------------------------------------------------
 
@@ -195,15 +201,24 @@ class Plots(Stories):
     # --- an answer from two terms ago -------------------------------------------------------------
 
     def _late_reply(self) -> str | None:
-        """A follower hears from a leader where to cut when it has long cut, and filled, its log."""
-        p = self._any(3)
-        if p is None or p.leader is None or len(p.isr) < 3:
+        """A follower hears from a leader where to cut when it has long cut, and filled, its log.
+
+        It follows that leader in another partition, too: they never cease to talk.
+        """
+        partitions = self.world.ghost.image.partitions.values()
+        busy = {q.leader for q in partitions if len(q.replicas) > 2}
+        found = [
+            (p, new)
+            for p in partitions
+            for new in p.isr
+            if len(p.isr) > 2 and p.leader is not None and new != p.leader and new in busy
+        ]
+        if not found:
             return None
-        old, new, follower = self._rng.sample(sorted(p.isr), 3)
-        if old != p.leader:
-            old, new, follower = (p.leader, *[one for one in p.isr if one != p.leader][:2])
-        brokers = self.world.brokers
-        three = brokers[int(old)], brokers[int(new)], brokers[int(follower)]
+        p, new = self._rng.choice(found)
+        assert p.leader is not None
+        follower = self._rng.choice([one for one in p.isr if one not in (p.leader, new)])
+        three = [self.world.brokers[int(one)] for one in (p.leader, new, follower)]
         self._tell(self._replied_late(p, *three))
         return f"{TOPIC}-{p.index}: " + ", ".join(one.name for one in three)
 
@@ -233,6 +248,32 @@ class Plots(Stories):
         yield from self._hand_over(p, new, old, follower)
         for end in replies:
             network.unstall(end)
+
+    def _waits_through(self) -> str | None:
+        """Who waits for a record at a leader still waits when it leads again; the record is gone,
+        and others are committed in its place."""
+        found = [p for p, _ in self._led() if len(p.isr) > 2]
+        if not found:
+            return None
+        p = self._rng.choice(found)
+        others = self._rng.sample(sorted(one for one in p.isr if one != p.leader), 2)
+        assert p.leader is not None
+        three = [self.world.brokers[int(one)] for one in (p.leader, *others)]
+        self._tell(self._waited(p, *three))
+        return f"{TOPIC}-{p.index}: " + ", ".join(one.name for one in three)
+
+    def _waited(
+        self, p: Partition, old: BrokerHost, new: BrokerHost, third: BrokerHost
+    ) -> Iterator[Moment]:
+        key, rest = p.key, (new, third)
+        links = self._cut_all([(old, one) for one in rest])
+        yield (lambda: self._end(key, old) > max(self._end(key, one) for one in rest)), 2_000
+        mark = self._end(key, old)
+        yield from self._hand_over(p, new, old, third)
+        self._heal_all(links)
+        ghost = self.world.ghost.partitions.get(key)
+        yield (lambda: ghost is not None and ghost.true_high_watermark > mark), 3_000
+        yield from self._hand_over(p, old, new, third)
 
     def _hand_over(
         self, p: Partition, to: BrokerHost, other: BrokerHost, follower: BrokerHost

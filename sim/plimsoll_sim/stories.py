@@ -190,7 +190,7 @@ class Stories(Links):
         return f"{TOPIC}-{p.index}"
 
     def _dropped_and_died(self, key: PartitionKey) -> Iterator[Moment]:
-        world, network, rng = self.world, self.world.network, self._rng
+        world, network = self.world, self.world.network
 
         def in_sync() -> bool:
             p = world.ghost.image.partitions.get(key)
@@ -201,7 +201,8 @@ class Stories(Links):
         if p is None or p.leader is None or len(p.isr) <= 2:
             return
         leader = world.brokers[int(p.leader)]
-        dropped = world.brokers[int(rng.choice([one for one in p.isr if one != p.leader]))]
+        others = [one for one in p.isr if one != p.leader]
+        dropped = world.brokers[int(self._rng.choice(others))]
         apart = [(leader.name, dropped.name), (dropped.name, leader.name)]
         for link in apart:
             network.cut(*link)
@@ -217,17 +218,28 @@ class Stories(Links):
         yield committed_without, 4_000
         if committed_without():
             world.note(f"story: {leader.name} committed without {dropped.name}")
-            heirs = [one.name for one in world.brokers.values() if one not in (leader, dropped)]
-            slow = [(one, to) for one in heirs for to in (*heirs, dropped.name) if one != to]
-            for link in slow:
-                network.slow[link] = 1_000_000
-            leader.kill()
-            yield None, 1_500
-            for link in slow:
-                network.slow.pop(link, None)
-            self._back(leader)
+            yield from self._disinherit(leader, dropped)
         for link in apart:
             self._after(partial(network.heal, *link))
+
+    def _disinherit(self, leader: BrokerHost, dropped: BrokerHost) -> Iterator[Moment]:
+        """Clients hear how far the log is committed, the heirs do not; nor do they get on."""
+        network = self.world.network
+        heirs = [one.name for one in self.world.brokers.values() if one not in (leader, dropped)]
+        slow = [(one, to) for one in heirs for to in (*heirs, dropped.name) if one != to]
+        for link in slow:
+            network.slow[link] = 1_000_000
+        news = network.sides(lambda source, to: source == leader.name and to in heirs)
+        for end in news:
+            network.stall(end)
+        yield None, self._rng.choice((0, 400, 800))
+        leader.kill()
+        yield None, 1_500
+        for link in slow:
+            network.slow.pop(link, None)
+        for end in news:
+            network.unstall(end)
+        self._back(leader)
 
     def _order_move(self, index: int, replicas: tuple[BrokerId, ...] | None) -> None:
         target = PartitionTarget(topic=TOPIC, index=index, replicas=replicas)

@@ -100,6 +100,54 @@ THEMES: dict[str, Theme] = {
             "producers": ACKED,
         },
     ),
+    # A proposal is on its way for so long that something else comes first.
+    "overtaken": Theme(
+        faults={"overtaken": 8, "cut brokers": 1, "kill broker": 1},
+        choices={
+            **CLOSE,
+            **THREE,
+            "fault_gap_ms": (400, 1_500),
+            "nervous": (0.0,),
+            "at_once": (1,),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "think_ms": ((1, 50), (10, 500)),
+            "flush_messages": (None,),
+            "producers": ACKED,
+        },
+    ),
+    # Everybody is gone, and somebody comes back with less than was there.
+    "outages": Theme(
+        faults={"slow to tell": 6, "old marker": 3, "cut power of broker": 1, "kill broker": 1},
+        choices={
+            **CLOSE,
+            "brokers": (3,),
+            "replication_factor": (2, 3),
+            "min_isr": (2,),
+            "fault_gap_ms": (400, 1_500),
+            "nervous": (0.0,),
+            "at_once": (1,),
+            "flap_wait_ms_max": (1_000,),
+            "flush_messages": (None,),
+            "think_ms": ((1, 50), (10, 500)),
+            "producers": ACKED,
+        },
+    ),
+    # Moves that are given up half-way.
+    "cancels": Theme(
+        faults={"hasty cancel": 6, "kill broker": 1, "start reassignment": 1, "move replicas": 1},
+        choices={
+            **CLOSE,
+            "brokers": (4, 5),
+            "replication_factor": (2,),
+            "min_isr": (2,),
+            "fault_gap_ms": (400, 1_500),
+            "nervous": (0.0,),
+            "at_once": (1,),
+            "flap_wait_ms_max": (1_000,),
+            "producers": ACKED,
+        },
+    ),
     # Two replicas lead in turn, and each writes what the other has not got.
     "two terms": Theme(
         faults={"two terms": 6, "cut brokers": 1, "kill broker": 1, "slow link": 1},
@@ -117,13 +165,13 @@ THEMES: dict[str, Theme] = {
     ),
     # Leadership comes and goes among replicas that are all well.
     "turns": Theme(
-        faults={"late reply": 6, "back and forth": 2, "prefer leaders": 1},
+        faults={"late reply": 5, "back and forth": 5, "prefer leaders": 1},
         choices={
             **CLOSE,
             "brokers": (3,),
             "replication_factor": (3,),
             "min_isr": (1, 2),
-            "partitions": (2, 3),
+            "partitions": (3,),
             "fault_gap_ms": (400, 1_500),
             "nervous": (0.0,),
             "at_once": (1,),
@@ -131,6 +179,24 @@ THEMES: dict[str, Theme] = {
             "lag_time_max_ms": (5_000, 30_000),
             "think_ms": ((1, 50), (10, 500)),
             "producers": ACKED,
+        },
+    ),
+    # Leadership comes back to where somebody still waits for a record.
+    "waits": Theme(
+        faults={"waits through": 6, "back and forth": 2, "cut client": 4, "cut brokers": 3},
+        choices={
+            **CLOSE,
+            "brokers": (3,),
+            "replication_factor": (3,),
+            "min_isr": (1, 2),
+            "partitions": (1,),
+            "fault_gap_ms": (400, 1_500),
+            "nervous": (0.0,),
+            "at_once": (1, 2),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (30_000,),
+            "think_ms": ((1, 50), (10, 500)),
+            "producers": (((-1, True), (1, False), (-1, False)),),
         },
     ),
     # Leaders die right after they went on without somebody.
@@ -149,6 +215,7 @@ THEMES: dict[str, Theme] = {
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (1_000,),
             "think_ms": ((1, 50), (10, 500)),
+            "consumers": (2,),
             "producers": ACKED,
         },
     ),

@@ -44,6 +44,7 @@ CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
 UP_US_MAX = 120_000_000
 HEALED_US_MAX = 400_000_000
+WAIT_STEPS_MAX = 80_000
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """How a broker may end by itself: its pod is started again."""
 RESTART_US = (500_000, 6_000_000)
@@ -285,14 +286,15 @@ class World:
             self._tempt()
 
     def until(self, condition: object, us_max: int, what: str) -> None:
-        """Step until it is so; raises NotAlive when it takes longer than `us_max`."""
+        """Step until it is so; raises NotAlive when it takes longer than `us_max`, or when somebody
+        is so busy that it would take the machine too long."""
         deadline = self.loop.now_us + us_max
         n = 0
         while True:
             n += 1
             if n % 16 == 1 and condition():  # type: ignore[operator]
                 return
-            if self.loop.now_us > deadline:
+            if self.loop.now_us > deadline or n > WAIT_STEPS_MAX:
                 raise NotAlive(f"{what}: {'; '.join(unfinished(self)) or 'still not so'}")
             self.step()
 

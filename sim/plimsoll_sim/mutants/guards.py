@@ -52,9 +52,9 @@ GUARDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="remember-followers-over-terms",
-        theme="hand-over",
         rule="a new term knows nothing of its followers until they fetch in it (4.2)",
         scenarios=("S13", "S25"),
+        theme="turns",
         edits=(
             Edit(
                 REPLICA,
@@ -78,9 +78,9 @@ GUARDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="ineligible-members",
-        theme="hand-over",
         rule="nobody joins an ISR who is fenced, shutting down or not registered (3.7.8)",
         scenarios=("S08",),
+        theme="overtaken",
         edits=(
             Edit(
                 JUDGE,
@@ -93,11 +93,12 @@ GUARDS: tuple[Mutant, ...] = (
         name="stale-partition-epoch",
         rule="a proposal is made against the present partition epoch (3.7.5)",
         scenarios=("S24", "S30"),
+        theme="overtaken",
         edits=(Edit(JUDGE, "    partition_epoch_is_current,\n    members", "    members"),),
     ),
     Mutant(
         name="stale-member",
-        theme="late news",
+        theme="overtaken",
         rule="a proposed member is in the lifetime in which it fetched (3.7.8)",
         scenarios=("S09",),
         edits=(
@@ -126,7 +127,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="any-marker-is-clean",
         rule="a stop was clean only when the marker names the registered epoch (3.1)",
         scenarios=("S26", "S27"),
-        theme="other lives",
+        theme="outages",
         edits=(
             Edit(
                 REGISTRATION,
@@ -152,13 +153,14 @@ GUARDS: tuple[Mutant, ...] = (
         name="unclean-stop-stays-in-elr",
         rule="who stopped uncleanly leaves the ELR too (3.1)",
         scenarios=("S10", "S11"),
+        theme="outages",
         edits=(Edit(REGISTRATION, "how, lost=not clean)", "how, lost=False)"),),
     ),
     Mutant(
         name="first-to-tell-leads",
-        theme="disks",
         rule="a recovery waits for every member of the LastKnownELR (3.8)",
         scenarios=("S11",),
+        theme="outages",
         edits=(
             Edit(
                 RECOVERY,
@@ -239,6 +241,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="duplicate-is-acknowledged",
         rule="also a retry is acknowledged only once it is committed (4.12)",
         scenarios=("S19",),
+        theme="waits",
         edits=(
             Edit(
                 PRODUCE,

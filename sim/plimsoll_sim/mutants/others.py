@@ -18,6 +18,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         name="answers-before-the-commit",
         rule="an answer leaves when everything queued at its decision is committed",
         scenarios=("R10",),
+        theme="log",
         edits=(
             Edit(
                 OPERATOR + "controller/commit.py",
@@ -87,6 +88,19 @@ CONTROLLER: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        name="cancels-whatever-is-lost",
+        rule="a cancel does not drop who may hold what was acknowledged (3.10)",
+        theme="cancels",
+        scenarios=("S34",),
+        edits=(
+            Edit(
+                CORE + "controller/reassignment.py",
+                "if trusted and len(left) < p.effective_min_isr and not forced:",
+                "if False:",
+            ),
+        ),
+    ),
 )
 
 REPLICAS: tuple[Mutant, ...] = (
@@ -94,6 +108,7 @@ REPLICAS: tuple[Mutant, ...] = (
         name="undecided-is-refused",
         rule="a proposal that was overtaken may have been committed: it stays pending (4.6)",
         scenarios=("S30",),
+        theme="overtaken",
         edits=(
             Edit(
                 REPLICA,
@@ -118,6 +133,7 @@ REPLICAS: tuple[Mutant, ...] = (
         name="tells-an-end-too-early",
         rule="a new leader knows its end once the last term is committed (5.5)",
         scenarios=("S41",),
+        theme="heirs",
         edits=(
             Edit(
                 REPLICA,
@@ -196,6 +212,26 @@ REPLICAS: tuple[Mutant, ...] = (
             ),
         ),
     ),
+    Mutant(
+        name="waits-over-terms",
+        rule="who waits for a commit is told when the leader's term ends (4.3)",
+        scenarios=("S40",),
+        theme="waits",
+        edits=(
+            Edit(
+                REPLICA,
+                "            self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)\n            end =",
+                "            end =",
+            ),
+            Edit(
+                REPLICA,
+                "        self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)\n"
+                "        self._end_moved = self._commit_moved = True\n"
+                "        if new_term:",
+                "        self._end_moved = self._commit_moved = True\n        if new_term:",
+            ),
+        ),
+    ),
 )
 
 DISKS: tuple[Mutant, ...] = (
@@ -230,6 +266,19 @@ DISKS: tuple[Mutant, ...] = (
                 BROKER + "storage/segment.py",
                 "if not check_crc(chunk, position - start, header.length):",
                 "if False:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="terms-outlive-their-records",
+        rule="a cut drops the terms from there on (4.8)",
+        scenarios=("S03",),
+        theme="two terms",
+        edits=(
+            Edit(
+                LOG,
+                "        self.epochs.truncate_from_end(offset)\n\n    def _cut_from",
+                "\n    def _cut_from",
             ),
         ),
     ),

@@ -27,7 +27,8 @@ from plimsoll_sim.scenario.taps import Taps
 from plimsoll_sim.world import TOPIC, NotAlive, World
 
 WAIT_US = 120_000_000
-"""Whatever is waited for comes about within this, or the scenario fails."""
+WAIT_STEPS_MAX = 20_000
+"""Whatever is waited for comes about within both, or the scenario fails."""
 CONTROLLER = "controller"
 CLIENT = "client"
 
@@ -104,9 +105,12 @@ class Stage:
     def until(self, condition: Callable[[], bool], what: str, us_max: int = WAIT_US) -> None:
         """Stops at the very step that makes it so."""
         end = self.world.loop.now_us + us_max
+        last = self.world.loop.steps + WAIT_STEPS_MAX
         while not condition():
             if self.world.loop.now_us > end:
                 raise NotAlive(f"not within {us_max // 1_000_000} s: {what}")
+            if self.world.loop.steps > last:
+                raise NotAlive(f"not within {WAIT_STEPS_MAX} steps: {what}")
             self.step()
 
     def waited(self, condition: Callable[[], bool], us_max: int) -> bool:
