@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll_core.controller import step
 from plimsoll_core.controller.membership import next_members
-from plimsoll_core.messages import AllocateProducerIds, Done, ProducerIdBlock, SetMembers
+from plimsoll_core.messages import AllocateProducerIds, Done, ProducerIdBlock, SetMembers, Tick
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.topic_configs import (
     BROKER_DEFAULTS,
@@ -19,6 +20,19 @@ from plimsoll_core.topic_configs import (
     split_min_isr,
     value_of,
 )
+
+
+class TestSlices:
+    def test_a_decision_that_would_be_made_again_for_ever_is_a_fault(
+        self, world: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def spin(turn: Any, request: Any) -> Done:
+            turn.again = request
+            return Done()
+
+        monkeypatch.setitem(step._RULES, Tick, spin)
+        with pytest.raises(AssertionError, match="no progress"):
+            world.decide(Tick())
 
 
 class TestMembership:
