@@ -1,20 +1,20 @@
 """Batches that were sent behind one that was refused do not overtake it.
 
-A log takes the first batch of a producer that it does not know with whatever sequence it has.  So
-when the first of several batches in flight is refused (too few in sync, not the leader yet, not
-heard of the topic yet) and a moment later the next one would be accepted, the log would begin in
-the middle: what was sent before could never be written any more.  A client sends what is in flight
-over one connection, so it is enough that a connection remembers what was refused on it.
+The first of several batches in flight is refused (too few in sync, not the leader yet, not heard of
+the topic yet), and a moment later the next one would be taken.  A log takes the first batch of a
+producer that it does not know with whatever sequence it has, so it would begin in the middle, and
+what was sent before could never be written any more.  A log that knows the producer would see the
+gap and say "out of order": librdkafka takes that for a reason to begin a new producer epoch, and
+what it was not sure about is then written twice.
 
-What overtakes is refused with what the first was refused with: clients send both again, in order.
-Not with "out of order": librdkafka takes that for a reason to begin a new producer epoch, and what
-it was not sure about would then be written twice.  KIP-98; the protocol's rule for idempotent
-producers.
+So what overtakes is refused with what the first was refused with: clients send both again, in
+order.  A client sends what is in flight over one connection, so it is enough that a connection
+remembers what was refused on it.  KIP-98; the protocol's rule for idempotent producers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable
 from typing import NamedTuple
 
 from plimsoll_core.replica.values import Code
@@ -59,18 +59,22 @@ class Refused:
         return bool(self._lowest)
 
     def overtaken_by(
-        self, at: tuple[str, int], records: Buffer | None, known: Container[int], now_ms: int
+        self,
+        at: tuple[str, int],
+        records: Buffer | None,
+        newest: Callable[[int], tuple[int, int] | None],
+        now_ms: int,
     ) -> int | None:
-        """Why the batch that this one was sent behind was refused; None: there is none.  `known`:
-        the producers that the log knows, and whose gaps it sees itself."""
+        """Why the batch that this one was sent behind was refused; None: there is none.  `newest`:
+        epoch and last sequence of what the log has of a producer."""
         found = _producer(records)
         if found is None:
             return None
         producer_id, epoch, sequence = found
         lowest = self._lowest.get((*at, producer_id))
-        if lowest is None or lowest.epoch != epoch or producer_id in known:
+        if lowest is None or lowest.epoch != epoch or not _after(sequence, lowest.sequence):
             return None
-        if now_ms - lowest.at_ms >= REMEMBERED_MS or not _after(sequence, lowest.sequence):
+        if now_ms - lowest.at_ms >= REMEMBERED_MS or _taken(lowest, newest(producer_id)):
             return None
         return lowest.code
 
@@ -99,6 +103,13 @@ def _producer(records: Buffer | None) -> tuple[int, int, int] | None:
     if header.producer_id < 0 or header.base_sequence < 0:
         return None
     return header.producer_id, header.producer_epoch, header.base_sequence
+
+
+def _taken(lowest: _Lowest, newest: tuple[int, int] | None) -> bool:
+    """Whether the log has it all the same: it was sent elsewhere, and this log followed."""
+    if newest is None or newest[0] < lowest.epoch:
+        return False
+    return newest[0] > lowest.epoch or not _after(lowest.sequence, newest[1])
 
 
 def _after(sequence: int, other: int) -> bool:

@@ -119,6 +119,7 @@ class Producer(Client):
         self._sequence = 0
         self._unacked: deque[Sent] = deque()
         self._made = 0
+        self._gap = False
         self.wants = True
 
     async def session(self) -> None:
@@ -131,6 +132,8 @@ class Producer(Client):
             connection.close()
             if not self.habits.idempotent:
                 self._unacked.clear()
+            elif self._gap:
+                self._next_epoch()
             self.idle = not self._unacked
 
     async def _begin(self, connection: Connection) -> None:
@@ -181,22 +184,40 @@ class Producer(Client):
             self._unacked.remove(sent)
 
     async def _settle(self, in_flight: deque[tuple[Sent, asyncio.Future[bytes]]]) -> None:
-        """Take the oldest answer."""
-        sent, future = in_flight.popleft()
-        reply = await self.answer(future, ApiKey.PRODUCE, 9)
-        partition = reply.responses[0].partition_responses[0]
-        code, offset = int(partition.error_code), int(partition.base_offset)
+        """Take the oldest answer; if it is a refusal, those to what was sent behind it, too."""
+        code = await self._answered(*in_flight.popleft())
         if code == Code.NONE:
-            self._unacked.popleft()
-            self.idle = not self._unacked
-            self._witness.acked(self.at, sent.ident, offset, self.habits.acks)
             return
         if self._producer is not None and code in FATAL_FOR_PRODUCER:
             # What is in flight may or may not have happened: begin again under another id.
             self._producer = None
             self._unacked.clear()
             self.idle = True
+        elif self._producer is not None:
+            while in_flight:
+                later = await self._answered(*in_flight.popleft())
+                self._gap = self._gap or later == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
         raise Lost(f"produce: {code}")
+
+    async def _answered(self, sent: Sent, future: asyncio.Future[bytes]) -> int:
+        reply = await self.answer(future, ApiKey.PRODUCE, 9)
+        partition = reply.responses[0].partition_responses[0]
+        code = int(partition.error_code)
+        if code == Code.NONE:
+            self._unacked.remove(sent)
+            self.idle = not self._unacked
+            self._witness.acked(self.at, sent.ident, int(partition.base_offset), self.habits.acks)
+        return code
+
+    def _next_epoch(self) -> None:
+        """As librdkafka does when what it sent behind a refused batch is out of order: whatever was
+        not acknowledged is sent again as if it were new, also what may have been written."""
+        assert self._producer is not None
+        self._producer = self._producer[0], self._producer[1] + 1
+        self._sequence, self._gap = 0, False
+        for sent in self._unacked:
+            sent.sequence = self._sequence
+            self._sequence += sent.records
 
 
 class Consumer(Client):

@@ -1,5 +1,6 @@
 """What is sent behind a refused batch does not begin a producer's log in the middle."""
 
+import pytest
 from tests.broker.test_replication import Make, Three, kill, until
 from tests.broker.trio import Controller, a_batch
 
@@ -15,9 +16,15 @@ def batch(sequence: int, epoch: int = 0, producer: int = 7) -> bytes:
 
 
 def overtakes(
-    seen: Refused, at: tuple[str, int], records: bytes, *, known: tuple[int, ...] = (), ms: int = 0
+    seen: Refused,
+    at: tuple[str, int],
+    records: bytes,
+    *,
+    newest: tuple[int, int] | None = None,
+    ms: int = 0,
 ) -> int | None:
-    return seen.overtaken_by(at, records, known, NOW + ms)
+    """`newest`: what the log has of the producer."""
+    return seen.overtaken_by(at, records, {7: newest}.get, NOW + ms)
 
 
 def refused(sequence: int) -> Refused:
@@ -46,10 +53,21 @@ def test_another_partition_producer_or_epoch_is_another_matter() -> None:
     assert not overtakes(seen, ("t", 0), b"nothing that is a batch")
 
 
-def test_a_producer_that_the_log_knows_is_left_to_the_log() -> None:
-    """It wrote elsewhere meanwhile, and this log followed."""
-    assert overtakes(refused(3), ("t", 0), batch(50), known=(7,)) is None
-    assert overtakes(refused(3), ("t", 0), batch(50), known=(8,)) is not None
+def test_a_log_that_has_what_was_refused_is_left_to_judge_what_comes_next() -> None:
+    """The producer wrote elsewhere meanwhile, and this log followed."""
+    assert overtakes(refused(3), ("t", 0), batch(50), newest=(0, 49)) is None
+    assert overtakes(refused(3), ("t", 0), batch(4), newest=(0, 3)) is None
+    assert overtakes(refused(3), ("t", 0), batch(4), newest=(1, 0)) is None
+
+
+def test_a_log_that_lacks_what_was_refused_is_not_asked() -> None:
+    """It would say "out of order", and the producer begin another epoch."""
+    for newest in ((0, 2), (0, LAST), None):
+        assert overtakes(refused(3), ("t", 0), batch(4), newest=newest) == Code.NOT_ENOUGH_REPLICAS
+    later = Refused()
+    later.answered(("t", 0), batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)
+    old = (0, 9)
+    assert overtakes(later, ("t", 0), batch(1, epoch=1), newest=old) == Code.NOT_ENOUGH_REPLICAS
 
 
 def test_what_was_not_sent_again_for_long_holds_nobody_up() -> None:
@@ -78,21 +96,24 @@ def test_a_connection_remembers_no_more_than_so_many() -> None:
     assert overtakes(seen, ("t", 0), batch(1, producer=REMEMBERED_MAX))
 
 
-async def test_a_producer_does_not_begin_in_the_middle_when_replicas_return_between_two_batches(
-    controller: Controller, three: Three, broker: Make
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_batch_does_not_overtake_another_when_replicas_return_between_the_two(
+    controller: Controller, three: Three, broker: Make, known: bool
 ) -> None:
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
-    assert (await client.produce("t", a_batch(1)))[0] == Code.NONE
+    first = batch(0) if known else a_batch(1)
+    assert (await client.produce("t", first))[0] == Code.NONE
+    one, two = (batch(1), batch(2)) if known else (batch(0), batch(1))
     for follower in three[1:]:
         await kill(follower)
-    assert (await client.produce("t", batch(0)))[0] == Code.NOT_ENOUGH_REPLICAS
+    assert (await client.produce("t", one))[0] == Code.NOT_ENOUGH_REPLICAS
     for number in (1, 2):
         await broker(number).start()
     await until(lambda: len(controller.partition("t").isr) == 3)
-    assert (await client.produce("t", batch(1)))[0] == Code.NOT_ENOUGH_REPLICAS
-    assert await client.produce("t", batch(0)) == (Code.NONE, 1)
-    assert await client.produce("t", batch(1)) == (Code.NONE, 2)
+    assert (await client.produce("t", two))[0] == Code.NOT_ENOUGH_REPLICAS
+    assert await client.produce("t", one) == (Code.NONE, 1)
+    assert await client.produce("t", two) == (Code.NONE, 2)
 
 
 async def test_a_producer_that_wrote_elsewhere_meanwhile_goes_on_over_its_old_connection(

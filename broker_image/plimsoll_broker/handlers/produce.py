@@ -132,8 +132,8 @@ class ProduceHandler:
         """`_one`, unless the batch was sent behind one that was refused."""
         refused = connection.refused
         if refused:
-            known = () if hosted is None else hosted.log.producers
-            why = refused.overtaken_by(at, records, known, self._manager.now_ms())
+            newest = _nothing if hosted is None else hosted.log.producers.newest
+            why = refused.overtaken_by(at, records, newest, self._manager.now_ms())
             if why is not None:
                 return ProducedPartition(at[1], why, message=OVERTAKES), None
         result, required = self._one(request, hosted, *at, records)
@@ -212,6 +212,10 @@ class ProduceHandler:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])
         return encode_response(version, results, list(endpoints.values()))
+
+
+def _nothing(producer_id: int) -> None:
+    """What is known of a producer where there is no log."""
 
 
 def _refused(index: int, code: Code, message: str) -> ProducedPartition:

@@ -62,9 +62,10 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def __contains__(self, producer_id: object) -> bool:
-        """Whether it has written here, and so cannot begin in the middle."""
-        return producer_id in self._producers
+    def newest(self, producer_id: int) -> tuple[int, int] | None:
+        """Epoch and last sequence of what it wrote last; None: nothing that is known here."""
+        producer = self._producers.get(producer_id)
+        return None if producer is None else (producer.epoch, producer.batches[-1].last_sequence)
 
     def check(self, batch: BatchInfo) -> Duplicate | Code | None:
         """None: append it.  Duplicate: already here.  Otherwise why it is refused."""

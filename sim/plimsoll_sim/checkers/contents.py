@@ -70,3 +70,13 @@ def check_order(ghost: PartitionGhost, batch: Batch) -> None:
             f"{ghost.name}: producer {producer_id} commits sequence {first} after "
             f"{known}, expected {expected}",
         )
+
+
+def check_once(ghost: PartitionGhost, batch: Batch) -> None:
+    """I19, whatever the client does when it is refused: nothing of an idempotent one is twice."""
+    if batch.producer[0] >= 0 and batch.ident in ghost.idents:
+        raise Violation(
+            "NoDuplicate",
+            f"{ghost.name}: {batch.ident!r} is at {ghost.idents[batch.ident]} and, of producer "
+            f"{batch.producer}, at {batch.base}",
+        )

@@ -165,6 +165,7 @@ class ReplicaChecker:
                     f"{ghost.name}: {broker_id} commits {batch} after {ghost.true_high_watermark}",
                 )
             contents.check_order(ghost, batch)
+            contents.check_once(ghost, batch)
             ghost.commit(batch)
             ghost.note_producer(batch)
 

@@ -213,6 +213,32 @@ REPLICAS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="overtakes-what-was-refused",
+        rule="what was sent behind a refused batch is refused, too (4.12)",
+        theme="cancels",
+        scenarios=("S42",),
+        edits=(Edit(BROKER + "overtaking.py", "return lowest.code", "return None"),),
+    ),
+    Mutant(
+        name="overtaking-is-out-of-order",
+        rule="what overtakes is told why the first was refused, not that it is out of order (4.12)",
+        scenarios=("S42",),
+        edits=(Edit(BROKER + "overtaking.py", "return lowest.code", "return 45"),),
+    ),
+    Mutant(
+        name="the-log-judges-what-overtakes",
+        rule="also a log that knows the producer is not asked about what overtakes (4.12)",
+        theme="cancels",
+        scenarios=("S42",),
+        edits=(
+            Edit(
+                BROKER + "overtaking.py",
+                "if newest is None or newest[0] < lowest.epoch:\n        return False\n",
+                "if newest is None:\n        return False\n    return True\n",
+            ),
+        ),
+    ),
+    Mutant(
         name="waits-over-terms",
         rule="who waits for a commit is told when the leader's term ends (4.3)",
         scenarios=("S40",),

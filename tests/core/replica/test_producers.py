@@ -18,13 +18,13 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert ProducerStates().check(batch(41)) is None
 
 
-def test_who_has_written_here_is_known_until_it_is_forgotten() -> None:
+def test_what_was_written_last_is_known_until_it_is_forgotten() -> None:
     states = ProducerStates()
-    states.update(batch(0))
-    assert 7 in states
-    assert 8 not in states
+    states.update(batch(0, 3, epoch=2))
+    assert states.newest(7) == (2, 2)
+    assert states.newest(8) is None
     states.clear()
-    assert 7 not in states
+    assert states.newest(7) is None
 
 
 def test_the_next_sequence_is_accepted_and_a_gap_is_not() -> None:
