@@ -15,7 +15,6 @@ from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.resync import _compare
-from plimsoll_operator.status.changes import occurrences
 from plimsoll_operator.status.writer import Target
 
 MIB = 2**20
@@ -338,25 +337,6 @@ class TestBack:
         assert list(other_work(later.term)) == [LOOK]
         await rebalance.reconcile(later.term, KEY)
         assert not later.deciding.image.rebalances
-
-
-async def test_events_tell_of_the_beginning_the_pause_and_the_end():
-    scene = Rebalancings(approval="Automatic")
-    before = scene.deciding.image
-    await scene.look()
-    told = list(occurrences(before, scene.deciding.image, scene.deciding.records))
-    total = scene.row.total
-    assert {(o.key, o.message) for o in told} == {
-        (
-            "rebalance-b1-Running-False",
-            f"Rebalance fill begins: {total} partitions, 6 replicas to be copied.",
-        )
-    }, "the same key is the same Event"
-    before, done = scene.deciding.image, len(scene.deciding.records)
-    scene.change(approval="Automatic", cancelled=True)
-    await scene.look()
-    told = list(occurrences(before, scene.deciding.image, scene.deciding.records[done:]))
-    assert [o.reason for o in told] == ["RebalanceCancelled"]
 
 
 async def test_what_the_watch_missed_is_found_by_a_list():

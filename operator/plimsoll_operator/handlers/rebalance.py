@@ -15,7 +15,7 @@ from plimsoll_core.messages import Refused
 from plimsoll_core.model import Rebalance as Row
 from plimsoll_core.rebalance_messages import RebalanceObjectGone, RebalanceState
 from plimsoll_core.rebalance_plan import Planned
-from plimsoll_operator.api.rebalance import PlanStatus, Rebalance
+from plimsoll_operator.api.rebalance import PlanStatus, Rebalance, RebalanceStatus
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
@@ -25,6 +25,7 @@ from plimsoll_operator.rebalancing import Deciding, Rebalancing, Seen, Sketch, w
 from plimsoll_operator.reconcile.conditions import timestamp
 from plimsoll_operator.reconcile.quantities import bytes_per_second
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import Occurrence
 from plimsoll_operator.status.moves import Meter
 from plimsoll_operator.status.rebalances import FINAL, View, plan_status, status_of
 
@@ -64,6 +65,7 @@ async def reconcile(term: Term, key: Key) -> None:
     seen = await rebalancing_of(term).look(found)
     plan = await _plan(term, found, seen.sketch)
     status = status_of(found, _view(term, found, seen, plan))
+    _tell_who_approves(term, found, status)
     term.rebalances[key] = (found.metadata.generation, status)
     term.mark_rebalance(key)
     if isinstance(seen.answer, Refused):
@@ -78,6 +80,26 @@ def abandoned(term: Term) -> list[Key]:
     """Objects that left a row and are not among those last seen."""
     keys = [(row.object.namespace, row.object.name) for row in term.image.rebalances.values()]
     return [key for key in keys if term.objects.rebalances.get(key) is None]
+
+
+def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) -> None:
+    """Once for each plan that waits: a cluster that grows proposes one without being asked."""
+    plan = status.plan
+    if status.phase != "AwaitingApproval" or plan is None:
+        return
+    _, before = term.rebalances.get(found.key, (0, None))
+    if before is not None and before.plan is not None and before.plan.hash == plan.hash:
+        return
+    moves = plan.moves
+    copies = f"{moves.replicas} replicas, {moves.leaders} leaders, {moves.bytes} to be copied"
+    term.tell(
+        Occurrence(
+            key=f"rebalance-{found.metadata.uid}-waits",
+            reason="RebalanceAwaitsApproval",
+            message=f"Rebalance {found.metadata.name} waits for its approvedPlan to be {plan.hash}"
+            f" ({copies}).",
+        )
+    )
 
 
 def _view(term: Term, found: Rebalance, seen: Seen, plan: PlanStatus | None) -> View:
