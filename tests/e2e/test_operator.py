@@ -121,6 +121,14 @@ REFUSED_AT_APPLY = {
         {**ORDERS, "spec": {**ORDERS["spec"], "clusterRef": {"name": "other"}}},
         "clusterRef is immutable",
     ),
+    "min ISR above the factor": (
+        {**ORDERS, "spec": {**ORDERS["spec"], "replicationFactor": 1}},
+        "minInSyncReplicas is more than replicationFactor",
+    ),
+    "defaults that nobody can write to": (
+        a_log_cluster(topics={"defaults": {"replicationFactor": 2, "minInSyncReplicas": 3}}),
+        "topics.defaults.minInSyncReplicas is more than",
+    ),
     "no brokers": (a_log_cluster(brokers={"count": 0}), "greater than or equal to 1"),
     "smaller volumes": (a_log_cluster(storage={"size": "512Mi"}), "never shrinks"),
     "another class": (

@@ -45,6 +45,13 @@ class Kind:
     selectable: tuple[str, ...] = ()
 
 
+def _within_factor(at: str) -> str:
+    return (
+        f"!has({at}.minInSyncReplicas) || !has({at}.replicationFactor) || "
+        f"{at}.minInSyncReplicas <= {at}.replicationFactor"
+    )
+
+
 def _same(field: str) -> str:
     """CEL: `field` of the spec is what it was, absent included."""
     return (
@@ -87,6 +94,12 @@ LOG_CLUSTER = Kind(
             "!has(self.movement) || !has(self.movement.bytesPerSecond) || "
             "quantity(self.movement.bytesPerSecond).isGreaterThan(quantity('0'))",
             "movement.bytesPerSecond is more than 0: a move that stands still never ends.",
+        ),
+        (
+            "!has(self.topics) || !has(self.topics.defaults) || "
+            f"({_within_factor('self.topics.defaults')})",
+            "topics.defaults.minInSyncReplicas is more than its replicationFactor: nobody could "
+            "write with acks=all.",
         ),
     ),
     object_rules=(
@@ -142,6 +155,10 @@ TOPIC = Kind(
             "(has(self.placement) && has(self.placement.strategy) && "
             "self.placement.strategy == 'Explicit')",
             "placement.assignment belongs to strategy Explicit, and Explicit needs it.",
+        ),
+        (
+            _within_factor("self"),
+            "minInSyncReplicas is more than replicationFactor: nobody could write with acks=all.",
         ),
     ),
     columns=(
