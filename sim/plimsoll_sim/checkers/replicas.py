@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from plimsoll_broker.hosted import Hosted
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import ClusterImage
-from plimsoll_core.replica.isr import CommittedIsr
+from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import Replica
 from plimsoll_sim.brokers import BrokerHost
@@ -145,7 +146,7 @@ class ReplicaChecker:
             )
         for member in leader.isr.maximal:
             copy = ghost.copies.get(int(member))
-            if int(member) in ghost.lossy_open:
+            if int(member) in ghost.lossy_open or _lost_it_since(ghost, leader.isr, member):
                 continue
             if copy is None or copy.end < hw:
                 raise Violation(
@@ -271,6 +272,17 @@ class ReplicaChecker:
                     self._check_copy(ghost, host, copy)
                     if hosted.replica.leader is not None:
                         self._check_isr(ghost, host, hosted.replica, hosted.replica.leader)
+
+
+def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bool:
+    """Whether it is proposed as a lifetime that has lost its data.  No quorum stands on that: the
+    proposal is refused once the next lifetime has registered, and if it was committed before, then
+    a member lost data."""
+    if not isinstance(isr, PendingExpand) or isr.joining != member:
+        return False
+    lost = ghost.lossy_lives.get(int(member), -1)
+    epochs = {one.broker_id: one.broker_epoch for one in isr.proposal.new_isr}
+    return (epoch := epochs[member]) is not None and lost >= int(epoch)
 
 
 def _read(hosted: Hosted, start: int) -> list[Batch]:
