@@ -298,6 +298,9 @@ class MetadataGhost:
             registered = self.image.brokers.get(BrokerId(broker_id))
             if registered is not None:
                 ghost.lossy_lives[broker_id] = int(registered.broker_epoch)
+            if ghost.unclean_epoch >= 0 and broker_id in ghost.copies:
+                # What it cut off when it followed after that election may be back.
+                ghost.copies[broker_id].suspect = True
             if BrokerId(broker_id) in (*p.isr, *p.elr, *p.last_known_elr):
                 ghost.lossy_open[broker_id] = None
                 ghost.lossy_max = max(ghost.lossy_max, len(ghost.lossy_open))
