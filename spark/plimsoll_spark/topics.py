@@ -6,6 +6,7 @@ that is being made and for acknowledged records to become readable after a failo
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -100,6 +101,13 @@ class TopicClient:
                 return ranges
             self._admin.poll(RETRY_S)
 
+    def _look_again(self) -> None:
+        """librdkafka takes a leader that its cached metadata lack, or a broker that these do not
+        name any more, for a lasting error, and asks by itself only every five minutes."""
+        self._admin.poll(RETRY_S)
+        with contextlib.suppress(KafkaException):
+            self._consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
+
     def _partitions_now(self) -> tuple[tuple[int, ...], str]:
         try:
             found = self._admin.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
@@ -116,6 +124,6 @@ class TopicClient:
         except KafkaException:
             if give_up:
                 raise
-            self._admin.poll(RETRY_S)
+            self._look_again()
             return {}
         return {partition: OffsetRange(log_start_offset=low, log_end_offset=high)}
