@@ -82,11 +82,13 @@ class Driver:
     # --- following ------------------------------------------------------------------------------
 
     def append_fetched(
-        self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader]
+        self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader], *, moving: bool
     ) -> bool:
-        """Write a leader's batches as they are."""
+        """Write a leader's batches as they are.  `moving`: of a replica that is being added."""
         try:
             hosted.log.append(data, headers)
+            if moving:
+                hosted.log.write_back()
             self._flush_when_due(hosted)
         except StorageError as error:
             self._fail(hosted, error)

@@ -218,11 +218,12 @@ class Fetcher:
             if not headers:
                 return False
             size = sum(header.length for header in headers)
-            if not driver.append_fetched(hosted, reply.records[:size], headers):
+            moving = self._bucket is not None
+            if not driver.append_fetched(hosted, reply.records[:size], headers, moving=moving):
                 return False
             traffic = self._manager.traffic
             traffic.replicated_in += size
-            if self._bucket is not None:
+            if moving:
                 traffic.moved_in += size
         hosted.replica.replicated(reply.high_watermark)
         driver.advance_log_start(hosted, reply.log_start)

@@ -230,6 +230,9 @@ class SimFile(DiskFile):
         self._alive()
         return len(self._node.data)
 
+    def begin_writing(self, position: int, size: int) -> None:
+        """A power cut takes what was not synced, begun or not."""
+
     def fsync(self) -> None:
         limit = self._volume.writing(self._process, self.path)
         if limit is None or limit:

@@ -4,6 +4,8 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import DiskFile
+from plimsoll_broker.storage.segment import WRITE_BACK_BYTES
 from plimsoll_wire.batches import iter_headers, stamp
 
 
@@ -259,3 +261,30 @@ def test_an_empty_log_has_no_times(volume):
     log = volume.log()
     assert log.offset_for_timestamp(0) is None
     assert log.newest_timestamp() is None
+
+
+def test_what_comes_in_bulk_is_begun_to_be_written_as_it_comes(volume, fill, monkeypatch):
+    begun: list[tuple[int, int]] = []
+    begin = DiskFile.begin_writing
+
+    def noted(file: DiskFile, position: int, size: int) -> None:
+        begun.append((position, size))
+        begin(file, position, size)
+
+    monkeypatch.setattr(DiskFile, "begin_writing", noted)
+    volume.config = LogConfig(segment_bytes=2**30)
+    log = volume.log()
+    for _ in range(8):
+        fill(log, 1, size=WRITE_BACK_BYTES // 3)
+        log.write_back()
+    batch = log.size // 8
+    assert begun == [(0, 3 * batch), (3 * batch, 3 * batch)], "the rest is too little"
+    log.truncate_to(10)
+    for _ in range(3):
+        fill(log, 1, size=WRITE_BACK_BYTES // 3)
+        log.write_back()
+    assert begun[2:] == [(batch, 3 * batch)], "what is in the place of what was cut"
+    again = volume.log()
+    again.write_back()
+    assert len(begun) == 3, "what is there when a broker starts is none of its business"
+    assert again.size == 4 * batch

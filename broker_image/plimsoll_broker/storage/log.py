@@ -125,6 +125,11 @@ class Log:
                 producers.update(header)
         self.log_end_offset = headers[-1].next_offset
 
+    def write_back(self) -> None:
+        """After an append of what comes by the gigabyte: begin to write it to the disk, or the
+        kernel does so seconds later with all of it at once, and everybody else's writes wait."""
+        self.segments[-1].write_back()
+
     def _fail(self, error: StorageError) -> None:
         """Offline until the broker starts again; what was half written is cut if the disk allows.
 

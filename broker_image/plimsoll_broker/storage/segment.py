@@ -23,6 +23,7 @@ from plimsoll_wire.batches import (
 
 _SCAN_BYTES = 256 * 1024
 POSITION_MAX = 2**31 - 1
+WRITE_BACK_BYTES = 2**20
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -33,6 +34,7 @@ class Segment:
     """The file `<base offset>.log` with `.index` and `.timeindex` beside it."""
 
     __slots__ = (
+        "_begun",
         "_bytes_since_index",
         "_disk",
         "_index_interval_bytes",
@@ -56,7 +58,7 @@ class Segment:
         self.base_offset = base_offset
         self.path = directory / file_name(base_offset, ".log")
         self.file = disk.open(self.path)
-        self.size = self.file.size()
+        self.size = self._begun = self.file.size()
         self.offset_index = OffsetIndex(
             disk, directory / file_name(base_offset, ".index"), base_offset
         )
@@ -79,6 +81,12 @@ class Segment:
             position += header.length
         assert position == self.size + len(data), "headers do not cover the data"
         self.size = position
+
+    def write_back(self) -> None:
+        """Have the kernel begin to write what was appended since it last did, if that is much."""
+        if self.size - self._begun >= WRITE_BACK_BYTES:
+            self.file.begin_writing(self._begun, self.size - self._begun)
+            self._begun = self.size
 
     def drop_tail(self) -> None:
         """Cut what a failed append left."""
@@ -192,6 +200,7 @@ class Segment:
         """Drop everything from `position` on, whose first offset is at least `offset`."""
         self.file.truncate(position)
         self.size = position
+        self._begun = min(self._begun, position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self._bytes_since_index = 0
