@@ -192,12 +192,15 @@ async def test_objects_with_limits_of_their_own_do_not_wait_for_each_other(
 ) -> None:
     new = await broker(3).start()
     await filled(controller, three[0], 100 * KIB, 100 * KIB, 100 * KIB)
+    limit(controller, 1)
     move(controller, 0, 0, 1, 3, bytes_per_second=1)
-    move(controller, 1, 0, 1, 3, bytes_per_second=AMPLE)
+    move(controller, 1, 0, 1, 3, bytes_per_second=1)
     move(controller, 2, 0, 1, 3)
     slow = "Reassignment test/move-0-to-0-1-3"
     names = {slow, "Reassignment test/move-1-to-0-1-3", CLUSTER}
     await until(lambda: set(limits_followed(new)) == names)
+    move(controller, 1, 0, 1, 3, bytes_per_second=AMPLE)
+    limit(controller, AMPLE)
     await until(lambda: at_rest(controller, 1) and at_rest(controller, 2))
     assert not at_rest(controller, 0)
     await until(lambda: set(limits_followed(new)) == {slow, None})
