@@ -7,8 +7,10 @@ from typing import Literal
 from uuid import UUID
 
 from plimsoll_broker.config import Address, BrokerConfig
+from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.lifecycle import BrokerNode, BrokerState
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_core.model import PartitionKey
 from plimsoll_sim.disk import MOUNT, PowerCut, SimDisk, Volume
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.network import Network
@@ -62,6 +64,11 @@ class BrokerHost:
             return None
         serving = self.node._serving
         return serving.data.manager if serving is not None and serving.loaded else None
+
+    def hosted(self, key: PartitionKey) -> Hosted | None:
+        """Its replica of a partition, while there is a manager that has it."""
+        manager = self.manager
+        return None if manager is None else manager.by_key(*key)
 
     @property
     def serving(self) -> bool:

@@ -31,13 +31,11 @@ class Lives(Stories):
         return p is not None and p.leader is not None and len(p.isr) == len(p.replicas)
 
     def _end(self, key: PartitionKey, host: BrokerHost) -> int:
-        manager = host.manager
-        hosted = None if manager is None else manager.by_key(*key)
+        hosted = host.hosted(key)
         return -1 if hosted is None else hosted.log.log_end_offset
 
     def _knows(self, key: PartitionKey, host: BrokerHost, epoch: int) -> bool:
-        manager = host.manager
-        hosted = None if manager is None else manager.by_key(*key)
+        hosted = host.hosted(key)
         return hosted is not None and hosted.replica.partition.leader_epoch >= epoch
 
     def _cut_all(self, pairs: list[tuple[BrokerHost, BrokerHost]]) -> list[tuple[str, str]]:
@@ -81,15 +79,10 @@ class Lives(Stories):
 
     def _late_letters(self) -> str | None:
         """What a follower asked before it lost power arrives in its next life."""
-        found = [
-            (leader, self.world.brokers[int(replica)])
-            for p, leader in self._led()
-            for replica in p.replicas
-            if replica != p.leader and self.world.brokers[int(replica)].running
-        ]
+        found = self._followers()
         if not found:
             return None
-        leader, follower = self._rng.choice(found)
+        _, leader, follower = self._rng.choice(found)
         self._tell(self._lettered(leader, follower))
         return f"{follower.name} to {leader.name}"
 

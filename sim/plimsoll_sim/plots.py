@@ -11,7 +11,6 @@ from functools import partial
 from plimsoll_core.election_messages import ElectLeaders, PartitionName
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Partition, PartitionKey
-from plimsoll_core.replica.isr import PendingExpand
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.damage import cut_power
 from plimsoll_sim.lives import Lives
@@ -27,17 +26,16 @@ class Plots(Lives):
     def _hasty_cancel(self) -> str | None:
         """Half of a move's target has joined, and half of its source is gone, when it is
         cancelled: whoever joined holds what was acknowledged, and is away."""
-        image, brokers = self.world.ghost.image, self.world.brokers
         found = [
             p
-            for p in image.partitions.values()
+            for p in self.world.ghost.image.partitions.values()
             if len(p.replicas) == len(p.isr) == 2 and p.leader is not None and not p.moving
         ]
-        others = [host for host in brokers.values() if host.running]
         if not found:
             return None
         p = self._rng.choice(found)
-        others = [host for host in others if BrokerId(host.id) not in p.replicas]
+        running = [host for host in self.world.brokers.values() if host.running]
+        others = [host for host in running if BrokerId(host.id) not in p.replicas]
         if len(others) < 2:
             return None
         joins, late = self._rng.sample(others, 2)
@@ -71,13 +69,7 @@ class Plots(Lives):
     def _overtaken(self) -> str | None:
         """A follower is about to join; its leader's word for it, or the answer, is on its way for
         so long that something else comes first."""
-        brokers = self.world.brokers
-        found = [
-            (p, leader, brokers[int(replica)])
-            for p, leader in self._led()
-            for replica in p.replicas
-            if replica != p.leader and brokers[int(replica)].running
-        ]
+        found = self._followers()
         if not found:
             return None
         p, leader, joiner = self._rng.choice(found)
@@ -104,8 +96,9 @@ class Plots(Lives):
         letters = network.sides(lambda source, to: source in names[0] and to in names[1])
         for end in letters:
             network.stall(end)
-        yield partial(self._joins, key, leader, me), 3_000
-        world.note(f"story: {leader.name} proposes: {self._joins(key, leader, me)}, then {by}")
+        proposed = partial(self._proposes, key, leader, joiner)
+        yield proposed, 3_000
+        world.note(f"story: {leader.name} proposes: {proposed()}, then {by}")
         if by == "metadata":
             yield in_sync, 2_000
             if letters:
@@ -146,21 +139,6 @@ class Plots(Lives):
                 joiner.kill()
             yield gone, 2_000
             self._back(joiner)
-
-    def _joins(self, key: PartitionKey, leader: BrokerHost, joiner: BrokerId) -> bool:
-        manager = leader.manager
-        hosted = None if manager is None else manager.by_key(*key)
-        leads = None if hosted is None else hosted.replica.leader
-        isr = None if leads is None else leads.isr
-        return isinstance(isr, PendingExpand) and isr.joining == joiner
-
-    def _change_min_isr(self) -> str | None:
-        wanted = self.world.wishes.topics.get(TOPIC)
-        if wanted is None:
-            return None
-        value = self._rng.randint(1, wanted.replication_factor)
-        self.world.declare(min_isr=value)
-        return f"{wanted.min_isr} -> {value}"
 
     # --- records of two terms ---------------------------------------------------------------------
 

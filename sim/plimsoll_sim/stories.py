@@ -65,18 +65,28 @@ class Stories(Links):
         ]
         return [(p, leader) for p, leader in found if leader.running]
 
+    def _followers(self) -> list[tuple[Partition, BrokerHost, BrokerHost]]:
+        """Partitions, their leaders, and whoever else holds them: those that run."""
+        brokers = self.world.brokers
+        return [
+            (p, leader, brokers[int(replica)])
+            for p, leader in self._led()
+            for replica in p.replicas
+            if replica != p.leader and brokers[int(replica)].running
+        ]
+
+    def _proposes(self, key: PartitionKey, leader: BrokerHost, joiner: BrokerHost) -> bool:
+        hosted = leader.hosted(key)
+        leads = None if hosted is None else hosted.replica.leader
+        isr = None if leads is None else leads.isr
+        return isinstance(isr, PendingExpand) and isr.joining == joiner.id
+
     # --- another life -----------------------------------------------------------------------------
 
     def _rebirth(self) -> str | None:
         """A broker is about to join when its leader loses the controllers; it loses power and is
         back before the leader is, whose proposal means the earlier life; so do late fetches."""
-        brokers = self.world.brokers
-        found = [
-            (p, leader, brokers[int(replica)])
-            for p, leader in self._led()
-            for replica in p.replicas
-            if replica not in p.isr and brokers[int(replica)].running
-        ]
+        found = [one for one in self._followers() if BrokerId(one[2].id) not in one[0].isr]
         if not found:
             return None
         p, leader, joiner = self._rng.choice(found)
@@ -91,13 +101,7 @@ class Stories(Links):
         for link in away:
             network.cut(*link)
 
-        def proposed() -> bool:
-            manager = leader.manager
-            hosted = None if manager is None else manager.by_key(*p.key)
-            leads = None if hosted is None else hosted.replica.leader
-            isr = None if leads is None else leads.isr
-            return isinstance(isr, PendingExpand) and isr.joining == joiner.id
-
+        proposed = partial(self._proposes, p.key, leader, joiner)
         yield proposed, 2_500
         if proposed():
             world.note(f"story: {leader.name} has proposed {joiner.name}")
@@ -208,9 +212,7 @@ class Stories(Links):
             network.cut(*link)
 
         def committed_without() -> bool:
-            here, there = leader.manager, dropped.manager
-            mine = None if here is None else here.by_key(*key)
-            theirs = None if there is None else there.by_key(*key)
+            mine, theirs = leader.hosted(key), dropped.hosted(key)
             if mine is None or theirs is None or mine.replica.leader is None:
                 return False
             return mine.replica.high_watermark > theirs.log.log_end_offset
@@ -240,6 +242,14 @@ class Stories(Links):
         for end in news:
             network.unstall(end)
         self._back(leader)
+
+    def _change_min_isr(self) -> str | None:
+        wanted = self.world.wishes.topics.get(TOPIC)
+        if wanted is None:
+            return None
+        value = self._rng.randint(1, wanted.replication_factor)
+        self.world.declare(min_isr=value)
+        return f"{wanted.min_isr} -> {value}"
 
     def _order_move(self, index: int, replicas: tuple[BrokerId, ...] | None) -> None:
         target = PartitionTarget(topic=TOPIC, index=index, replicas=replicas)

@@ -24,6 +24,8 @@ CLOSE = {
     "at_once": (1, 2),
     "heal_ms": (500, 2_000),
 }
+STORY = {**CLOSE, "fault_gap_ms": (400, 1_500), "nervous": (0.0,), "at_once": (1,)}
+"""Stories follow each other, and little else goes on."""
 THREE = {"brokers": (3, 3, 4), "replication_factor": (3,), "min_isr": (1, 2)}
 ACKED = (((-1, True), (-1, True)), ((-1, True), (-1, False), (1, False)))
 
@@ -88,10 +90,8 @@ THEMES: dict[str, Theme] = {
             "cut brokers": 1,
         },
         choices={
-            **CLOSE,
+            **STORY,
             **THREE,
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
             "at_once": (1, 2),
             "flap_wait_ms_max": (1_000,),
             "flush_messages": (None,),
@@ -104,11 +104,8 @@ THEMES: dict[str, Theme] = {
     "overtaken": Theme(
         faults={"overtaken": 8, "cut brokers": 1, "kill broker": 1},
         choices={
-            **CLOSE,
+            **STORY,
             **THREE,
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
-            "at_once": (1,),
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (1_000,),
             "think_ms": ((1, 50), (10, 500)),
@@ -120,13 +117,10 @@ THEMES: dict[str, Theme] = {
     "outages": Theme(
         faults={"slow to tell": 6, "old marker": 3, "cut power of broker": 1, "kill broker": 1},
         choices={
-            **CLOSE,
+            **STORY,
             "brokers": (3,),
             "replication_factor": (2, 3),
             "min_isr": (2,),
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
-            "at_once": (1,),
             "flap_wait_ms_max": (1_000,),
             "flush_messages": (None,),
             "think_ms": ((1, 50), (10, 500)),
@@ -137,13 +131,10 @@ THEMES: dict[str, Theme] = {
     "cancels": Theme(
         faults={"hasty cancel": 6, "kill broker": 1, "start reassignment": 1, "move replicas": 1},
         choices={
-            **CLOSE,
+            **STORY,
             "brokers": (4, 5),
             "replication_factor": (2,),
             "min_isr": (2,),
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
-            "at_once": (1,),
             "flap_wait_ms_max": (1_000,),
             "producers": ACKED,
         },
@@ -152,11 +143,9 @@ THEMES: dict[str, Theme] = {
     "two terms": Theme(
         faults={"two terms": 6, "cut brokers": 1, "kill broker": 1, "slow link": 1},
         choices={
-            **CLOSE,
+            **STORY,
             "replication_factor": (2,),
             "min_isr": (2,),
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
             "at_once": (1, 2),
             "flap_wait_ms_max": (1_000,),
             "think_ms": ((1, 50), (10, 500)),
@@ -167,14 +156,11 @@ THEMES: dict[str, Theme] = {
     "turns": Theme(
         faults={"late reply": 5, "back and forth": 5, "prefer leaders": 1},
         choices={
-            **CLOSE,
+            **STORY,
             "brokers": (3,),
             "replication_factor": (3,),
             "min_isr": (1, 2),
             "partitions": (3,),
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
-            "at_once": (1,),
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (5_000, 30_000),
             "think_ms": ((1, 50), (10, 500)),
@@ -185,13 +171,11 @@ THEMES: dict[str, Theme] = {
     "waits": Theme(
         faults={"waits through": 6, "back and forth": 2, "cut client": 4, "cut brokers": 3},
         choices={
-            **CLOSE,
+            **STORY,
             "brokers": (3,),
             "replication_factor": (3,),
             "min_isr": (1, 2),
             "partitions": (1,),
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
             "at_once": (1, 2),
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (30_000,),
@@ -203,14 +187,11 @@ THEMES: dict[str, Theme] = {
     "heirs": Theme(
         faults={"unlucky heir": 6, "kill broker": 1, "cut brokers": 1},
         choices={
-            **CLOSE,
+            **STORY,
             "brokers": (4, 5),
             "replication_factor": (4,),
             "min_isr": (2,),
             "latency_us": ((5_000, 200_000),),
-            "fault_gap_ms": (400, 1_500),
-            "nervous": (0.0,),
-            "at_once": (1,),
             "heal_ms": (500,),
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (1_000,),

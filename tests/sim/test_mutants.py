@@ -23,7 +23,7 @@ from plimsoll_sim.themes import THEMES
 
 MUTANTS = (*GUARDS, *OTHERS)
 NAMES = [mutant.name for mutant in MUTANTS]
-TIMEOUT_S = 850
+TIMEOUT_S = 600
 
 
 @cache

@@ -86,8 +86,7 @@ def _partitions(world: World) -> list[str]:
             continue
         ends: set[int] = set()
         for replica in p.replicas:
-            manager = world.brokers[int(replica)].manager
-            hosted = None if manager is None else manager.by_key(*key)
+            hosted = world.brokers[int(replica)].hosted(key)
             if hosted is None:
                 left.append(f"{name}: {replica} does not host it")
             else:

@@ -238,8 +238,7 @@ class ReplicaChecker:
             )
 
     def _replica_epoch(self, host: BrokerHost, ghost: PartitionGhost) -> int:
-        manager = host.manager
-        hosted = None if manager is None else manager.by_key(*ghost.key)
+        hosted = host.hosted(ghost.key)
         return -1 if hosted is None else int(hosted.replica.partition.leader_epoch)
 
     # --- metadata ---------------------------------------------------------------------------------
@@ -264,11 +263,8 @@ class ReplicaChecker:
         for ghost in self._ghost.partitions.values():
             for host in hosts.values():
                 copy = ghost.copies.get(host.id)
-                manager = host.manager
-                if copy is None or manager is None:
-                    continue
-                hosted = manager.by_key(*ghost.key)
-                if hosted is not None and not hosted.replica.failed:
+                hosted = None if copy is None else host.hosted(ghost.key)
+                if copy is not None and hosted is not None and not hosted.replica.failed:
                     self._check_copy(ghost, host, copy)
                     if hosted.replica.leader is not None:
                         self._check_isr(ghost, host, hosted.replica, hosted.replica.leader)

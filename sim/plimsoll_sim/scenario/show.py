@@ -161,8 +161,8 @@ def brokers(stage: Stage) -> list[str]:
 
 
 def hosted(stage: Stage, host: BrokerHost, at: At) -> Hosted | None:
-    manager, key = host.manager, stage.key(at)
-    return None if manager is None or key is None else manager.by_key(*key)
+    key = stage.key(at)
+    return None if key is None else host.hosted(key)
 
 
 def broker_fields(stage: Stage, host: BrokerHost, at: At) -> dict[str, str]:
