@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from typing import NamedTuple
 
 from plimsoll_broker.following import BACKOFF_MS, BACKOFF_MS_MAX, Followed, Following, Question
 from plimsoll_broker.hosted import Hosted
@@ -19,7 +20,7 @@ from plimsoll_broker.peer import PeerConnection, PeerLost
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.follower import ErrorAction, FetchPosition
+from plimsoll_core.replica.follower import ErrorAction, FetchPosition, Reset
 from plimsoll_core.replica.throttle import Bucket
 from plimsoll_core.replica.values import Code, EndOffset
 from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
@@ -44,6 +45,14 @@ COPIES_AT_ONCE = 32
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
 CONNECT_S = 2.0
 REPLY_S = 10.0
+
+
+class _Lost(NamedTuple):
+    """A partition that cannot go on from what it asked for.  `nothing_shared`: the leader's log has
+    nothing of what is in this one."""
+
+    question: Question
+    nothing_shared: bool = False
 
 
 class Fetcher:
@@ -152,7 +161,7 @@ class Fetcher:
         size = sum(len(one.records) for one in replies)
         lost = [question for one in replies if (question := self._take(one))]
         for question in lost:
-            await self._ask_offsets(question)
+            await self._start_again(question)
         return size
 
     async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
@@ -185,8 +194,8 @@ class Fetcher:
 
     # --- one partition's answer -----------------------------------------------------------------
 
-    def _take(self, reply: PartitionReply) -> Question | None:
-        """Do what the reply says; the question comes back when its offset is out of range."""
+    def _take(self, reply: PartitionReply) -> _Lost | None:
+        """Do what the reply says, or say that it takes the leader's offsets to know what to do."""
         following = self._following
         question = following.asked.get((reply.topic_id, reply.partition))
         if question is None:
@@ -197,10 +206,13 @@ class Fetcher:
         if not following.current(followed) or not hosted.replica.expects(self._leader, position):
             return None
         if reply.code != Code.NONE:
-            return question if self._refused(followed, reply.code) else None
+            return _Lost(question) if self._refused(followed, reply.code) else None
         if reply.diverging is not None:
             # The reply's high watermark says nothing about a log that is about to be cut.
-            offset = follower.truncation_offset(hosted.log, EndOffset(*reply.diverging))
+            offset = follower.truncation(hosted.log, EndOffset(*reply.diverging))
+            if offset is None:
+                self._back_off(followed)
+                return _Lost(question, nothing_shared=True)
             self._manager.driver.truncate(hosted, offset)
             if hosted.replica.position() == position:
                 self._back_off(followed)  # nothing was cut: asking again at once cannot help
@@ -262,14 +274,17 @@ class Fetcher:
     def _back_off(self, followed: Followed) -> None:
         self._following.rest(followed, self._manager.now_ms())
 
-    async def _ask_offsets(self, question: Question) -> None:
+    async def _start_again(self, lost: _Lost) -> None:
         """Out of range: start where the leader's log starts, or end where it ends."""
-        hosted, asked = question.followed.hosted, question.position
+        hosted, asked = lost.question.followed.hosted, lost.question.position
         end = await self._offset(hosted, asked, LATEST)
         start = await self._offset(hosted, asked, EARLIEST)
         if end is None or start is None or not hosted.replica.expects(self._leader, asked):
             return
-        reset = follower.reset(hosted.log, start, end)
+        if lost.nothing_shared:
+            reset: Reset | None = follower.begin_again(start)
+        else:
+            reset = follower.reset(hosted.log, start, end)
         if reset is not None:
             self._manager.driver.reset(hosted, reset)
 

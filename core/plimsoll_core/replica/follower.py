@@ -42,8 +42,18 @@ def position(leader_epoch: int, log: LogView) -> FetchPosition:
     return FetchPosition(leader_epoch, end, log.epochs.epoch_of_last(end))
 
 
-def truncation_offset(log: LogView, leader_end: EndOffset) -> int:
-    """Where to cut after a diverging reply.  Several rounds may be needed, each with less log."""
+def truncation(log: LogView, leader_end: EndOffset) -> int | None:
+    """Where to cut after a diverging reply.  Several rounds may be needed, each with less log.
+
+    None: nothing of what is here is the leader's.  Cut to below its own start the log would be
+    empty, hold nothing of what the leader has before that, and look complete: it begins again
+    where the leader's does (`begin_again`), as after OFFSET_OUT_OF_RANGE.
+    """
+    offset = _agreed_end(log, leader_end)
+    return None if offset < log.log_start_offset else offset
+
+
+def _agreed_end(log: LogView, leader_end: EndOffset) -> int:
     end = log.log_end_offset
     mine = log.epochs.end_offset_for(leader_end.epoch, end)
     if mine is None:
@@ -87,9 +97,14 @@ def reset(log: LogView, leader_start: int, leader_end: int) -> Reset | None:
     """After OFFSET_OUT_OF_RANGE: None means that the offset is fine after all; try it again."""
     if leader_end < log.log_start_offset:
         # Cut to the leader's end it would hold nothing of what the leader has, and look complete.
-        return Reset(leader_start, discard=True)
+        return begin_again(leader_start)
     if leader_end < log.log_end_offset:
         return Reset(leader_end, discard=False)
     if leader_start > log.log_end_offset:
-        return Reset(leader_start, discard=True)
+        return begin_again(leader_start)
     return None
+
+
+def begin_again(leader_start: int) -> Reset:
+    """With nothing, where the leader's log begins."""
+    return Reset(leader_start, discard=True)

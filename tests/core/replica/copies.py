@@ -229,7 +229,7 @@ class Copy:
             broker_epoch=self.around.brokers[self.id].broker_epoch,
         )
         if isinstance(answer, EndOffset):
-            self.cut(answer)
+            self.cut(answer, leader.log.log_start_offset)
         elif answer is Code.OFFSET_OUT_OF_RANGE:
             reset = follower.reset(self.log, leader.log.log_start_offset, leader.end)
             if reset is not None:
@@ -241,11 +241,13 @@ class Copy:
         self.step()
         return answer
 
-    def cut(self, diverging: EndOffset) -> int:
-        offset = follower.truncation_offset(self.log, diverging)
-        self.log.truncate_to(offset)
+    def cut(self, diverging: EndOffset, leader_start: int = 0) -> None:
+        offset = follower.truncation(self.log, diverging)
+        if offset is None:
+            self.log.discard_to(follower.begin_again(leader_start).offset)
+        else:
+            self.log.truncate_to(offset)
         self.replica.cut()
-        return offset
 
     def take(self, batches: list[Batch], high_watermark: int) -> int | None:
         count = follower.appendable(batches, self.replica.partition.leader_epoch, self.log)

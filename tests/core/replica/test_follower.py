@@ -60,16 +60,16 @@ def test_told_of_a_term_it_never_heard_of_it_cuts_to_that_terms_end() -> None:
     copy = Copy(2, term(1, 3))
     copy.take([Batch(0, 2, 4), Batch(5, 3, 4)], high_watermark=0)
     assert copy.end == 10
-    assert follower.truncation_offset(copy.log, EndOffset(4, 7)) == 7
-    assert follower.truncation_offset(copy.log, EndOffset(4, 30)) == 10, "never beyond its own end"
+    assert follower.truncation(copy.log, EndOffset(4, 7)) == 7
+    assert follower.truncation(copy.log, EndOffset(4, 30)) == 10, "never beyond its own end"
 
 
 def test_told_of_a_term_between_its_own_it_cuts_to_where_the_older_one_ended() -> None:
     """4.8, diverging (E, o): "e' ≠ E → cut to min(o', leo)" - o belongs to a term unknown here."""
     copy = Copy(2, term(1, 5))
     copy.take([Batch(0, 2, 4), Batch(5, 5, 4)], high_watermark=0)
-    assert follower.truncation_offset(copy.log, EndOffset(3, 8)) == 5
-    assert follower.truncation_offset(copy.log, EndOffset(3, 4)) == 5
+    assert follower.truncation(copy.log, EndOffset(3, 8)) == 5
+    assert follower.truncation(copy.log, EndOffset(3, 4)) == 5
 
 
 def test_news_of_the_same_term_does_not_start_a_follower_anew() -> None:
@@ -299,3 +299,28 @@ def test_a_failed_replica_takes_no_role_until_the_broker_starts_again() -> None:
     back.hear(a_partition(leader=2, leader_epoch=8, partition_epoch=9, isr=(2, 3)))
     assert back.replica.leader is None
     assert back.produce() is Code.KAFKA_STORAGE_ERROR
+
+
+def test_a_follower_that_would_be_cut_below_its_own_start_begins_where_the_leader_does() -> None:
+    """Empty at the place of the cut it would hold nothing of the leader's and count as complete."""
+    a, b = Copy(1, term(1, 0)), Copy(2, term(1, 0))
+    a.write(3)
+    b.catch_up(a)
+    a.write(10)
+    a.log.batches = a.log.batches[6:]
+    a.log.log_start_offset = 6
+    lead(1, b, a)
+    b.write(9)
+    a.fetch_from(b)
+    assert (a.log.log_start_offset, a.end, a.hw) == (0, 0, 0)
+    a.catch_up(b)
+    assert a.log.batches == b.log.batches
+
+
+def test_a_cut_at_the_very_start_of_a_followers_log_shares_what_was_before_it() -> None:
+    """Retention dropped what is below: it was the leader's too, and nothing is missing."""
+    copy = Copy(2, term(1, 1))
+    copy.log.discard_to(6)
+    copy.take([Batch(6, 0, 3)], high_watermark=6)
+    assert follower.truncation(copy.log, EndOffset(0, 6)) == 6
+    assert follower.truncation(copy.log, EndOffset(0, 5)) is None

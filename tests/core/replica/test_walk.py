@@ -133,7 +133,9 @@ class Node:
         if reply is None or replica is None or not replica.expects(reply.leader, reply.asked):
             return
         if isinstance(reply.answer, EndOffset):
-            log.truncate_to(follower.truncation_offset(log, reply.answer))
+            offset = follower.truncation(log, reply.answer)
+            assert offset is not None, "every log starts at 0 here"
+            log.truncate_to(offset)
             replica.cut()
         elif reply.answer is Code.NONE:
             count = follower.appendable(reply.batches, replica.partition.leader_epoch, log)
