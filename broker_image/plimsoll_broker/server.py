@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 
 from plimsoll_broker.dispatch import Dispatch
+from plimsoll_broker.limits import ListenerLimits
 from plimsoll_broker.session import ServerStats, Session, SessionOwner
 
-CONNECTIONS_MAX = 4096
-IDLE_MS_MAX = 10 * 60 * 1000
 _BACKLOG = 512
 
 
@@ -21,20 +20,19 @@ class Server:
     def __init__(
         self,
         dispatch: Dispatch,
-        *,
-        connections_max: int = CONNECTIONS_MAX,
-        idle_ms_max: int = IDLE_MS_MAX,
+        limits: ListenerLimits | None = None,
     ) -> None:
         self.stats = ServerStats()
         self.port = 0
-        self._connections_max = connections_max
-        self._idle_s_max = idle_ms_max / 1000
+        self.limits = limits or ListenerLimits()
+        self._idle_s_max = self.limits.idle_ms_max / 1000
         self._sessions: dict[Session, None] = {}  # by age: whoever closes all does so in that order
         self._server: asyncio.Server | None = None
         self._reaper: asyncio.TimerHandle | None = None
         self._failure: asyncio.Future[None] | None = None
         self._owner = SessionOwner(
             dispatch=dispatch,
+            limits=self.limits,
             stats=self.stats,
             opened=self._opened,
             closed=self._closed,
@@ -77,7 +75,7 @@ class Server:
         return Session(self._owner)
 
     def _opened(self, session: Session) -> bool:
-        if len(self._sessions) >= self._connections_max:
+        if len(self._sessions) >= self.limits.connections_max:
             self.stats.turned_away += 1
             return False
         self.stats.accepted += 1

@@ -22,14 +22,11 @@ from plimsoll_broker.dispatch import (
     RequestContext,
     Route,
 )
+from plimsoll_broker.limits import ListenerLimits
 from plimsoll_wire.framing import Framer, FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header, response_head
 from plimsoll_wire.primitives import MalformedMessage
 from plimsoll_wire.versions import ApiKey
-
-FRAME_BYTES_MAX = 100 * 1024 * 1024
-IN_FLIGHT_MAX = 64
-OUTPUT_BYTES_MAX = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -62,6 +59,7 @@ class SessionOwner:
     """What the server gives each of its sessions."""
 
     dispatch: Dispatch
+    limits: ListenerLimits
     stats: ServerStats
     opened: Callable[[Session], bool]
     closed: Callable[[Session], None]
@@ -73,7 +71,8 @@ class Session(asyncio.BufferedProtocol):
 
     def __init__(self, owner: SessionOwner) -> None:
         self._owner = owner
-        self._framer = Framer(FRAME_BYTES_MAX)
+        self._limits = owner.limits
+        self._framer = Framer(owner.limits.frame_bytes_max)
         self._slots: deque[_Slot] = deque()
         self._transport: asyncio.Transport | None = None
         self._reading = True
@@ -89,7 +88,7 @@ class Session(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
         self._transport = transport = cast("asyncio.Transport", transport)
-        transport.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)
+        transport.set_write_buffer_limits(high=self._limits.output_bytes_max)
         peer = transport.get_extra_info("peername") or ("", 0)
         self._peer = f"{peer[0]}:{peer[1]}"
         listener = transport.get_extra_info("sockname") or ("", 0)
@@ -159,7 +158,7 @@ class Session(asyncio.BufferedProtocol):
         return (
             self._transport is not None
             and not self._output_full
-            and len(self._slots) < IN_FLIGHT_MAX
+            and len(self._slots) < self._limits.in_flight_max
         )
 
     def _adjust_reading(self) -> None:

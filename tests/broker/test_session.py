@@ -7,11 +7,13 @@ import pytest
 import uvloop
 from tests.broker.listening import WAIT_S, Handlers, Harness
 
-from plimsoll_broker import session as sessions
 from plimsoll_broker.dispatch import Dispatch
+from plimsoll_broker.limits import ListenerLimits
 from plimsoll_broker.server import Server
 from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.versions import ApiKey
+
+IN_FLIGHT_MAX = ListenerLimits().in_flight_max
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def event_loop_policy():
 @pytest.fixture
 async def harness():
     handlers = Handlers()
-    server = Server(Dispatch(handlers.table()), connections_max=20)
+    server = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=20))
     await server.start("127.0.0.1", 0)
     made = Harness(server, handlers)
     yield made
@@ -106,15 +108,15 @@ async def test_a_large_request_and_a_large_reply(harness):
 
 async def test_requests_in_flight_are_bounded_and_go_on_afterwards(harness):
     client = await harness.connect()
-    count = sessions.IN_FLIGHT_MAX + 30
+    count = IN_FLIGHT_MAX + 30
     for correlation_id in range(count):
         client.send(ApiKey.LIST_OFFSETS, correlation_id)
-    await harness.handlers.until_seen(sessions.IN_FLIGHT_MAX)
+    await harness.handlers.until_seen(IN_FLIGHT_MAX)
     await harness.still_serves()
-    assert len(harness.handlers.parked) == sessions.IN_FLIGHT_MAX
+    assert len(harness.handlers.parked) == IN_FLIGHT_MAX
     answered = 0
     while answered < count:
-        await harness.handlers.until_seen(min(answered + sessions.IN_FLIGHT_MAX, count) + 1)
+        await harness.handlers.until_seen(min(answered + IN_FLIGHT_MAX, count) + 1)
         harness.handlers.parked[answered].set_result(b"")
         assert (await client.reply())[0] == answered
         answered += 1
@@ -153,7 +155,7 @@ async def test_too_many_connections_are_turned_away(harness):
 
 async def test_an_idle_half_request_is_closed_and_a_waiting_one_is_not():
     handlers = Handlers()
-    server = Server(Dispatch(handlers.table()), idle_ms_max=200)
+    server = Server(Dispatch(handlers.table()), ListenerLimits(idle_ms_max=200))
     await server.start("127.0.0.1", 0)
     harness = Harness(server, handlers)
     half = await harness.connect()

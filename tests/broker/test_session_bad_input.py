@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.broker.listening import WAIT_S, Handlers, Harness
 
 from plimsoll_broker.dispatch import Dispatch
+from plimsoll_broker.limits import ListenerLimits
 from plimsoll_broker.server import Server
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.versions import ApiKey
@@ -23,7 +24,7 @@ def event_loop_policy():
 @pytest.fixture
 async def harness():
     handlers = Handlers()
-    server = Server(Dispatch(handlers.table()), connections_max=20)
+    server = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=20))
     await server.start("127.0.0.1", 0)
     made = Harness(server, handlers)
     yield made
