@@ -8,6 +8,7 @@ reads a clock, or decides.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from plimsoll_core import rebalance_image as rebalances
 from plimsoll_core import records as r
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
+from plimsoll_core.image_indexes import count_preferred, move_hosted
 from plimsoll_core.model import (
     Broker,
     ClusterImage,
@@ -28,8 +30,6 @@ from plimsoll_core.model import (
 )
 
 HOUR_MS = 3_600_000
-
-Hosted = Map[BrokerId, Map[PartitionKey, None]]
 
 
 def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
@@ -190,9 +190,12 @@ def _topic_removed(image: ClusterImage, record: r.TopicRemoved) -> ClusterImage:
     topic = image.topics[record.topic_id]
     partitions = image.partitions.mutate()
     gone: dict[BrokerId, list[PartitionKey]] = {}
+    first: Counter[BrokerId] = Counter()
     for index in range(topic.partitions):
         key = PartitionKey(topic.id, index)
-        for broker_id in partitions.pop(key).replicas:
+        replicas = partitions.pop(key).replicas
+        first[replicas[0]] -= 1
+        for broker_id in replicas:
             gone.setdefault(broker_id, []).append(key)
     return replace(
         image,
@@ -200,6 +203,7 @@ def _topic_removed(image: ClusterImage, record: r.TopicRemoved) -> ClusterImage:
         topic_ids=image.topic_ids.delete(topic.name),
         partitions=partitions.finish(),
         hosted=move_hosted(image.hosted, gone, {}),
+        preferred=count_preferred(image.preferred, first),
         removals_ms=_removals_after(image.removals_ms, record.now_ms),
     )
 
@@ -242,6 +246,7 @@ def _partitions_created(image: ClusterImage, record: r.PartitionsCreated) -> Clu
         _with_topic(image, grown),
         partitions=partitions.finish(),
         hosted=move_hosted(image.hosted, {}, new),
+        preferred=count_preferred(image.preferred, Counter(row[0] for row in record.replicas)),
     )
 
 
@@ -251,6 +256,7 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
     partitions = image.partitions.mutate()
     gone: dict[BrokerId, list[PartitionKey]] = {}
     new: dict[BrokerId, list[PartitionKey]] = {}
+    preferred: Counter[BrokerId] = Counter()
     for first, last in record.ranges:
         for index in range(first, last + 1):
             key = PartitionKey(record.topic_id, index)
@@ -266,26 +272,15 @@ def _partitions_changed(image: ClusterImage, record: r.PartitionsChanged) -> Clu
                     gone.setdefault(broker_id, []).append(key)
                 for broker_id in set(record.replicas) - set(old.replicas):
                     new.setdefault(broker_id, []).append(key)
+                preferred[old.replicas[0]] -= 1
+                preferred[record.replicas[0]] += 1
     hosted = move_hosted(image.hosted, gone, new) if gone or new else image.hosted
-    return replace(image, partitions=partitions.finish(), hosted=hosted)
-
-
-def move_hosted(
-    hosted: Hosted,
-    gone: dict[BrokerId, list[PartitionKey]],
-    new: dict[BrokerId, list[PartitionKey]],
-) -> Hosted:
-    """The index after some replicas went and others came; a broker with none has no entry."""
-    for broker_id in sorted({*gone, *new}):
-        before: Map[PartitionKey, None] = hosted.get(broker_id, Map())
-        keys = before.mutate()
-        for key in gone.get(broker_id, ()):
-            del keys[key]
-        for key in new.get(broker_id, ()):
-            keys[key] = None
-        kept = keys.finish()
-        hosted = hosted.set(broker_id, kept) if kept else hosted.delete(broker_id)
-    return hosted
+    return replace(
+        image,
+        partitions=partitions.finish(),
+        hosted=hosted,
+        preferred=count_preferred(image.preferred, preferred),
+    )
 
 
 # --- the rest ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ yields a sentence per violation.  Predicates that need logs or clients are the s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from plimsoll_core.ids import BrokerId
@@ -111,6 +112,8 @@ def indexes(image: ClusterImage) -> Iterator[str]:
             hosted.setdefault(replica, set()).add(key)
     if hosted != {broker_id: set(keys) for broker_id, keys in image.hosted.items()}:
         yield "Indexes: hosted differs from the partitions' replicas"
+    if Counter(p.replicas[0] for p in image.partitions.values()) != dict(image.preferred.items()):
+        yield "Indexes: preferred differs from the partitions' first replicas"
     if {t.name: t.id for t in image.topics.values()} != dict(image.topic_ids.items()):
         yield "Indexes: topic_ids differs from the topics"
     expected = {PartitionKey(t.id, n) for t in image.topics.values() for n in range(t.partitions)}

@@ -316,7 +316,8 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster's committed state after `next_offset` records.
 
     `hosted` is an index over `partitions` by replica, so that what a broker's change touches is
-    found without a scan.  `name` is empty until the cluster is declared.  `reassignments` and
+    found without a scan; `preferred` counts them by first replica, so that a new topic begins where
+    the fewest are.  `name` is empty until the cluster is declared.  `reassignments` and
     `rebalances`: by the uids of their objects, until those are gone; `rebalance_rests`: of those
     that have not ended.  `grants`: restarts under way.  `proven_revision`: what the last broker
     that came back from one runs; another revision is tried on one broker first.  `leaving`: brokers
@@ -335,6 +336,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: Map[str, TopicId] = Map()
     partitions: Map[PartitionKey, Partition] = Map()
     hosted: Map[BrokerId, Map[PartitionKey, None]] = Map()
+    preferred: Map[BrokerId, int] = Map()
     next_producer_id: int = 0
     removals_ms: tuple[int, ...] = ()
     reassignments: Map[str, Reassignment] = Map()

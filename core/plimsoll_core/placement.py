@@ -10,8 +10,7 @@ Pure and deterministic: equal inputs give equal placements on every machine.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import zip_longest
 from typing import Literal
@@ -92,9 +91,26 @@ def not_enough(replication_factor: int, brokers: int) -> Refusal:
     )
 
 
-def start_of(topic_name: str, partitions: int, brokers: int) -> int:
-    """Where a topic's first partition goes, so that small topics do not all start on one broker."""
-    return 0 if partitions >= brokers else zlib.crc32(topic_name.encode()) % brokers
+def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[BrokerId, int]) -> int:
+    """Where a new topic's first partition goes, so that all topics together are led evenly.
+
+    When the partitions do not come out even, the brokers from the start on get one more: the start
+    is where those lead the fewest; of equals, where counting on from the topics before would begin,
+    so that brokers differ by at most one as long as topics are only made.  `preferred`: how many
+    partitions of other topics have each broker for their first replica.
+    """
+    ring, _ = _ring(brokers)
+    n = len(ring)
+    more = partitions % n if n else 0
+    if not more:
+        return 0
+    counts = [preferred.get(broker, 0) for broker in ring] * 2
+    next_in_turn = sum(counts[:n])
+
+    def cost(start: int) -> tuple[int, int]:
+        return sum(counts[start : start + more]), (start - next_in_turn) % n
+
+    return min(range(n), key=cost)
 
 
 def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment:

@@ -5,6 +5,7 @@ Canonical: equal images give equal bytes.  What is derived is not stored.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ import msgspec
 from immutables import Map
 
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.image import move_hosted
+from plimsoll_core.image_indexes import count_preferred, move_hosted
 from plimsoll_core.model import (
     MOVEMENT_BYTES_PER_SECOND,
     Broker,
@@ -37,7 +38,7 @@ class _Rest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """An image as rows: what is derived (`topic_ids`, `hosted`) is not stored."""
+    """An image as rows: what is derived (`topic_ids`, `hosted`, `preferred`) is not stored."""
 
     format: int = 1
     cluster_id: UUID
@@ -114,6 +115,7 @@ def decode_image(data: bytes) -> ClusterImage:
         topic_ids=Map({topic.name: topic.id for topic in snapshot.topics}),
         partitions=Map({partition.key: partition for partition in snapshot.partitions}),
         hosted=move_hosted(Map(), {}, hosted),
+        preferred=count_preferred(Map(), Counter(p.replicas[0] for p in snapshot.partitions)),
         next_producer_id=snapshot.next_producer_id,
         removals_ms=snapshot.removals_ms,
         reassignments=Map({row.object.uid: row for row in snapshot.reassignments}),

@@ -1,5 +1,6 @@
 """What clients may create and delete, and how a new topic comes into being."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,11 @@ def create(world: Any, name: str = "t", *, validate_only: bool = False, **wish: 
     return world.ask(request).topics[0]
 
 
+def led_first(world: Any) -> Counter[int]:
+    """How many partitions prefer each broker for their leader."""
+    return Counter(p.replicas[0] for p in world.image.partitions.values())
+
+
 class TestCreate:
     def test_new_topic_starts_with_active_replicas_led_by_the_first(self, world: Any) -> None:
         """LE=0, PE=0, isr = active members, leader = isr[0]."""
@@ -28,6 +34,20 @@ class TestCreate:
             assert (p.leader, p.leader_epoch, p.partition_epoch) == (p.replicas[0], 0, 0)
             assert p.leader != 2
             assert p.isr == tuple(r for r in p.replicas if r != 2)
+
+    def test_topics_that_do_not_come_out_even_are_led_evenly_together(self, world: Any) -> None:
+        """Fifty topics of four partitions on three brokers, and what deletions leave is filled."""
+        for number in range(50):
+            create(world, f"t{number}", partitions=4, replication_factor=3)
+        assert led_first(world) == {0: 67, 1: 67, 2: 67}  # `orders` is the 201st partition
+        led_by_0 = [f"t{n}" for n in range(50) if world.p(3, f"t{n}").replicas[0] == 0]
+        world.ask(DeleteTopics(names=tuple(led_by_0[:5]), ids=()))
+        uneven = led_first(world)
+        assert max(uneven.values()) - min(uneven.values()) >= 4
+        for number in range(10):
+            create(world, f"new{number}", partitions=1, replication_factor=3)
+        filled = led_first(world)
+        assert max(filled.values()) - min(filled.values()) <= 1
 
     def test_nobody_runs_so_nobody_could_lead_it(self, world: Any) -> None:
         """A partition that begins without a leader would never get one."""

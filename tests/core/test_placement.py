@@ -55,7 +55,7 @@ def test_worked_example_round_robin() -> None:
 
 
 def test_three_brokers_blocked_is_the_table_of_the_demo() -> None:
-    rows = rows_of(3, 15, 3, "Blocked", start=start_of("orders", 15, 3))
+    rows = rows_of(3, 15, 3, "Blocked", start=start_of([(b, None) for b in range(3)], 15, {0: 9}))
     assert rows[:5] == ((0, 1, 2), (0, 2, 1), (0, 1, 2), (0, 2, 1), (0, 1, 2))
     assert [row[0] for row in rows] == [0] * 5 + [1] * 5 + [2] * 5
 
@@ -144,10 +144,31 @@ def test_unknown_strategy_is_refused() -> None:
     assert refusal.reason is Reason.PlacementInvalid
 
 
-def test_small_topics_do_not_all_start_on_the_first_broker() -> None:
-    starts = {start_of(f"topic-{n}", 1, 5) for n in range(100)}
-    assert starts == {0, 1, 2, 3, 4}
-    assert start_of("anything", 5, 5) == 0
+def test_a_topic_begins_where_brokers_come_first_least_often() -> None:
+    brokers = [(broker, None) for broker in range(5)]
+    assert start_of(brokers, 1, {0: 3, 1: 2, 2: 1, 3: 2, 4: 2}) == 2
+    assert start_of(brokers, 2, {0: 0, 1: 5, 2: 1, 3: 2, 4: 0}) == 4  # from the last to the first
+    assert start_of(brokers, 7, {0: 1, 1: 1}) == 2
+    assert start_of(brokers, 10, {0: 9}) == 0  # even by itself
+    assert start_of([], 1, {}) == 0
+
+
+@given(
+    st.integers(1, 9),
+    st.lists(st.tuples(LAYOUTS, st.integers(1, 20)), min_size=1, max_size=40),
+    st.one_of(st.none(), st.integers(2, 3)),
+)
+def test_leaders_of_all_topics_together_differ_by_at_most_one(
+    n: int, topics: list[tuple[str, int]], racks: int | None
+) -> None:
+    located = [(b, None if racks is None else f"rack-{b % racks}") for b in range(n)]
+    preferred = Counter(dict.fromkeys(range(n), 0))
+    for layout, partitions in topics:
+        start = start_of(located, partitions, preferred)
+        rows = place(located, partitions, min(n, 3), layout, start=start)
+        assert not isinstance(rows, Refusal)
+        preferred.update(row[0] for row in rows)
+    assert max(preferred.values()) - min(preferred.values()) <= 1
 
 
 @given(cases(), st.data())

@@ -209,7 +209,7 @@ def place_new(
         )
 
     def place(pool: list[placement.Located]) -> Assignment | Refusal:
-        start = placement.start_of(name, partitions, max(1, len(pool)))
+        start = placement.start_of(pool, partitions, turn.image.preferred)
         return placement.place(pool, partitions, replication_factor, strategy, start=start)
 
     return among_pools(turn, replication_factor, place)

@@ -97,21 +97,23 @@ def _formula(survey: Survey) -> list[Row]:
             groups.setdefault((survey.topic_of[p], len(row)), []).append(p)
     racks = survey.racks or {}
     located = [(broker, racks.get(broker)) for broker in survey.usable]
+    led = leader_counts([row for row, free in zip(rows, survey.free, strict=True) if not free])
     for (topic, factor), members in groups.items():
         assert factor <= len(located), "more replicas than brokers, though all are on usable ones"
-        placed = _topic(survey, located, members, topic)
+        usual = start_of(located, len(members), led)
+        placed = _topic(survey, located, members, topic, usual)
+        led.update(row[0] for row in placed)
         for p, row in zip(members, permute([survey.home[p] for p in members], placed), strict=True):
             rows[p] = row
     return rows
 
 
 def _topic(
-    survey: Survey, located: Sequence[Located], members: Sequence[int], topic: int
+    survey: Survey, located: Sequence[Located], members: Sequence[int], topic: int, usual: int
 ) -> Sequence[Row]:
     """The formula, turned so that each broker gets as much as it can of what it has."""
     current = [survey.home[p] for p in members]
-    name, strategy = survey.topics[topic].name, survey.topics[topic].strategy
-    usual = start_of(name, len(members), len(located))
+    strategy = survey.topics[topic].strategy
 
     def turned(start: int) -> Sequence[Row]:
         rows = place(located, len(members), len(current[0]), strategy, start=start)

@@ -1,5 +1,6 @@
 """The full rebalance: the formula over all partitions, permuted to reuse replicas."""
 
+from collections import Counter
 from itertools import permutations
 
 import pytest
@@ -44,9 +45,12 @@ def formula(
     """Topics of so many partitions, as they are when they are made."""
     located = [(b, racks[b] if racks else None) for b in range(n)]
     placed = []
-    for number, size in enumerate(topics):
-        rows = place(located, size, factor, strategy, start=start_of(f"t{number}", size, n))
+    preferred: Counter[int] = Counter()
+    for size in topics:
+        start = start_of(located, size, preferred)
+        rows = place(located, size, factor, strategy, start=start)
         assert not isinstance(rows, Refusal)
+        preferred.update(row[0] for row in rows)
         placed.append(list(rows))
     return placed
 
