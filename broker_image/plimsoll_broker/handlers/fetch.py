@@ -204,7 +204,7 @@ class FetchHandler:
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)
         code = _FETCH_SESSION_ID_NOT_FOUND
-        if session is not None and session.is_of(request) and not self._outlived(request):
+        if session is not None and session.is_of(request) and self._is_registered(request):
             if session.is_next(request) and session.has_room(request):
                 return session.fetch(request)
             code = _INVALID_FETCH_SESSION_EPOCH
@@ -218,14 +218,15 @@ class FetchHandler:
             context.api_version >= TOPIC_ID_VERSION
             and request.replica_epoch is not None
             and fetch_session.partitions_named(request) <= fetch_session.PARTITIONS_MAX
-            and not self._outlived(request)
+            and self._is_registered(request)
         )
 
-    def _outlived(self, request: FetchRequest) -> bool:
-        """Whether another process of this broker has registered since (KIP-903)."""
-        image = self._manager.image
-        broker = None if image is None else image.brokers.get(BrokerId(request.replica_id or 0))
-        return broker is not None and (request.replica_epoch or 0) < broker.broker_epoch
+    def _is_registered(self, request: FetchRequest) -> bool:
+        """Whether it is of the lifetime in which its sender is registered (KIP-903)."""
+        if request.replica_id is None or request.replica_epoch is None:
+            return False
+        broker_id = BrokerId(request.replica_id)
+        return self._manager.around.lifetime(broker_id, request.replica_epoch) is Code.NONE
 
     def _poll(
         self, context: RequestContext, request: FetchRequest
@@ -265,7 +266,5 @@ class FetchHandler:
 
     def _heard(self, request: FetchRequest, controller_epoch: int) -> None:
         """Only a broker in its present lifetime may say that there is a newer controller."""
-        image = self._manager.image
-        known = image is not None and request.replica_id in image.brokers
-        if known and request.replica_epoch is not None and not self._outlived(request):
+        if self._is_registered(request):
             self._manager.saw_controller_epoch(controller_epoch)

@@ -271,9 +271,9 @@ class Replica:
         answer = self._check_position(fetch.offset, fetch.last_fetched_epoch)
         if answer is not Code.NONE:
             return answer
-        registered = self._around.brokers.get(BrokerId(fetch.broker_id))
-        if registered is not None and fetch.broker_epoch < registered.broker_epoch:
-            return Code.NOT_LEADER_OR_FOLLOWER
+        code = self._around.lifetime(BrokerId(fetch.broker_id), fetch.broker_epoch)
+        if code is not Code.NONE:
+            return code
         progress.fetched(fetch, self.log.log_end_offset, now_ms)
         if fetch.broker_id not in leader.isr.committed:
             self._consider(leader, BrokerId(fetch.broker_id), now_ms)

@@ -10,6 +10,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import Broker
 from plimsoll_core.replica.epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_core.replica.values import Code
 
 
 class LogView(Protocol):
@@ -30,3 +31,17 @@ class Surroundings:
         self.broker_id = broker_id
         self.brokers: Map[BrokerId, Broker] = Map()
         self.lag_time_max_ms = lag_time_max_ms
+
+    def lifetime(self, broker_id: BrokerId, broker_epoch: int) -> Code:
+        """Whether a fetch is of the lifetime in which that broker is registered (KIP-903).
+
+        NOT_LEADER_OR_FOLLOWER: that lifetime is over.  UNKNOWN_LEADER_EPOCH: nothing is known of it
+        here; it may begin in metadata that has not arrived yet, so the asker tries again.  An epoch
+        that nobody has committed proves nothing, however high it is.
+        """
+        registered = self.brokers.get(broker_id)
+        if registered is None or broker_epoch > registered.broker_epoch:
+            return Code.UNKNOWN_LEADER_EPOCH
+        if broker_epoch < registered.broker_epoch:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        return Code.NONE

@@ -17,7 +17,7 @@ class LifetimeChecker:
         self._known: dict[Hosted, tuple[Leader, dict[int, int | None]]] = {}
 
     def look(self, hosted: Hosted, leader: Leader, image: ClusterImage | None) -> None:
-        """A fetch of a lifetime that the leader knows to be over is not taken up."""
+        """A fetch is only taken up of the lifetime in which its sender is registered."""
         of, known = self._known.get(hosted, (None, {}))
         if of is not leader:
             known = {}
@@ -31,7 +31,7 @@ class LifetimeChecker:
             # In a step that brought metadata too, nobody can say which came first.
             if image is not self._image or broker is None or epoch is None:
                 continue
-            if epoch < broker.broker_epoch:
+            if epoch != broker.broker_epoch:
                 raise Violation(
                     "EpochsMonotone",
                     f"{hosted!r} counts a fetch of broker {broker_id}'s life {epoch}, and knows of "

@@ -10,7 +10,7 @@ FOLLOWER = "core/plimsoll_core/replica/follower.py"
 JUDGE = "core/plimsoll_core/controller/alter_partition.py"
 REGISTRATION = "core/plimsoll_core/controller/registration.py"
 RECOVERY = "core/plimsoll_core/controller/recovery.py"
-FETCHES = "broker_image/plimsoll_broker/handlers/fetch.py"
+LIFETIMES = "core/plimsoll_core/replica/surroundings.py"
 FETCHER = "broker_image/plimsoll_broker/fetcher.py"
 FOLLOWING = "broker_image/plimsoll_broker/following.py"
 LOG = "broker_image/plimsoll_broker/storage/log.py"
@@ -107,21 +107,10 @@ GUARDS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="stale-fetch",
-        rule="a fetch of an earlier lifetime proves nothing (4.7; both places that look)",
+        rule="a fetch of an earlier lifetime proves nothing (4.7)",
         scenarios=("S09",),
         theme="other lives",
-        edits=(
-            Edit(
-                REPLICA,
-                "if registered is not None and fetch.broker_epoch < registered.broker_epoch:",
-                "if False:",
-            ),
-            Edit(
-                FETCHES,
-                "return broker is not None and (request.replica_epoch or 0) < broker.broker_epoch",
-                "return False",
-            ),
-        ),
+        edits=(Edit(LIFETIMES, "if broker_epoch < registered.broker_epoch:", "if False:"),),
     ),
     Mutant(
         name="any-marker-is-clean",

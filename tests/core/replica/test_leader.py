@@ -163,8 +163,20 @@ def test_s09_a_fetch_of_an_older_lifetime_changes_nothing() -> None:
     assert leader.replica.leader is not None
     assert leader.replica.leader.followers[2].log_end is None
     leader.around.brokers = Map()
-    leader.fetched_by(2, 0, broker_epoch=22)
+    assert leader.fetched_by(2, 0, broker_epoch=22) is Code.UNKNOWN_LEADER_EPOCH
     assert leader.proposals == [], "an unregistered broker is nobody's replica"
+
+
+def test_fetches_of_lifetimes_that_nobody_registered_move_no_high_watermark() -> None:
+    leader = Copy(1)
+    leader.write(1)
+    for follower in (2, 3):
+        for broker_epoch in (10 * follower + 1, 2**40):
+            answer = leader.fetched_by(follower, 1, broker_epoch=broker_epoch)
+            assert answer is Code.UNKNOWN_LEADER_EPOCH, "it asks again, until it is known here"
+        assert leader.replica.leader is not None
+        assert leader.replica.leader.followers[follower].log_end is None
+    assert leader.hw == 0
 
 
 def test_members_are_proposed_with_the_lifetime_that_was_heard_in_this_term() -> None:
