@@ -35,7 +35,7 @@ from plimsoll_operator.handlers import (
     topic,
     verification,
 )
-from plimsoll_operator.handlers.others import draft_of, other_work
+from plimsoll_operator.handlers.others import draft_of, other_work, unread_as_such
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.metalog.interface import MetadataLog
@@ -153,6 +153,7 @@ class Leader:
         self.term.refusals.clear()
         self.term.observed.clear()
         self.term.notes.clear()
+        self.term.stalls.clear()
         self.term.blocked.clear()
         self.term.settling = self.term.rolling = None
         self.term.reassignments.clear()
@@ -280,12 +281,13 @@ class Leader:
         self._writer.mark(Target(LOG_CLUSTERS, *self.term.key))
 
     def _render(self, target: Target) -> Draft | None:
-        key = (target.namespace, target.name)
         if target.kind is LOG_CLUSTERS:
-            return self._render_cluster()
-        if target.kind is TOPICS:
-            return self._render_topic(key)
-        return draft_of(self.term, target)
+            draft = self._render_cluster()
+        elif target.kind is TOPICS:
+            draft = self._render_topic((target.namespace, target.name))
+        else:
+            draft = draft_of(self.term, target)
+        return unread_as_such(self.term, target, draft)
 
     def _render_cluster(self) -> Draft | None:
         found = self.term.cluster

@@ -122,9 +122,9 @@ class RackFinder:
         """The status says what a human has to do, and stops when it is done."""
         if self._missing:
             first = self._missing[min(self._missing)]
-            self._term.note("Stalled", True, RACK_UNKNOWN, first.sentence)
-        elif (note := self._term.notes.get("Stalled")) and note.reason == RACK_UNKNOWN:
-            self._term.drop_note("Stalled")
+            self._term.stall(RACK_UNKNOWN, first.sentence)
+        else:
+            self._term.unstall(RACK_UNKNOWN)
 
 
 def node_of(pod: Object, pod_uid: str | None) -> str:

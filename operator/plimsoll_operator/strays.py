@@ -1,4 +1,5 @@
-"""Objects whose LogCluster does not exist: nobody leads it, so nobody else would tell their owner.
+"""Objects whose LogCluster does not exist, or of which nothing can be read: nobody leads them, so
+nobody else would tell their owner.
 
 Every replica looks, and writes only what the object does not show yet.  A Topic applied before its
 LogCluster waits; it does not fail: whoever leads the cluster later says better news.
@@ -13,6 +14,7 @@ import time
 import msgspec
 
 from plimsoll_core.reasons import Reason
+from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.meta import Condition, ObjectMeta
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
@@ -27,7 +29,7 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
     Kind,
 )
-from plimsoll_operator.objects import Key
+from plimsoll_operator.objects import INVALID_SPEC, Key
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.reconcile.conditions import condition, merge
 
@@ -38,8 +40,12 @@ WRITES_PER_SECOND = 5
 
 
 _MODELS: dict[
-    Kind, type[TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus]
+    Kind,
+    type[
+        LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
+    ],
 ] = {
+    LOG_CLUSTERS: LogClusterStatus,
     TOPICS: TopicStatus,
     REASSIGNMENTS: ReassignmentStatus,
     REBALANCES: RebalanceStatus,
@@ -69,6 +75,11 @@ async def look_at_strays(parts: Parts) -> None:
     for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
         shown = objects.verifications.conditions(run.key)
         await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
+    for kind in _MODELS:
+        for unread in objects.shelf(kind.kind).lost():
+            new = condition("Ready", False, INVALID_SPEC, unread.sentence)
+            if not _shows(unread.conditions, new):
+                await _write(parts, kind, unread.metadata, (new, unread.conditions))
 
 
 def _is_stray(parts: Parts, cluster: Key) -> bool:
@@ -80,11 +91,27 @@ async def _tell(
 ) -> None:
     cluster, shown = about
     new = not_found(cluster)
-    if any((c.type, c.reason, c.message) == (new.type, new.reason, new.message) for c in shown):
+    if _shows(shown, new):
         return
     try:
         if await _exists(parts, cluster):
             return
+    except ApiError as error:
+        logger.info("status of %s %s: %s", kind.kind, meta.name, error)
+    else:
+        await _write(parts, kind, meta, (new, shown))
+
+
+def _shows(shown: tuple[Condition, ...], new: Condition) -> bool:
+    return any((c.type, c.reason, c.message) == (new.type, new.reason, new.message) for c in shown)
+
+
+async def _write(
+    parts: Parts, kind: Kind, meta: ObjectMeta, now: tuple[Condition, tuple[Condition, ...]]
+) -> None:
+    """`now`: the condition to be shown, and those that were."""
+    new, shown = now
+    try:
         conditions = merge(shown, [new], meta.generation, int(time.time() * 1000))
         status = _MODELS[kind](observed_generation=meta.generation, conditions=conditions)
         body = msgspec.to_builtins(status)

@@ -75,6 +75,20 @@ def test_object_that_cannot_be_read_is_left_out():
     assert objects.topics.get(("kafka", "orders")) is None
 
 
+async def test_object_of_which_nothing_can_be_read_is_told_so_once():
+    scene = Scene()
+    scene.objects.topics.drop(("kafka", "orders"))
+    body = a_topic_body(spec={"clusterRef": {}})
+    scene.objects.topics.put(body)
+    await look_at_strays(scene.parts)
+    shown = scene.kube.find(TOPICS, "kafka", "orders")
+    (ready,) = shown["status"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+    scene.objects.topics.put({**shown, "spec": body["spec"]})
+    await look_at_strays(scene.parts)
+    assert scene.writes == 1
+
+
 def test_fields_of_a_newer_crd_are_ignored():
     body = a_topic_body(spec={"clusterRef": {"name": "main"}, "fromTheFuture": 1})
     assert Objects().topics.put(body) is not None

@@ -129,6 +129,14 @@ REFUSED_AT_APPLY = {
         a_log_cluster(topics={"defaults": {"replicationFactor": 2, "minInSyncReplicas": 3}}),
         "topics.defaults.minInSyncReplicas is more than",
     ),
+    "a fraction among configs": (
+        a_topic(partitions=15, config={"retention.ms": 1.5}),
+        "should be a multiple of 1",
+    ),
+    "a fraction among the brokers' configs": (
+        a_log_cluster(config={"log.retention.hours": 1.5}),
+        "should be a multiple of 1",
+    ),
     "no brokers": (a_log_cluster(brokers={"count": 0}), "greater than or equal to 1"),
     "smaller volumes": (a_log_cluster(storage={"size": "512Mi"}), "never shrinks"),
     "another class": (

@@ -6,6 +6,8 @@ what comes from it; a file has been checked by nobody, so unknown fields are ref
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -33,6 +35,11 @@ MODELS: dict[str, type[LogCluster | Topic | Reassignment | Rebalance | Verificat
 }
 
 
+UNREADABLE_FIELDS_MAX = 32
+_PLACE = re.compile(r"- at `(?:key in )?(\$[^`]*)`")
+_IDENTITY = frozenset({"clusterId", "clusterRef", "topicName"})
+
+
 class Unreadable(Exception):
     """The text is not a resource of ours; the message says where and why."""
 
@@ -43,6 +50,43 @@ def from_object(body: Any, model: type[R]) -> R:
         return msgspec.convert(body, model)
     except msgspec.ValidationError as error:
         raise Unreadable(str(error)) from error
+
+
+def readable_part(body: dict[str, Any], model: type[R]) -> tuple[R, frozenset[str]] | None:
+    """An unreadable object without the fields that cannot be read, and which fields of its spec
+    are not whole; None when they are the ones that say which object it is, or whose.
+
+    Nothing may be made or deleted by what is missing: it was stated.
+    """
+    left = copy.deepcopy(body)
+    missing: set[str] = set()
+    for _ in range(UNREADABLE_FIELDS_MAX):
+        try:
+            return msgspec.convert(left, model), frozenset(missing)
+        except msgspec.ValidationError as error:
+            found = _PLACE.search(str(error))
+            path = found.group(1).split(".")[1:] if found else []
+            if len(path) < 2 or path[0] != "spec":
+                return None
+            field = path[1].split("[")[0]
+            if field in _IDENTITY:
+                return None
+            missing.add(field)
+            _take_out(left, path)
+    return None
+
+
+def _take_out(body: dict[str, Any], path: list[str]) -> None:
+    """Remove what is at `path`; of a list or a map, the whole of it."""
+    if path[1] == "storage":
+        body["spec"]["storage"] = {"size": "1"}  # required; nothing is made by it
+        return
+    holder: Any = body
+    for name in path:
+        if name == path[-1] or "[" in name:
+            holder.pop(name.split("[")[0], None)
+            return
+        holder = holder[name]
 
 
 def from_yaml(text: str) -> Iterator[Resource]:

@@ -64,7 +64,14 @@ def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
             "maxLength": max(m.get("maxLength", 0) for m in members),
         }
     assert types == {"integer", "boolean", "string"}, types
-    return {"x-kubernetes-preserve-unknown-fields": True}
+    # No schema type takes all three; without one, what is said of numbers and of strings holds
+    # for those.  No maximum: the API server compares it as a
+    # float, and would refuse the largest int64, which Kafka uses for "never".
+    return {
+        "x-kubernetes-preserve-unknown-fields": True,
+        "multipleOf": 1,
+        "maxLength": max(m.get("maxLength", 0) for m in members),
+    }
 
 
 def _without(schema: Schema, *keys: str) -> Schema:

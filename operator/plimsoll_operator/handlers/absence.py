@@ -33,6 +33,8 @@ LOOK_AGAIN_MS_MAX = 30_000
 
 async def reconcile(term: Term) -> None:
     """Look at every committed topic whose object is not among those last seen."""
+    if "topics" in term.missing:
+        return  # how topics go was stated, and cannot be read
     suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t.object)]
     if not suspects:
         _no_mass_deletion(term)
@@ -101,15 +103,13 @@ async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
 def _say(term: Term, refusals: list[str]) -> None:
     if refusals:
         text = f"{refusals[0]} Raising spec.topics.deletion.maxPerHour acknowledges it."
-        term.note("Stalled", True, Reason.MassDeletion.name, text)
+        term.stall(Reason.MassDeletion.name, text)
     else:
         _no_mass_deletion(term)
 
 
 def _no_mass_deletion(term: Term) -> None:
-    note = term.notes.get("Stalled")
-    if note is not None and note.reason == Reason.MassDeletion.name:
-        term.drop_note("Stalled")
+    term.unstall(Reason.MassDeletion.name)
 
 
 def _look_again(term: Term) -> None:

@@ -28,6 +28,7 @@ from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.resources import kind_of
 from plimsoll_operator.manifests.configmap import config_map
+from plimsoll_operator.objects import INVALID_SPEC
 from plimsoll_operator.reconcile.cluster import broker_sets, children
 from plimsoll_operator.reconcile.configs import broker_configs_of
 from plimsoll_operator.reconcile.quantities import bytes_per_second
@@ -48,9 +49,10 @@ MEMBERSHIP = (
 
 async def reconcile(term: Term) -> None:
     cluster, context = term.cluster, term.context
-    if cluster is None or context is None:
+    if cluster is None:
         return
-    if not _check_configs(term, cluster):
+    _say_unread(term)
+    if context is None or not _check_configs(term, cluster):
         return
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
@@ -65,12 +67,22 @@ async def reconcile(term: Term) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        term.note("Stalled", True, "ChildRefused", f"The API server refuses: {error}")
+        term.stall("ChildRefused", f"The API server refuses: {error}")
         raise Retry(str(error)) from error
-    if (note := term.notes.get("Stalled")) and note.reason == "ChildRefused":
-        term.drop_note("Stalled")
+    term.unstall("ChildRefused")
     term.observed[term.key] = cluster.metadata.generation
     term.add(Work(Task.ROLLS, term.key))
+    term.mark_cluster()
+
+
+def _say_unread(term: Term) -> None:
+    """A spec that cannot be read stalls its cluster; it is led on as it was last read."""
+    unread = term.objects.clusters.unread(term.key)
+    if unread is None:
+        term.unstall(INVALID_SPEC)
+        return
+    term.stall(INVALID_SPEC, unread.sentence)
+    term.observed[term.key] = unread.metadata.generation
     term.mark_cluster()
 
 
@@ -78,14 +90,14 @@ def _check_configs(term: Term, cluster: LogCluster) -> bool:
     """Whether the configs can be run.  If not, nothing is changed: what runs goes on as it is."""
     found = broker_configs_of(cluster)
     if isinstance(found, Refusal):
-        for type_, status in (("Ready", False), ("Stalled", True)):
-            term.note(type_, status, found.reason.name, found.message)
+        term.note("Ready", False, found.reason.name, found.message)
+        term.stall(found.reason.name, found.message)
         term.observed[term.key] = cluster.metadata.generation
         term.mark_cluster()
         return False
     if (note := term.notes.get("Ready")) and note.reason == Reason.InvalidConfig.name:
         term.drop_note("Ready")
-        term.drop_note("Stalled")
+        term.unstall(Reason.InvalidConfig.name)
     return True
 
 

@@ -6,10 +6,15 @@ Called by the leader: reassignments, rebalances and verifications are handled al
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
 
 from plimsoll_operator.handlers import reassignment, rebalance
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES
+from plimsoll_operator.objects import INVALID_SPEC
+from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.status.writer import Draft, Target
 
 
@@ -47,6 +52,20 @@ def draft_of(term: Term, target: Target) -> Draft | None:
         status=status,
         generation=term.observed.get(key, 0),
         shown=term.objects.verifications.conditions(key),
+    )
+
+
+def unread_as_such(term: Term, target: Target, draft: Draft | None) -> Draft | None:
+    """A spec that cannot be read is not followed: its object is not Ready, whatever else it is."""
+    unread = term.objects.shelf(target.kind.kind).unread((target.namespace, target.name))
+    if draft is None or unread is None or unread.metadata.uid != draft.uid:
+        return draft
+    shown = {c.type: c for c in draft.status.conditions}
+    shown["Ready"] = condition("Ready", False, INVALID_SPEC, unread.sentence)
+    return replace(
+        draft,
+        status=msgspec.structs.replace(draft.status, conditions=tuple(shown.values())),
+        generation=unread.metadata.generation,
     )
 
 

@@ -58,10 +58,9 @@ async def reconcile(term: Term) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        term.note("Stalled", True, REFUSED, f"The API server refuses: {error}")
+        term.stall(REFUSED, f"The API server refuses: {error}")
         raise Retry(str(error)) from error
-    if (note := term.notes.get("Stalled")) and note.reason == REFUSED:
-        term.drop_note("Stalled")
+    term.unstall(REFUSED)
     if term.rolling is not None or term.blocked.get(REPLACE):
         term.add_later(Work(Task.ROLLS, term.key), AGAIN_MS)
     term.mark_cluster()

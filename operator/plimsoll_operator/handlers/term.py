@@ -70,7 +70,8 @@ class Work:
 class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
     object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
-    type.  `blocked`: what voluntary actions wait for, by action; `rolling`: a roll under way.
+    type.  `stalls`: what no waiting mends, by reason.  `blocked`: what voluntary actions wait for,
+    by action; `rolling`: a roll under way.
     `reassignments`, `rebalances`: what these objects show, with the generation that it speaks of;
     `meters`: how fast they are; `plans`: what Rebalances show of theirs.  `seen_uids`: the Topic
     objects seen, and when each was made.  `tell`: an Event at the LogCluster.  `settling`: which
@@ -90,6 +91,7 @@ class Term:
     refusals: dict[Key, Condition] = field(default_factory=dict)
     observed: dict[Key, int] = field(default_factory=dict)
     notes: dict[str, Condition] = field(default_factory=dict)
+    stalls: dict[str, str] = field(default_factory=dict)
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
     reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
     rebalances: dict[Key, tuple[int, RebalanceStatus]] = field(default_factory=dict)
@@ -113,9 +115,15 @@ class Term:
         return None if found is None or found.metadata.deletion_timestamp else found
 
     @property
+    def missing(self) -> frozenset[str]:
+        """The fields of the LogCluster's spec that cannot be read and are not known from before."""
+        return self.objects.clusters.missing(self.key)
+
+    @property
     def context(self) -> Context | None:
+        """What children are made from; None when the spec is not whole."""
         cluster = self.cluster
-        if cluster is None:
+        if cluster is None or self.missing:
             return None
         return Context(
             cluster=cluster,
@@ -151,6 +159,21 @@ class Term:
     def drop_note(self, type_: str) -> None:
         if self.notes.pop(type_, None) is not None:
             self.mark_cluster()
+
+    def stall(self, reason: str, message: str) -> None:
+        """Something that only a human ends; several may be at once."""
+        self.stalls[reason] = message
+        self._show_stalls()
+
+    def unstall(self, reason: str) -> None:
+        if self.stalls.pop(reason, None) is not None:
+            self._show_stalls()
+
+    def _show_stalls(self) -> None:
+        if self.stalls:
+            self.note("Stalled", True, next(iter(self.stalls)), " ".join(self.stalls.values()))
+        else:
+            self.drop_note("Stalled")
 
     def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
         """What voluntary actions of one kind wait for now; each says for how long already."""

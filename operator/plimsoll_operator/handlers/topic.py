@@ -10,7 +10,7 @@ from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import NAMESPACES
-from plimsoll_operator.objects import Key
+from plimsoll_operator.objects import INVALID_SPEC, Key
 from plimsoll_operator.reconcile.conditions import condition, not_ready
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.reconcile.topics import declare, named_leaders, object_of
@@ -25,6 +25,11 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if cluster is None or topic.metadata.deletion_timestamp or topic.cluster_key != term.key:
         return
+    if why := _not_followed(term, key):
+        if term.bound_topic(topic) is None:
+            term.refusals[key] = condition("Ready", False, INVALID_SPEC, why)
+        _observe(term, topic)
+        return
     request = declare(topic, cluster, await _namespace_labels(term, topic, cluster))
     if isinstance(request, Refusal):
         await _detach(term, topic, request)
@@ -38,6 +43,16 @@ async def reconcile(term: Term, key: Key) -> None:
     await _name_leaders(term, topic)
     term.refusals.pop(key, None)
     _observe(term, topic)
+
+
+def _not_followed(term: Term, key: Key) -> str:
+    """Why the object asks for nothing now: what it would ask for cannot be read."""
+    if term.objects.topics.missing(key):
+        unread = term.objects.topics.unread(key)
+        return unread.sentence if unread else ""
+    if term.missing.intersection(("topics", "brokers")):
+        return f"LogCluster {term.key[0]}/{term.key[1]}: what it says of topics cannot be read."
+    return ""
 
 
 async def _name_leaders(term: Term, topic: Topic) -> None:
