@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
+from plimsoll_broker.clock import monotonic_ms
 from plimsoll_broker.control_connection import ControlConnection, connect
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import Answer, Heartbeat, Refused
@@ -27,6 +28,8 @@ logger = logging.getLogger("plimsoll.controller_client")
 
 CONNECT_MS_MAX = 1_000
 LOOK_MS_MAX = 2_000
+RUMOUR_MS = 5_000
+"""Least time between two looks for a controller of which peers tell."""
 """One look at all addresses: it and the silence before it fit into a session."""
 ATTEMPT_MS_MAX = 5_000
 BACKOFF_MS = 50
@@ -69,6 +72,8 @@ class ControllerClient:
     def __init__(self, peers: Peers) -> None:
         self.peers = peers
         self.highest_epoch = ControllerEpoch(0)
+        self._rumoured_epoch = ControllerEpoch(0)
+        self._next_look_ms = 0
         self._connection: ControlConnection | None = None
         self._address: tuple[str, int] | None = None
         self._connecting = asyncio.Lock()
@@ -145,7 +150,7 @@ class ControllerClient:
         if not self._accepts(reply):
             self._leave(connection, "not the controller")
             return None
-        if reply.unconfirmed:
+        if reply.unconfirmed or self._is_due_to_look():
             await self._look_elsewhere(heartbeat)
         return HeartbeatResult(
             reply.answer, not reply.unconfirmed, reply.metadata_end, reply.session_timeout_ms
@@ -156,11 +161,23 @@ class ControllerClient:
         if self._connection is not None:
             self._leave(self._connection, why)
 
-    def saw_epoch(self, epoch: ControllerEpoch) -> None:
-        """A peer follows a controller of this epoch: leave an older one at once."""
-        if epoch > self.highest_epoch:
-            self.highest_epoch = epoch
-            self.give_up(f"a peer follows controller epoch {epoch}")
+    def heard_of(self, epoch: ControllerEpoch) -> None:
+        """A peer says that it follows a controller of this epoch.
+
+        That is a reason to look for it with the next heartbeat, and no more: only a controller
+        itself says which epoch it has, or one made-up number would leave this broker, and whoever
+        hears it from here, without any controller.
+        """
+        self._rumoured_epoch = max(self._rumoured_epoch, epoch)
+
+    def _is_due_to_look(self) -> bool:
+        """Whether a peer's word is to be followed up now: what nobody confirms is asked for
+        seldom, so that whoever makes epochs up does not keep us busy."""
+        if self._rumoured_epoch <= self.highest_epoch or monotonic_ms() < self._next_look_ms:
+            return False
+        self._next_look_ms = monotonic_ms() + RUMOUR_MS
+        self._rumoured_epoch = ControllerEpoch(0)
+        return True
 
     def close(self) -> None:
         self.give_up("the broker stops")
@@ -233,7 +250,8 @@ class ControllerClient:
         return sorted(unique, key=lambda address: address == self._avoid)
 
     async def _look_elsewhere(self, heartbeat: Heartbeat, *, silent: bool = False) -> None:
-        """The present controller is silent or unconfirmed: is a newer one at another address?
+        """The present controller is silent or unconfirmed, or a peer knows of a newer one: is that
+        at another address?
 
         After a silence its own address is asked too: the connection may be what is broken, and a
         session must not end while it waits for a retransmission.  All are asked at once, in a

@@ -151,7 +151,7 @@ class Fetcher:
         self._idle_poll = False
         code, replies, controller_epoch, session_id = decode_fetch(reply, self._correlation_id)
         if controller_epoch is not None:
-            self._manager.saw_controller_epoch(controller_epoch)
+            self._manager.heard_of_controller(controller_epoch)
         if code in _SESSION_IS_OVER:
             self._following.forget_session()
             return 0

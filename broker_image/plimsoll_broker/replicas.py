@@ -48,11 +48,11 @@ class Fetchers(Protocol):
 
 
 class ControllerEpochs(Protocol):
-    """Who follows a controller, and leaves it when a newer one is heard of."""
+    """Who follows a controller, and looks for a newer one when a peer tells of it."""
 
     @property
     def highest_epoch(self) -> ControllerEpoch: ...
-    def saw_epoch(self, epoch: ControllerEpoch) -> None: ...
+    def heard_of(self, epoch: ControllerEpoch) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +130,10 @@ class ReplicaManager:
     def controller_epoch(self) -> int:
         return 0 if self.controllers is None else self.controllers.highest_epoch
 
-    def saw_controller_epoch(self, epoch: int) -> None:
+    def heard_of_controller(self, epoch: int) -> None:
+        """A peer names the newest that it has heard itself.  It may be wrong, or no peer."""
         if self.controllers is not None and epoch > self.controllers.highest_epoch:
-            self.controllers.saw_epoch(ControllerEpoch(epoch))
+            self.controllers.heard_of(ControllerEpoch(epoch))
 
     # --- whether to serve without a controller --------------------------------------------------
 

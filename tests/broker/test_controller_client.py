@@ -234,14 +234,30 @@ async def test_a_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connect
         assert await client.heartbeat(a_heartbeat(), 200) is not None
 
 
-async def test_a_peers_higher_epoch_makes_the_broker_leave_at_once() -> None:
-    old, new = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
+async def test_a_controller_that_a_peer_tells_of_is_found_with_the_next_heartbeat() -> None:
+    old, new = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     async with a_client(old, new) as client:
-        await client.command(a_request(), 10_000)
-        new.answer = BLOCK
-        client.saw_epoch(ControllerEpoch(4))
-        assert await client.command(a_request(), 10_000) == BLOCK
+        await client.heartbeat(a_heartbeat(), 5_000)
+        new.answer = ALIVE
+        client.heard_of(ControllerEpoch(4))
+        await client.heartbeat(a_heartbeat(), 5_000)
         assert client.address == ("127.0.0.1", new.port)
+        assert client.highest_epoch == 4
+
+
+async def test_a_made_up_controller_epoch_leaves_the_broker_with_its_controller() -> None:
+    """A client that claims to be a broker may name any number in its Fetch."""
+    controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
+    async with a_client(controller, standby) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        for claimed in (2**31, 2**31 + 1, 2**62):
+            client.heard_of(ControllerEpoch(claimed))
+            result = await client.heartbeat(a_heartbeat(), 5_000)
+            assert result is not None
+            assert result.confirmed
+        assert client.highest_epoch == 3, "and is not told on to peers"
+        assert client.address == ("127.0.0.1", controller.port)
+        assert standby.connections <= 2, "one look, whatever is claimed meanwhile"
 
 
 async def test_the_metadata_stream_leaves_a_frozen_controller_with_the_commands(
@@ -255,8 +271,8 @@ async def test_the_metadata_stream_leaves_a_frozen_controller_with_the_commands(
         await client.command(a_request(), 10_000)
         await until(lambda: frozen.streams == 1)
         successor.answer = BLOCK
-        client.saw_epoch(ControllerEpoch(4))
-        await client.command(a_request(), 10_000)
+        client.heard_of(ControllerEpoch(4))
+        await client.heartbeat(a_heartbeat(), 5_000)
         await until(lambda: successor.streams == 1, seconds=5)
         stream.cancel()
         await asyncio.gather(stream, return_exceptions=True)

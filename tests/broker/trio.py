@@ -127,14 +127,13 @@ class Link:
     def __init__(self, controller: Controller) -> None:
         self.controller = controller
         self.highest_epoch = controller.image.controller_epoch
-        self.left = 0
+        self.told: list[int] = []
 
     async def command(self, request: Request, timeout_ms: int = 0) -> Answer:
         return await self.controller.command(request, timeout_ms)
 
-    def saw_epoch(self, epoch: ControllerEpoch) -> None:
-        self.highest_epoch = epoch
-        self.left += 1
+    def heard_of(self, epoch: ControllerEpoch) -> None:
+        self.told.append(epoch)
 
 
 class Broker:

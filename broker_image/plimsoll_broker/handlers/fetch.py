@@ -267,4 +267,4 @@ class FetchHandler:
     def _heard(self, request: FetchRequest, controller_epoch: int) -> None:
         """Only a broker in its present lifetime may say that there is a newer controller."""
         if self._is_registered(request):
-            self._manager.saw_controller_epoch(controller_epoch)
+            self._manager.heard_of_controller(controller_epoch)
