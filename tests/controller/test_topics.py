@@ -93,6 +93,16 @@ def test_cluster_tells_its_strategy_to_the_controller(spec: dict[str, str], stra
     assert settings_of(a_cluster(**spec)).unclean_recovery == strategy
 
 
+def test_cluster_says_what_clients_may_create_and_how_large_topics_become():
+    plain = settings_of(a_cluster())
+    assert plain.client_created_topics
+    assert (plain.partitions_per_topic_max, plain.partitions_per_namespace_max) == (10_000, None)
+    limits = {"partitionsPerTopic": 200, "partitionsPerNamespace": 2_000}
+    stated = settings_of(a_cluster(topics={"clientCreated": "Deny", "limits": limits}))
+    assert not stated.client_created_topics
+    assert (stated.partitions_per_topic_max, stated.partitions_per_namespace_max) == (200, 2_000)
+
+
 def test_cluster_tells_its_strategy_to_its_brokers_too():
     assert broker_configs_of(a_cluster(uncleanRecovery="Manual")) == {
         "unclean.recovery.strategy": "Manual"

@@ -135,6 +135,20 @@ class TestDeclare:
         world.start(2)
         assert world.declare().topics[0].code == 0
 
+    def test_namespace_that_is_full_gets_no_more_partitions(self, new_world: Any) -> None:
+        """Neither by a new Topic nor by growth; what is there stays, other namespaces go on."""
+        world = new_world(3, partitions_per_namespace_max=10)
+        world.declare("orders", partitions=6)
+        answer = world.declare("payments", partitions=5)
+        assert answer.reason == "InvalidPartitions"
+        assert "namespace shop have 6 partitions and may have 10; 5 more" in answer.message
+        assert "partitionsPerNamespace" in answer.message
+        assert world.declare("payments", partitions=4).topics[0].partitions == 4
+        assert world.declare("orders", partitions=7).reason == "InvalidPartitions"
+        assert world.declare("orders", partitions=6).topics[0].partitions == 6
+        elsewhere = TopicObject(namespace="bank", name="loans", uid="u")
+        assert world.declare("loans", partitions=10, object=elsewhere).topics[0].partitions == 10
+
     def test_clients_topic_is_not_taken_over(self, world: Any) -> None:
         world.ask(CreateTopics(topics=(NewTopic(name="mine"),)))
         answer = world.declare("mine")

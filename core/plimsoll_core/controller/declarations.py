@@ -152,11 +152,30 @@ def _cannot_change(topic: Topic, request: DeclareTopic) -> Refusal | None:
     return None
 
 
+def _too_many_in_namespace(turn: Turn, request: DeclareTopic, added: int) -> Refusal | None:
+    most, namespace = turn.settings.partitions_per_namespace_max, request.object.namespace
+    if most is None:
+        return None
+    holders = ((t, t.object or t.detached_from) for t in turn.image.topics.values())
+    there = sum(t.partitions for t, holder in holders if holder and holder.namespace == namespace)
+    if there + added <= most:
+        return None
+    return Refusal(
+        reason=Reason.InvalidPartitions,
+        message=(
+            f"The Topics of namespace {namespace} have {there} partitions and may have {most};"
+            f" {added} more are too many. Use fewer, or raise the LogCluster's"
+            " topics.limits.partitionsPerNamespace."
+        ),
+    )
+
+
 # --- changes -----------------------------------------------------------------------------------
 
 
 def _create(turn: Turn, request: DeclareTopic) -> Topic | Refusal:
     refusal = check_name(turn, request.topic_name)
+    refusal = refusal or _too_many_in_namespace(turn, request, request.partitions)
     rows = refusal or _new_rows(turn, request)
     if isinstance(rows, Refusal):
         return rows
@@ -190,8 +209,9 @@ def _adjust(turn: Turn, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
     if refusal:
         return refusal
     more: Assignment | Refusal = ()
-    if request.partitions > topic.partitions:
-        more = _more_rows(turn, topic, request)
+    added = request.partitions - topic.partitions
+    if added > 0:
+        more = _too_many_in_namespace(turn, request, added) or _more_rows(turn, topic, request)
     if isinstance(more, Refusal):
         return more
     moves = declared_moves(turn, topic, request)

@@ -39,6 +39,7 @@ class Settings:
     default_replication_factor: int = 3
     default_min_isr: int = 2
     partitions_per_topic_max: int = 10_000
+    partitions_per_namespace_max: int | None = None  # of declared topics; None: any number
     client_created_topics: bool = True
     producer_id_block: int = 1_000
     rack_policy: RackPolicy = "Preferred"

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_operator.api.cluster_topics import Topics
 from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.api.meta import (
     Api,
@@ -24,11 +25,6 @@ from plimsoll_operator.api.meta import (
 )
 
 BROKER_COUNT_DEFAULT = 3
-PARTITIONS_DEFAULT = 6
-REPLICATION_FACTOR_DEFAULT = 3
-MIN_ISR_DEFAULT = 2
-GRACE_SECONDS_DEFAULT = 86_400
-REMOVALS_PER_HOUR_DEFAULT = 20
 MOVEMENT_DEFAULT = "50Mi"
 TOPOLOGY_KEY_DEFAULT = "topology.kubernetes.io/zone"
 
@@ -114,72 +110,6 @@ class Storage(Api, frozen=True, kw_only=True):
         Annotated[Short, Meta(description="Immutable; empty is the default class.")] | None
     ) = None
     retention: Retention | None = None
-
-
-class LabelSelectorRequirement(Api, frozen=True, kw_only=True):
-    """One expression of a label selector."""
-
-    key: Short
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
-    values: Annotated[tuple[Short, ...], Meta(max_length=64)] | None = None
-
-
-class LabelSelector(Api, frozen=True, kw_only=True):
-    """Kubernetes' label selector; an empty one selects everything."""
-
-    match_labels: Labels | None = None
-    match_expressions: (
-        Annotated[tuple[LabelSelectorRequirement, ...], Meta(max_length=16)] | None
-    ) = None
-
-
-AllowedFrom = Literal["Same", "All", "Selector"]
-
-
-class AllowedNamespaces(Api, frozen=True, kw_only=True):
-    """Which namespaces may declare topics here; default Same."""
-
-    from_: AllowedFrom | None = msgspec.field(name="from", default=None)
-    selector: LabelSelector | None = None
-
-
-class TopicDefaults(Api, frozen=True, kw_only=True):
-    """What a Topic gets that does not say: 6 partitions, replication factor 3, min ISR 2."""
-
-    partitions: Annotated[int, Meta(ge=1, le=10_000)] | None = None
-    replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None
-    min_in_sync_replicas: Annotated[int, Meta(ge=1, le=32)] | None = None
-
-
-class TopicDeletion(Api, frozen=True, kw_only=True):
-    """How a topic goes whose object is gone."""
-
-    grace_seconds: (
-        Annotated[
-            int,
-            Meta(ge=0, le=31_536_000, description="How long data is kept; default 86400."),
-        ]
-        | None
-    ) = None
-    max_per_hour: (
-        Annotated[
-            int,
-            Meta(
-                ge=0,
-                le=100_000,
-                description="More disappearances than this stop all deletion; default 20.",
-            ),
-        ]
-        | None
-    ) = None
-
-
-class Topics(Api, frozen=True, kw_only=True):
-    """What topics may be declared, and by whom."""
-
-    allowed_namespaces: AllowedNamespaces | None = None
-    defaults: TopicDefaults | None = None
-    deletion: TopicDeletion | None = None
 
 
 RackPolicy = Literal["Required", "Preferred", "Ignored"]

@@ -13,7 +13,7 @@ import logging
 from plimsoll_core.messages import Refused, TopicObjectGone
 from plimsoll_core.model import Topic, TopicObject
 from plimsoll_core.reasons import Reason
-from plimsoll_operator.api.logcluster import (
+from plimsoll_operator.api.cluster_topics import (
     GRACE_SECONDS_DEFAULT,
     REMOVALS_PER_HOUR_DEFAULT,
     TopicDeletion,

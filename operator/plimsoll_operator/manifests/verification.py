@@ -15,9 +15,7 @@ from plimsoll_operator.manifests.security import container_security, pod_securit
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"
 DEADLINE_SECONDS_DEFAULT = 3600
-# The driver stops itself at the deadline and still says why; the Job's own end comes later.
-LAST_WORDS_SECONDS = 60
-# The driver keeps the deadline itself, and needs a moment to say so before its pod is ended.
+# The driver stops itself at the deadline and needs a moment to say why before its Job ends it.
 LAST_WORDS_SECONDS = 240
 RESOURCES_DEFAULT: Manifest = {
     "requests": {"cpu": "100m", "memory": "768Mi"},

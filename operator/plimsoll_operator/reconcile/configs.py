@@ -5,7 +5,8 @@ from __future__ import annotations
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
-from plimsoll_operator.api.logcluster import LogCluster, TopicDefaults, Topics
+from plimsoll_operator.api.cluster_topics import TopicDefaults, TopicLimits, Topics
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.reconcile.topics import config_strings, default_replication_factor
 
@@ -26,7 +27,8 @@ def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
 
 def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> Settings:
     """What the LogCluster and the chart say about deciding."""
-    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+    topics = cluster.spec.topics or Topics()
+    defaults, limits = topics.defaults or TopicDefaults(), topics.limits or TopicLimits()
     factor = default_replication_factor(cluster)
     plain, maintenance = Settings(), cluster.spec.maintenance or Maintenance()
     return Settings(
@@ -34,6 +36,9 @@ def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> S
         default_partitions=defaults.partitions or plain.default_partitions,
         default_replication_factor=factor,
         default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
+        partitions_per_topic_max=limits.partitions_per_topic or plain.partitions_per_topic_max,
+        partitions_per_namespace_max=limits.partitions_per_namespace,
+        client_created_topics=topics.client_created != "Deny",
         rack_policy=cluster.rack_policy,
         unclean_recovery=cluster.unclean_recovery,
         exposed_topics=maintenance.exposed_topics or plain.exposed_topics,

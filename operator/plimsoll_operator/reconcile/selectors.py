@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plimsoll_operator.api.logcluster import LabelSelector, LabelSelectorRequirement
+from plimsoll_operator.api.cluster_topics import LabelSelector, LabelSelectorRequirement
 
 
 def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:

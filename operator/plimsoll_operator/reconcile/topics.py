@@ -15,14 +15,14 @@ from plimsoll_core.messages import DeclareTopic
 from plimsoll_core.model import TopicObject
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.topic_configs import MIN_ISR, UNCLEAN_ENABLE, UNCLEAN_RECOVERY
-from plimsoll_operator.api.logcluster import (
+from plimsoll_operator.api.cluster_topics import (
     MIN_ISR_DEFAULT,
     PARTITIONS_DEFAULT,
     REPLICATION_FACTOR_DEFAULT,
-    LogCluster,
     TopicDefaults,
     Topics,
 )
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Placement, Topic
 from plimsoll_operator.reconcile.selectors import matches
 
