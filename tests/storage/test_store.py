@@ -94,6 +94,7 @@ def test_a_marker_without_an_epoch_counts_as_none(volume, text):
 def test_checkpoints_are_kafka_s_text_files(volume, fill):
     log = volume.log()
     fill(log, 3)
+    log.advance_log_start(5)
     assert volume.store.close(42, {("orders", 3): 20})
     read = {
         name: (volume.path / name).read_text()
@@ -106,10 +107,10 @@ def test_checkpoints_are_kafka_s_text_files(volume, fill):
     assert read == {
         "replication-offset-checkpoint": "0\n1\norders 3 20\n",
         "recovery-point-offset-checkpoint": "0\n1\norders 3 30\n",
-        "log-start-offset-checkpoint": "0\n1\norders 3 0\n",
+        "log-start-offset-checkpoint": "0\n1\norders 3 5\n",
     }
     directory = volume.directory
-    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 5\n"
     metadata = (directory / "partition.metadata").read_text()
     assert metadata == "version: 0\ntopic_id: EjRWeBI0VngSNFZ4EjRWeA\n"
 

@@ -2,14 +2,17 @@
 
 Called by `Log`.  Everything below a recovery point is on the disk: the batches, and the indexes of
 every sealed segment (who trusted half an index would delete a segment too early, or not find a
-time).  The active segment's indexes are synced by checkpoints only.
+time), and the names of its files; and what was removed is gone.  The active segment's indexes are
+synced by checkpoints only.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
+from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.parts import Flush
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import PendingSnapshot
@@ -18,9 +21,13 @@ from plimsoll_broker.storage.snapshots import PendingSnapshot
 class Unsynced:
     """`cuts` counts how often something was cut: a flush that began before it proves nothing."""
 
-    __slots__ = ("_flushed", "_indexes", "cuts")
+    __slots__ = ("_directory", "_disk", "_flushed", "_indexes", "_names_synced", "_renames", "cuts")
 
-    def __init__(self) -> None:
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._renames = 1  # what was there when it was opened may not have been synced either
+        self._names_synced = 0
         self.cuts = 0
         self._flushed: tuple[Segment, int] | None = None
         self._indexes: list[Segment] = []
@@ -52,14 +59,32 @@ class Unsynced:
         self.cuts += 1
         self._flushed = None
 
+    def renamed(self) -> None:
+        """A segment was made or removed: the next flush syncs the directory, too."""
+        self._renames += 1
+
+    def sync_names(self) -> None:
+        """Now, for who cannot wait for a flush."""
+        self._disk.sync_directory(self._directory)
+        self._names_synced = self._renames
+
+    def removed(self, segment: Segment) -> None:
+        """Nothing refers to it any more: its descriptors, and with them its room on the disk, are
+        given back at once."""
+        self._indexes = [each for each in self._indexes if each is not segment]
+        if self._flushed is not None and self._flushed[0] is segment:
+            self._flushed = None
+        self.renamed()
+
     def begin(
         self,
         segments: Sequence[Segment],
         recovery_point: int,
         log_end_offset: int,
+        terms: tuple[Path, int] | None,
         snapshot: PendingSnapshot | None,
     ) -> Flush:
-        """`snapshot`: with a checkpoint."""
+        """`terms`: their file, if it is newer than what was synced; `snapshot`: of a checkpoint."""
         active = segments[-1]
         indexes = [segment for segment in self._indexes if segment in segments]
         files = [
@@ -73,6 +98,10 @@ class Unsynced:
         return Flush(
             up_to_offset=log_end_offset,
             files=tuple(files),
+            disk=self._disk,
+            names=None if self._names_synced == self._renames else self._directory,
+            renames=self._renames,
+            terms=terms,
             cuts=self.cuts,
             active=(active, active.size),
             indexes=tuple(indexes),
@@ -81,6 +110,8 @@ class Unsynced:
 
     def done(self, flush: Flush) -> bool:
         """False: something was cut since it began."""
+        if flush.names is not None:
+            self._names_synced = max(self._names_synced, flush.renames)
         if flush.cuts != self.cuts:
             if flush.snapshot is not None:
                 flush.snapshot.drop()

@@ -7,19 +7,18 @@ takes this log offline (`fault`) and nothing else.  Source: the protocol's local
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from plimsoll_broker.storage import checkpoints, retention, timestamps
+from plimsoll_broker.storage import retention
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
 from plimsoll_broker.storage.durability import Unsynced
+from plimsoll_broker.storage.epoch_file import EpochFile
 from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace
+from plimsoll_broker.storage.reading import LogReader
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
 from plimsoll_wire.batches import BatchError, BatchHeader
-
-_HINTS_MAX = 16
 
 
 class Log:
@@ -31,9 +30,8 @@ class Log:
     __slots__ = (
         "_before_cut",
         "_disk",
-        "_epochs_saved",
-        "_epochs_synced",
-        "_hints",
+        "_epoch_file",
+        "_reader",
         "_snapshots",
         "_unsynced",
         "config",
@@ -74,10 +72,9 @@ class Log:
         self.make_durable: Callable[[], None] | None = None
         self._before_cut = before_cut
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
-        self._hints: dict[int, tuple[Segment, int]] = {}
-        self._epochs_saved = -1
-        self._epochs_synced = -1
-        self._unsynced = Unsynced()
+        self._reader = LogReader(place.directory, self.segments)
+        self._epoch_file = EpochFile(place.disk, place.directory, self.epochs)
+        self._unsynced = Unsynced(place.disk, place.directory)
         for segment in contents.rebuilt:
             if segment is not self.segments[-1]:
                 self._unsynced.sealed(segment, synced=False)
@@ -88,6 +85,12 @@ class Log:
     def size(self) -> int:
         """Bytes in all segments."""
         return sum(segment.size for segment in self.segments)
+
+    @property
+    def inner_start(self) -> int | None:
+        """The log's start, where it is above the first segment's; None: that one tells it."""
+        start = self.log_start_offset
+        return start if start > self.segments[0].base_offset else None
 
     @property
     def cuts(self) -> int:
@@ -116,7 +119,7 @@ class Log:
         except StorageError as error:
             self._fail(error)
             raise
-        self._remember(headers[0].base_offset, segment, position)
+        self._reader.remember(headers[0].base_offset, segment, position)
         epochs, producers = self.epochs, self.producers
         for header in headers:
             if header.leader_epoch != epochs.latest:
@@ -168,6 +171,7 @@ class Log:
         self._unsynced.sealed(active, synced=self.recovery_point == end)
         self._snapshots.save(end, self.producers, sync=False)
         self.segments.append(self._new_segment(end))
+        self._unsynced.renamed()
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.directory, base_offset, self.config.index_interval_bytes)
@@ -182,56 +186,19 @@ class Log:
         It may start before `offset`.  With `min_one_batch` at least one, even above `max_bytes`.
         """
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
-        if offset >= up_to_offset or offset >= self.log_end_offset:
+        end = self.log_end_offset
+        if offset >= up_to_offset or offset >= end:
             return b""
-        try:
-            located = self._locate(offset)
-            if located is None:
-                return b""
-            segment, position = located
-            limit = None if up_to_offset >= self.log_end_offset else up_to_offset
-            data, next_offset = segment.read(position, max_bytes, limit)
-        except BatchError as error:
-            raise StorageError(StorageFault.CORRUPT, self.directory, str(error)) from error
-        if len(data) > max_bytes and not min_one_batch:
-            return b""
-        if next_offset >= 0:
-            self._remember(next_offset, segment, position + len(data))
-        return data
-
-    def _locate(self, offset: int) -> tuple[Segment, int] | None:
-        hint = self._hints.get(offset)
-        if hint is not None and hint[1] < hint[0].size:
-            return hint
-        at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
-        for segment in self.segments[max(at, 0) :]:
-            found = segment.find(offset)
-            if found is not None:
-                return segment, found[0]
-        return None
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        """Where the next reader of `offset` need not search: tails are read over and over."""
-        hints = self._hints
-        hints[offset] = (segment, position)
-        if len(hints) > _HINTS_MAX:
-            del hints[next(iter(hints))]
+        limit = None if up_to_offset >= end else up_to_offset
+        return self._reader.read(offset, max_bytes, limit, min_one_batch=min_one_batch)
 
     def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
         """Time and offset of the first record at or after `timestamp`."""
-        return self._searched(
-            lambda: timestamps.first_at_or_after(self.segments, self.log_start_offset, timestamp)
-        )
+        return self._reader.offset_for_timestamp(timestamp, self.log_start_offset)
 
     def newest_timestamp(self) -> tuple[int, int] | None:
         """The greatest time in the log, and the first offset that has it."""
-        return self._searched(lambda: timestamps.newest(self.segments, self.log_start_offset))
-
-    def _searched(self, search: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-        try:
-            return search()
-        except BatchError as error:
-            raise StorageError(StorageFault.CORRUPT, self.directory, str(error)) from error
+        return self._reader.newest_timestamp(self.log_start_offset)
 
     # --- cutting --------------------------------------------------------------------------------
 
@@ -254,7 +221,7 @@ class Log:
     def _cut_from(self, offset: int) -> None:
         self._forget_flushed(offset)
         while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
-            self.segments.pop().remove()
+            self._remove(len(self.segments) - 1)
         segment = self.segments[-1]
         end = offset
         found = segment.find(offset)
@@ -266,8 +233,8 @@ class Log:
         # One at the end itself may be a roll's, with indexes that were never synced.
         self._snapshots.remove(above=end - 1)
         self.rebuild_producers()
-        # A producer snapshot of what was cut must not come back with the next power cut.
-        self._disk.sync_directory(self.directory)
+        # Neither a segment nor a producer snapshot of what was cut may be back after a power cut.
+        self._unsynced.sync_names()
 
     def rebuild_producers(self) -> None:
         """As of the log's end: the newest readable snapshot below it, and the batches since."""
@@ -280,21 +247,29 @@ class Log:
                     self.producers.update(header)
 
     def discard_to(self, offset: int) -> None:
-        """Forget everything; the log is empty and starts at `offset`."""
+        """Forget everything; the log is empty and starts at `offset`.
+
+        The newest goes first: who is killed meanwhile holds the beginning of what it held.
+        """
         self._forget_flushed(offset)
-        for segment in self.segments:
-            segment.remove()
+        while self.segments:
+            self._remove(len(self.segments) - 1)
         self.epochs.clear()
         self.producers.clear()
         self._snapshots.remove(above=-1)
         self.segments[:] = [self._new_segment(offset)]
-        self._disk.sync_directory(self.directory)
+        self._unsynced.sync_names()
         self.log_start_offset = self.log_end_offset = offset
         self.recovery_point = offset
 
+    def _remove(self, at: int) -> None:
+        segment = self.segments.pop(at)
+        segment.remove()
+        self._unsynced.removed(segment)
+
     def _forget_flushed(self, offset: int) -> None:
         self._unsynced.cut()
-        self._hints.clear()
+        self._reader.forget()
         self.recovery_point = min(self.recovery_point, offset)
         self._before_cut(offset)
 
@@ -317,12 +292,10 @@ class Log:
         self.advance_log_start(due.offset)
         before = self.segments[0]
         while len(self.segments) > 1 and self.segments[1].base_offset <= self.log_start_offset:
-            self._hints.clear()
-            removed = self.segments.pop(0)
-            removed.remove()
+            self._reader.forget()
+            self._remove(0)
         if self.segments[0] is not before:
             self._snapshots.remove_below(self.segments[0].base_offset)
-        self.recovery_point = max(self.recovery_point, self.log_start_offset)
         return self.log_start_offset
 
     def prune_snapshots(self) -> None:
@@ -342,19 +315,18 @@ class Log:
         With a checkpoint, the active segment's indexes too, and a producer snapshot: a start after
         a crash reads on from there and not from where the segment begins.
         """
-        self._save_epochs(sync=False)
         end = self.log_end_offset
         snapshot = self._snapshots.begin(end, self.producers) if checkpoint else None
-        return self._unsynced.begin(self.segments, self.recovery_point, end, snapshot)
+        # The terms below a recovery point are never read from the batches again.
+        terms = self._epoch_file.begin()
+        return self._unsynced.begin(self.segments, self.recovery_point, end, terms, snapshot)
 
     def flushed(self, flush: Flush) -> None:
         """The files are synced: move the recovery point, unless something was cut meanwhile."""
         if not self._unsynced.done(flush):
             return
-        if flush.up_to_offset > self.recovery_point:
-            # The terms below a recovery point are never read from the batches again.
-            self._save_epochs(sync=True)
-            self.recovery_point = flush.up_to_offset
+        self._epoch_file.synced(flush.terms)
+        self.recovery_point = max(self.recovery_point, flush.up_to_offset)
         if flush.snapshot is not None:
             flush.snapshot.keep()
 
@@ -377,17 +349,6 @@ class Log:
             raise self.fault
         if clean:
             self.flush(checkpoint=True)
-            self._save_epochs(sync=True)
-            self._disk.sync_directory(self.directory)
+            self._unsynced.sync_names()
             for segment in self.segments:
                 segment.seal()
-
-    def _save_epochs(self, *, sync: bool) -> None:
-        version = self.epochs.version
-        if (self._epochs_synced if sync else self._epochs_saved) == version:
-            return
-        data = checkpoints.encode_epochs(self.epochs.entries)
-        self._disk.replace(self.directory / checkpoints.EPOCHS, data, sync=sync)
-        self._epochs_saved = version
-        if sync:
-            self._epochs_synced = version

@@ -50,6 +50,16 @@ class OffsetFile:
         if self._unsaved:
             self.save({})
 
+    def replace(self, offsets: Mapping[Partition, int | None]) -> None:
+        """What is None needs no entry; written only if anything is another than it was."""
+        for partition, offset in offsets.items():
+            if offset is None:
+                self.forget(partition)
+            elif self._offsets.get(partition) != offset:
+                self._offsets[partition] = offset
+                self._unsaved = True
+        self.save_unsaved()
+
     def save(self, offsets: Mapping[Partition, int]) -> None:
         self._offsets.update(offsets)
         with self._saving:

@@ -43,12 +43,18 @@ class Flush:
     """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not.
 
     `cuts`: how often the log had been cut when it began.  `active`: the active segment and its
-    size then.  `indexes`: sealed segments whose indexes are among the files.  `snapshot`: a
-    checkpoint has one, for after the files are synced.
+    size then.  `indexes`: sealed segments whose indexes are among the files.  `names`: where files
+    were made or removed since they were last synced; `renames`: how often that had happened.
+    `terms`: the file of the terms, where it has newer ones, of that version.  `snapshot`: a
+    checkpoint has one, for after everything else is synced.
     """
 
     up_to_offset: int
     files: tuple[DiskFile, ...]
+    disk: Disk
+    names: Path | None
+    renames: int
+    terms: tuple[Path, int] | None
     cuts: int
     active: tuple[Segment, int]
     indexes: tuple[Segment, ...]
@@ -57,5 +63,9 @@ class Flush:
     def sync(self) -> None:
         for file in self.files:
             file.fsync()
+        if self.terms is not None:
+            self.disk.sync(self.terms[0])
+        if self.names is not None:
+            self.disk.sync_directory(self.names)
         if self.snapshot is not None:
             self.snapshot.write()

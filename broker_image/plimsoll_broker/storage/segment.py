@@ -89,8 +89,9 @@ class Segment:
             self._begun = self.size
 
     def drop_tail(self) -> None:
-        """Cut what a failed append left."""
+        """Cut what a failed append left, or what a start does not believe, for good."""
         self.file.truncate(self.size)
+        self.file.fsync()
 
     def _note(self, header: BatchHeader, position: int) -> None:
         last_offset = header.base_offset + header.last_offset_delta
@@ -197,8 +198,13 @@ class Segment:
     # --- cutting --------------------------------------------------------------------------------
 
     def cut(self, position: int, offset: int) -> None:
-        """Drop everything from `position` on, whose first offset is at least `offset`."""
+        """Drop everything from `position` on, whose first offset is at least `offset`.
+
+        It is synced here: once the log has rolled at `offset` no flush does it, and a power cut
+        that undid it would bring the old records back beneath the recovery point.
+        """
         self.file.truncate(position)
+        self.file.fsync()
         self.size = position
         self._begun = min(self._begun, position)
         self.offset_index.truncate_to(offset)

@@ -249,12 +249,12 @@ class LogStore:
         """No checkpoint may say more of a log than it is going to hold.
 
         A high watermark that outlived what it counted would be taken for true again after a crash,
-        once the log has grown past it with other records.
+        once the log has grown past it with other records; and under a start that outlived them
+        what is written from now on would be thrown away.
         """
-        self._recovery_points.lower(partition, offset)
-        self._recovery_points.save_unsaved()
-        self._high_watermarks.lower(partition, offset)
-        self.save_lowered()
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            offsets.lower(partition, offset)
+            offsets.save_unsaved()
 
     def save_lowered(self) -> None:
         """High watermarks beyond the end of their logs, as found when those were opened, are gone
@@ -323,7 +323,8 @@ class LogStore:
         self._recovery_points.save({at: log.recovery_point for at, log in self.logs.items()})
 
     def checkpoint_log_starts(self) -> None:
-        self._log_starts.save({at: log.log_start_offset for at, log in self.logs.items()})
+        """Of the logs that start above their first segment: of the others the files' names tell."""
+        self._log_starts.replace({at: log.inner_start for at, log in self.logs.items()})
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -1,0 +1,43 @@
+"""A log's `leader-epoch-checkpoint`: its terms, as far as they have been brought to the disk.
+
+Called by `Log`.  What the file says of the part above the recovery point is read from the batches
+again, so it is written with every flush and synced only where it has changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.disk import Disk
+from plimsoll_core.replica.epochs import EpochCache
+
+
+class EpochFile:
+    """Written whole each time, and only when the terms have changed."""
+
+    __slots__ = ("_disk", "_epochs", "_path", "_saved", "_synced")
+
+    def __init__(self, disk: Disk, directory: Path, epochs: EpochCache) -> None:
+        self._disk = disk
+        self._path = directory / checkpoints.EPOCHS
+        self._epochs = epochs
+        self._saved = -1
+        self._synced = -1
+
+    def begin(self) -> tuple[Path, int] | None:
+        """Write the terms as they are now.  Returns the file, which has to be synced with its
+        directory, and the version it has; None when the disk has that version already."""
+        version = self._epochs.version
+        if self._synced == version:
+            return None
+        if self._saved != version:
+            data = checkpoints.encode_epochs(self._epochs.entries)
+            self._disk.replace(self._path, data, sync=False)
+            self._saved = version
+        return self._path, version
+
+    def synced(self, terms: tuple[Path, int] | None) -> None:
+        """What `begin` returned is on the disk."""
+        if terms is not None:
+            self._synced = max(self._synced, terms[1])

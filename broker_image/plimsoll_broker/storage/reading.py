@@ -1,0 +1,88 @@
+"""Reading one log: which segment holds an offset or a time, and the bytes from there.
+
+Called by `Log`.  It never decides what may be read; a file that does not hold what it should is a
+`StorageError`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from plimsoll_broker.storage import timestamps
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.segment import Segment
+from plimsoll_wire.batches import BatchError
+
+_HINTS_MAX = 16
+
+
+class LogReader:
+    """Over the log's own list of segments; `remember` keeps where the next reader will begin."""
+
+    __slots__ = ("_directory", "_hints", "_segments")
+
+    def __init__(self, directory: Path, segments: Sequence[Segment]) -> None:
+        self._directory = directory
+        self._segments = segments
+        self._hints: dict[int, tuple[Segment, int]] = {}
+
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int | None, *, min_one_batch: bool
+    ) -> bytes:
+        """Whole batches from the one that holds `offset`, below `up_to_offset` (None: all)."""
+        try:
+            located = self._locate(offset)
+            if located is None:
+                return b""
+            segment, position = located
+            data, next_offset = segment.read(position, max_bytes, up_to_offset)
+        except BatchError as error:
+            raise self._corrupt(error) from error
+        if len(data) > max_bytes and not min_one_batch:
+            return b""
+        if next_offset >= 0:
+            self.remember(next_offset, segment, position + len(data))
+        return data
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        hint = self._hints.get(offset)
+        if hint is not None and hint[1] < hint[0].size:
+            return hint
+        at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+        for segment in self._segments[max(at, 0) :]:
+            found = segment.find(offset)
+            if found is not None:
+                return segment, found[0]
+        return None
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """Where the next reader of `offset` need not search: tails are read over and over."""
+        hints = self._hints
+        hints[offset] = (segment, position)
+        if len(hints) > _HINTS_MAX:
+            del hints[next(iter(hints))]
+
+    def forget(self) -> None:
+        """Segments were cut or removed."""
+        self._hints.clear()
+
+    def offset_for_timestamp(self, timestamp: int, log_start: int) -> tuple[int, int] | None:
+        """Time and offset of the first record at or after `timestamp`."""
+        return self._searched(
+            lambda: timestamps.first_at_or_after(self._segments, log_start, timestamp)
+        )
+
+    def newest_timestamp(self, log_start: int) -> tuple[int, int] | None:
+        """The greatest time in the log, and the first offset that has it."""
+        return self._searched(lambda: timestamps.newest(self._segments, log_start))
+
+    def _searched(self, search: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
+        try:
+            return search()
+        except BatchError as error:
+            raise self._corrupt(error) from error
+
+    def _corrupt(self, error: BatchError) -> StorageError:
+        return StorageError(StorageFault.CORRUPT, self._directory, str(error))

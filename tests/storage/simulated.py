@@ -1,0 +1,81 @@
+"""One broker's volume on a simulated disk: lives that end in kills and power cuts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from uuid import UUID
+
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.store import LogStore
+from plimsoll_sim.disk import MOUNT, PowerCut, SimDisk, Volume
+
+CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
+DIRECTORY_ID = UUID("99999999-2222-3333-4444-555555555555")
+TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
+ROOT = Path(f"/{MOUNT}")
+ORDERS = ("orders", 3)
+
+
+class Life:
+    """What a disk needs to know of a process."""
+
+    def __init__(self) -> None:
+        self.alive = True
+
+    def die(self) -> None:
+        self.alive = False
+
+
+class Cut(PowerCut):
+    """Leaves all or nothing of what was not synced; `uncut`: undoes cuts that were not synced."""
+
+    def __init__(self, *, content: bool, entries: bool, uncut: bool = False) -> None:
+        self._content, self._entries, self._uncut = content, entries, uncut
+
+    def changes(self, count: int) -> int:
+        return count if self._entries else 0
+
+    def size(self, durable: int, size: int) -> int:
+        return size if self._content else durable
+
+    def written(self, durable: int, size: int) -> int:
+        return size
+
+    def uncuts(self) -> bool:
+        return self._uncut
+
+
+class Machine:
+    """A volume through several lives of a broker."""
+
+    def __init__(self, config: LogConfig | None = None, rng: random.Random | None = None) -> None:
+        self.config = config or LogConfig(segment_bytes=2_000)
+        self.volume = Volume(rng or random.Random(0), lambda: 0)
+        self.life = Life()
+        self.store = LogStore(ROOT, SimDisk(self.volume, self.life))  # type: ignore[arg-type]
+
+    def start(self) -> LogStore:
+        """As the lifecycle does it; the life before ends here, by a kill if by nothing else."""
+        self.life.die()
+        self.life = Life()
+        self.store = LogStore(ROOT, SimDisk(self.volume, self.life))  # type: ignore[arg-type]
+        assert self.store.open() is None
+        if self.store.meta is None:
+            self.store.format(CLUSTER_ID, 1, DIRECTORY_ID)
+        self.store.take_clean_marker()
+        self.store.load(0)
+        return self.store
+
+    def log(self) -> Log:
+        """The one partition, opened in a new life."""
+        return self.start().open_log(*ORDERS[:1], TOPIC_ID, ORDERS[1], self.config, 0)
+
+    def lose_power(self, cut: PowerCut | None = None) -> None:
+        self.life.die()
+        self.volume.lose_power(cut)
+
+    def names(self) -> list[str]:
+        """Of the partition's files."""
+        return sorted(self.volume.folder(ROOT / "orders-3").entries)

@@ -1,0 +1,180 @@
+"""Cuts, rolls, retention and discards: what the next power cut may undo, and what it may not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.storage.conftest import fill, read_all
+from tests.storage.simulated import ORDERS, Cut, Machine
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_wire.batches import iter_headers
+
+NOTHING = Cut(content=False, entries=False)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+def terms(data: bytes) -> list[int]:
+    return [header.leader_epoch for header in iter_headers(data)]
+
+
+# --- log starts -----------------------------------------------------------------------------------
+
+
+def a_log_cut_below_its_start(machine: Machine) -> None:
+    """Retention had moved its start to 240 and saved it; an unclean election cut it to 30."""
+    machine.config = replace(machine.config, retention_bytes=2_000)
+    log = machine.log()
+    fill(log, 40)
+    assert log.apply_retention(0, 400) == 240
+    machine.store.checkpoint_log_starts()
+    log.truncate_to(30)
+    assert (log.log_start_offset, log.log_end_offset) == (30, 30)
+
+
+def test_a_log_start_does_not_outlive_the_records_that_it_counted(machine: Machine) -> None:
+    a_log_cut_below_its_start(machine)
+    fill(machine.store.logs[ORDERS], 25)  # beyond the old start
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (30, 280)
+    assert len(read_all(again)) == 25 * 161
+
+
+def test_a_log_that_ends_below_its_old_start_is_not_thrown_away(machine: Machine) -> None:
+    a_log_cut_below_its_start(machine)
+    fill(machine.store.logs[ORDERS], 2)
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (30, 50)
+
+
+def test_a_discarded_log_keeps_no_start_after_a_power_cut(machine: Machine) -> None:
+    a_log_cut_below_its_start(machine)
+    log = machine.store.logs[ORDERS]
+    fill(log, 2)
+    log.flush()
+    machine.lose_power(NOTHING)
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (30, 50)
+
+
+def test_a_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> None:
+    """Only what nothing else says needs a file, and can be out of date."""
+    machine.config = replace(machine.config, retention_bytes=2_000)
+    log = machine.log()
+    fill(log, 40)
+    log.advance_log_start(70)
+    machine.store.checkpoint_log_starts()
+    path = machine.store.directory / checkpoints.LOG_STARTS
+    assert b"orders 3 70" in (machine.store.disk.read(path) or b"")
+    log.apply_retention(0, 400)
+    machine.store.checkpoint_log_starts()
+    assert b"orders" not in (machine.store.disk.read(path) or b"")
+    assert machine.log().log_start_offset == 240
+
+
+# --- cuts -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batches", [12, 15])
+def test_what_was_cut_stays_cut_when_the_log_rolls_there(machine: Machine, batches: int) -> None:
+    """At a segment's end and within one: no later sync covers the file that was cut."""
+    log = machine.log()
+    fill(log, 20, epoch=5)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    log.truncate_to(10 * batches)
+    log.config = replace(log.config, segment_bytes=161)  # the next batch begins another segment
+    fill(log, 20 - batches, epoch=6)
+    log.flush(checkpoint=True)
+    machine.store.checkpoint_recovery_points()
+    expected = terms(read_all(log))
+    machine.lose_power(Cut(content=True, entries=True, uncut=True))
+    again = machine.log()
+    assert terms(read_all(again)) == expected == [5] * batches + [6] * (20 - batches)
+    assert again.log_end_offset == 200
+
+
+def test_a_tail_that_a_start_cut_stays_cut(machine: Machine) -> None:
+    """Damage of the disk, then a roll right there, then another power cut."""
+    log = machine.log()
+    fill(log, 11, epoch=5)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    file = machine.volume.find(machine.store.directory / "orders-3" / f"{0:020d}.log")
+    file.data[5 * 161 + 100] ^= 1
+    log = machine.log()
+    assert log.log_end_offset == 50
+    log.config = replace(log.config, segment_bytes=161)
+    fill(log, 3, epoch=6)
+    log.flush(checkpoint=True)
+    machine.store.checkpoint_recovery_points()
+    machine.lose_power(Cut(content=True, entries=True, uncut=True))
+    again = machine.log()
+    assert terms(read_all(again)) == [5] * 5 + [6] * 3
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+def test_every_flushed_batch_survives_a_power_cut_over_rolls(machine: Machine) -> None:
+    """flush.messages: 1: what was acknowledged is on the disk, its file's name too."""
+    log = machine.log()
+    for _ in range(30):
+        fill(log, 1)
+        log.flush()
+    machine.store.checkpoint_recovery_points()
+    data = read_all(log)
+    machine.lose_power(NOTHING)
+    again = machine.log()
+    assert again.log_end_offset == 300
+    assert read_all(again) == data
+
+
+def test_a_recovery_point_is_not_beyond_what_has_a_name(machine: Machine) -> None:
+    log = machine.log()
+    fill(log, 30)
+    flush = log.begin_flush()
+    flush.sync()
+    fill(log, 12)  # rolls while the flush is under way
+    log.flushed(flush)
+    assert log.recovery_point == 300
+    log.flush()
+    assert log.recovery_point == 420
+    machine.lose_power(NOTHING)
+    assert machine.log().log_end_offset == 420
+
+
+def test_what_retention_removed_does_not_come_back_below_the_recovery_point() -> None:
+    """Never synced, removed, and back with a torn end: the log behind it must not be cut."""
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
+    log = machine.log()
+    fill(log, 1)
+    log.flush()
+    fill(log, 39)
+    log.apply_retention(0, 400)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    machine.lose_power(NOTHING)
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (240, 400)
+
+
+@pytest.mark.parametrize("entries", [True, False])
+def test_torn_segments_that_retention_had_removed_take_nobody_out_of_service(entries: bool) -> None:
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
+    log = machine.log()
+    fill(log, 40)
+    log.apply_retention(0, 400)
+    machine.store.checkpoint_log_starts()
+    machine.store.checkpoint_recovery_points()
+    machine.lose_power(Cut(content=False, entries=entries))
+    again = machine.log()
+    assert again.log_end_offset <= 400
+    fill(again, 5)
+    assert len(read_all(again)) == 161 * (again.log_end_offset - again.log_start_offset) // 10
