@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-async def in_thread(work: Callable[[], None]) -> None:
+async def in_thread(work: Callable[[], T]) -> T:
     """Cancelled or not, it has ended when this returns: nobody else touches its files meanwhile."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:
-        await asyncio.shield(thread)
+        return await asyncio.shield(thread)
     except asyncio.CancelledError:
         await thread
         raise

@@ -10,6 +10,7 @@ from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.store import LogStore
+from plimsoll_broker.storage.timestamps import Found, Opened
 from plimsoll_wire.batches import BatchHeader, iter_headers, seal
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
@@ -59,6 +60,12 @@ def fill(log: Log, batches: int, **fields) -> None:
     for _ in range(batches):
         data = a_batch(log.log_end_offset, **fields)
         log.append(data, list(iter_headers(data)))
+
+
+def found_at(log: Log, timestamp: int | None, opened: Opened | None = None) -> Found | None:
+    """What a search finds, step by step; None asks for the greatest time."""
+    steps = log.time_search(timestamp, opened or Opened())
+    return next((found for step in steps if (found := step()) is not None), None)
 
 
 def read_all(log: Log, max_bytes: int = 500) -> bytes:

@@ -1,7 +1,7 @@
 """A checkpoint: what came before it is not read again after a crash, and nothing else changes."""
 
 import pytest
-from tests.storage.conftest import Volume, a_batch, fill, read_all
+from tests.storage.conftest import Volume, a_batch, fill, found_at, read_all
 
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
@@ -30,8 +30,8 @@ def everything(log: Log) -> tuple:
         log.log_end_offset,
         log.epochs.entries,
         log.producers.snapshot(),
-        log.newest_timestamp(),
-        [log.offset_for_timestamp(at) for at in range(1_000, 1_000 + log.log_end_offset, 7)],
+        found_at(log, None),
+        [found_at(log, at) for at in range(1_000, 1_000 + log.log_end_offset, 7)],
         [
             next(iter_headers(log.read(at, 1, 10**9))).base_offset
             for at in range(0, log.log_end_offset, 7)

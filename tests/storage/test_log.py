@@ -2,6 +2,7 @@
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
+from tests.storage.conftest import found_at
 
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import DiskFile
@@ -236,15 +237,15 @@ def test_a_time_finds_the_first_record_at_or_after_it(volume):
     for base in range(0, 300, 10):
         data = client_batch(base, range(10_000 + 10 * base, 10_000 + 10 * base + 100, 10))
         log.append(data, list(iter_headers(data)))
-    assert log.offset_for_timestamp(0) == (10_000, 0)
-    assert log.offset_for_timestamp(10_000) == (10_000, 0)
-    assert log.offset_for_timestamp(10_001) == (10_010, 1)
-    assert log.offset_for_timestamp(11_990) == (11_990, 199)
-    assert log.offset_for_timestamp(12_990) == (12_990, 299)
-    assert log.offset_for_timestamp(12_991) is None
-    assert log.newest_timestamp() == (12_990, 299)
+    assert found_at(log, 0) == (10_000, 0)
+    assert found_at(log, 10_000) == (10_000, 0)
+    assert found_at(log, 10_001) == (10_010, 1)
+    assert found_at(log, 11_990) == (11_990, 199)
+    assert found_at(log, 12_990) == (12_990, 299)
+    assert found_at(log, 12_991) is None
+    assert found_at(log, None) == (12_990, 299)
     log.advance_log_start(55)
-    assert log.offset_for_timestamp(0) == (10_550, 55)
+    assert found_at(log, 0) == (10_550, 55)
 
 
 def test_times_that_go_back_still_find_the_first(volume):
@@ -252,15 +253,15 @@ def test_times_that_go_back_still_find_the_first(volume):
     for base, times in ((0, [500, 900, 100]), (3, [50, 60, 70]), (6, [900, 1000, 950])):
         data = client_batch(base, times)
         log.append(data, list(iter_headers(data)))
-    assert log.offset_for_timestamp(600) == (900, 1)
-    assert log.offset_for_timestamp(901) == (1000, 7)
-    assert log.newest_timestamp() == (1000, 7)
+    assert found_at(log, 600) == (900, 1)
+    assert found_at(log, 901) == (1000, 7)
+    assert found_at(log, None) == (1000, 7)
 
 
 def test_an_empty_log_has_no_times(volume):
     log = volume.log()
-    assert log.offset_for_timestamp(0) is None
-    assert log.newest_timestamp() is None
+    assert found_at(log, 0) is None
+    assert found_at(log, None) is None
 
 
 def test_what_comes_in_bulk_is_begun_to_be_written_as_it_comes(volume, fill, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.storage.conftest import Volume, a_batch, read_all
+from tests.storage.conftest import Volume, a_batch, found_at, read_all
 
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, DiskFile
@@ -121,7 +121,7 @@ def check(log, model):
         producers.update(header)
     assert log.epochs.entries == terms.entries
     assert log.producers.snapshot() == producers.snapshot()
-    assert log.newest_timestamp() == newest(model)
+    assert found_at(log, None) == newest(model)
 
 
 def newest(model):

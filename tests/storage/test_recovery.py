@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+from tests.storage.conftest import found_at
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.config import LogConfig
@@ -136,7 +137,7 @@ def test_indexes_are_made_again(volume, a_batch, read_all, clean, damage):
     for offset in range(0, 400, 7):
         first = next(iter_headers(again.read(offset, 10, 400)))
         assert first.base_offset <= offset <= first.last_offset
-    assert again.offset_for_timestamp(1_250) == (1_250, 250)
+    assert found_at(again, 1_250) == (1_250, 250)
 
 
 @pytest.mark.parametrize("clean", [True, False])

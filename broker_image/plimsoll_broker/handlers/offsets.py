@@ -6,16 +6,24 @@ watermark, and a new leader does not name one until it knows how far the last te
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
-from plimsoll_broker.dispatch import RequestContext
+from plimsoll_broker.dispatch import Reply, RequestContext
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.timestamps import Found, Opened
+from plimsoll_broker.threads import in_thread
 from plimsoll_core.replica.values import Code
+from plimsoll_wire.batches import BatchError
 from plimsoll_wire.messages import decode_request, encode_response
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+AT_ONCE_MAX = 500
+"""Partitions that are looked up without hearing anybody else in between."""
 _OFFSET_NOT_AVAILABLE_VERSION = 5
 
 
@@ -25,6 +33,54 @@ class _Offset(NamedTuple):
     code: int
     timestamp: int = -1
     offset: int = -1
+    leader_epoch: int = -1
+
+
+class _Asked(NamedTuple):
+    """A partition that a request names; `again`: it does so more than once, which is refused."""
+
+    topic: str
+    asked: Any
+    again: bool
+
+
+def _asked(request: Any) -> list[_Asked]:
+    """Every partition that is named, in the client's order."""
+    named = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+    times = Counter((topic, asked.partition_index) for topic, asked in named)
+    return [_Asked(topic, asked, times[topic, asked.partition_index] > 1) for topic, asked in named]
+
+
+def _needs_search(timestamp: int) -> bool:
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _told(hosted: Hosted, found: _Offset) -> _Offset:
+    """With the term that the offset belongs to."""
+    epoch = hosted.log.epochs.epoch_at(found.offset)
+    return found if epoch is None else found._replace(leader_epoch=epoch)
+
+
+def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Offset]) -> Reply:
+    """The partitions of each topic together, as they were asked for."""
+    topics: list[dict[str, Any]] = []
+    for each, answer in zip(asked, found, strict=True):
+        if not topics or topics[-1]["name"] != each.topic:
+            topics.append({"name": each.topic, "partitions": []})
+        code = answer.code
+        if code == Code.OFFSET_NOT_AVAILABLE:
+            known = context.api_version >= _OFFSET_NOT_AVAILABLE_VERSION
+            code = code if known else Code.LEADER_NOT_AVAILABLE
+        topics[-1]["partitions"].append(
+            {
+                "partition_index": each.asked.partition_index,
+                "error_code": code,
+                "timestamp": answer.timestamp,
+                "offset": answer.offset,
+                "leader_epoch": answer.leader_epoch,
+            }
+        )
+    return encode_response(context.api_key, context.api_version, {"topics": topics})
 
 
 def _epoch(value: int) -> int | None:
@@ -32,82 +88,104 @@ def _epoch(value: int) -> int | None:
 
 
 class ListOffsetsHandler:
-    """`__call__` is the route's handler."""
+    """`__call__` is the route's handler.
+
+    A log's ends are told at once.  Looking for a time reads batches: in a thread, one log at a time
+    for all clients together, so that nobody's question can hold up the event loop, or take all the
+    threads.  What one request may have opened is bounded (`timestamps.Opened`).
+    """
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
+        self._searching = asyncio.Lock()
 
-    def __call__(self, context: RequestContext) -> bytes:
-        version = context.api_version
-        request = decode_request(context.api_key, version, context.body)
-        topics = [
-            {
-                "name": topic.name,
-                "partitions": [
-                    self._partition(request, version, topic.name, asked)
-                    for asked in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ]
-        return encode_response(context.api_key, version, {"topics": topics})
+    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
+        request = decode_request(context.api_key, context.api_version, context.body)
+        asked = _asked(request)
+        searches = any(_needs_search(each.asked.timestamp) for each in asked)
+        if not searches and len(asked) <= AT_ONCE_MAX:
+            return _reply(context, asked, [self._plain(request, each) for each in asked])
+        return self._later(context, request, asked)
 
-    def _partition(self, request: Any, version: int, name: str, asked: Any) -> dict[str, Any]:
-        index = asked.partition_index
-        hosted = self._manager.by_name(name, index)
+    async def _later(self, context: RequestContext, request: Any, asked: list[_Asked]) -> Reply:
+        opened = Opened()
+        answers = []
+        for number, each in enumerate(asked, 1):
+            if number % AT_ONCE_MAX == 0:
+                await asyncio.sleep(0)
+            if _needs_search(each.asked.timestamp):
+                answers.append(await self._by_time(request, each, opened))
+            else:
+                answers.append(self._plain(request, each))
+        return _reply(context, asked, answers)
+
+    # --- one partition --------------------------------------------------------------------------
+
+    def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
+        """Where it is and its end for this asker (None: not known yet), or why nothing is told."""
+        if each.again:
+            return _Offset(Code.INVALID_REQUEST)
+        index, timestamp = each.asked.partition_index, each.asked.timestamp
+        hosted = self._manager.by_name(each.topic, index)
         if hosted is None:
-            found = _Offset(self._manager.missing(self._manager.topic_id(name), index))
-        else:
-            found = self._find(request, hosted, asked)
-        if found.code == Code.OFFSET_NOT_AVAILABLE and version < _OFFSET_NOT_AVAILABLE_VERSION:
-            found = _Offset(Code.LEADER_NOT_AVAILABLE)
-        epoch = None
-        if hosted is not None and found.offset >= 0:
-            epoch = hosted.log.epochs.epoch_at(found.offset)
-        return {
-            "partition_index": index,
-            "error_code": found.code,
-            "timestamp": found.timestamp,
-            "offset": found.offset,
-            "leader_epoch": -1 if epoch is None else epoch,
-        }
-
-    def _find(self, request: Any, hosted: Hosted, asked: Any) -> _Offset:
-        leader_epoch = _epoch(getattr(asked, "current_leader_epoch", -1))
-        replica = hosted.replica
-        timestamp = asked.timestamp
+            return _Offset(self._manager.missing(self._manager.topic_id(each.topic), index))
+        leader_epoch = _epoch(getattr(each.asked, "current_leader_epoch", -1))
         for_replica = request.replica_id >= 0
-        latest = replica.latest_offset(leader_epoch, for_replica=for_replica)
+        latest = hosted.replica.latest_offset(leader_epoch, for_replica=for_replica)
         # On a new leader only the end is unknown; the start and older records are not.
         unknown_end = latest is Code.OFFSET_NOT_AVAILABLE
         if isinstance(latest, Code) and not (unknown_end and timestamp != LATEST):
             return _Offset(latest)
         if not for_replica and not self._manager.may_serve(hosted):
             return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
-        if timestamp == LATEST:
-            return _Offset(Code.NONE, offset=latest)
-        if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return _Offset(Code.NONE, offset=hosted.log.log_start_offset)
-        if timestamp == LATEST_TIERED:
-            return _Offset(Code.NONE)
-        if timestamp < MAX_TIMESTAMP:
-            return _Offset(Code.INVALID_REQUEST)
-        return self._by_time(hosted, timestamp, latest)
+        return hosted, None if isinstance(latest, Code) else latest
 
-    def _by_time(self, hosted: Hosted, timestamp: int, latest: int | Code) -> _Offset:
-        log = hosted.log
+    def _plain(self, request: Any, each: _Asked) -> _Offset:
+        """What needs no search."""
+        looked = self._look(request, each)
+        if isinstance(looked, _Offset):
+            return looked
+        hosted, latest = looked
+        timestamp = each.asked.timestamp
+        if timestamp == LATEST:
+            assert latest is not None, "an end that is not known is refused"
+            return _told(hosted, _Offset(Code.NONE, offset=latest))
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return _told(hosted, _Offset(Code.NONE, offset=hosted.log.log_start_offset))
+        return _Offset(Code.NONE if timestamp == LATEST_TIERED else Code.INVALID_REQUEST)
+
+    async def _by_time(self, request: Any, each: _Asked, opened: Opened) -> _Offset:
+        looked = self._look(request, each)
+        if isinstance(looked, _Offset):
+            return looked
+        hosted, _ = looked
+        cuts = hosted.log.cuts
+        timestamp = each.asked.timestamp
         try:
-            if timestamp == MAX_TIMESTAMP:
-                found = log.newest_timestamp()
-            else:
-                found = log.offset_for_timestamp(timestamp)
+            found = await self._search(hosted, timestamp, opened)
         except StorageError:
             return _Offset(Code.KAFKA_STORAGE_ERROR)
-        unknown_end = isinstance(latest, Code)
+        except BatchError:
+            damaged = hosted.log.cuts == cuts
+            return _Offset(Code.KAFKA_STORAGE_ERROR if damaged else Code.NOT_LEADER_OR_FOLLOWER)
+        looked = self._look(request, each)  # the world went on meanwhile
+        if isinstance(looked, _Offset):
+            return looked
+        if looked[0] is not hosted or hosted.log.cuts != cuts:
+            return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
         if found is None or found[1] >= hosted.replica.high_watermark:
             # Not committed yet - or committed by the last leader without our knowing.
-            return _Offset(Code.OFFSET_NOT_AVAILABLE if unknown_end else Code.NONE)
-        return _Offset(Code.NONE, *found)
+            return _Offset(Code.OFFSET_NOT_AVAILABLE if looked[1] is None else Code.NONE)
+        return _told(hosted, _Offset(Code.NONE, *found))
+
+    async def _search(self, hosted: Hosted, timestamp: int, opened: Opened) -> Found | None:
+        wanted = None if timestamp == MAX_TIMESTAMP else timestamp
+        async with self._searching:
+            for step in hosted.log.time_search(wanted, opened):
+                found = await in_thread(step)
+                if found is not None:
+                    return found
+        return None
 
 
 class OffsetForLeaderEpochHandler:

@@ -7,7 +7,7 @@ takes this log offline (`fault`) and nothing else.  Source: the protocol's local
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from plimsoll_broker.storage import retention
 from plimsoll_broker.storage.config import LogConfig
@@ -18,6 +18,7 @@ from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace
 from plimsoll_broker.storage.reading import LogReader
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
+from plimsoll_broker.storage.timestamps import Opened, Step, first_at_or_after, newest
 from plimsoll_wire.batches import BatchError, BatchHeader
 
 
@@ -192,13 +193,14 @@ class Log:
         limit = None if up_to_offset >= end else up_to_offset
         return self._reader.read(offset, max_bytes, limit, min_one_batch=min_one_batch)
 
-    def offset_for_timestamp(self, timestamp: int) -> tuple[int, int] | None:
-        """Time and offset of the first record at or after `timestamp`."""
-        return self._reader.offset_for_timestamp(timestamp, self.log_start_offset)
-
-    def newest_timestamp(self) -> tuple[int, int] | None:
-        """The greatest time in the log, and the first offset that has it."""
-        return self._reader.newest_timestamp(self.log_start_offset)
+    def time_search(self, timestamp: int | None, opened: Opened) -> Iterator[Step]:
+        """The steps that find time and offset of the first record at or after `timestamp`, or of
+        the greatest time (None): each step of the iterator looks up where to read, what it gives
+        reads there and may run in a thread.  The first that is not None is the answer."""
+        segments, start = self.segments, self.log_start_offset
+        if timestamp is None:
+            return newest(segments, start, opened)
+        return first_at_or_after(segments, start, timestamp, opened)
 
     # --- cutting --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Reading one log: which segment holds an offset or a time, and the bytes from there.
+"""Reading one log: which segment holds an offset, and the bytes from there.
 
 Called by `Log`.  It never decides what may be read; a file that does not hold what it should is a
 `StorageError`.
@@ -7,10 +7,9 @@ Called by `Log`.  It never decides what may be read; a file that does not hold w
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from plimsoll_broker.storage import timestamps
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_wire.batches import BatchError
@@ -67,22 +66,6 @@ class LogReader:
     def forget(self) -> None:
         """Segments were cut or removed."""
         self._hints.clear()
-
-    def offset_for_timestamp(self, timestamp: int, log_start: int) -> tuple[int, int] | None:
-        """Time and offset of the first record at or after `timestamp`."""
-        return self._searched(
-            lambda: timestamps.first_at_or_after(self._segments, log_start, timestamp)
-        )
-
-    def newest_timestamp(self, log_start: int) -> tuple[int, int] | None:
-        """The greatest time in the log, and the first offset that has it."""
-        return self._searched(lambda: timestamps.newest(self._segments, log_start))
-
-    def _searched(self, search: Callable[[], tuple[int, int] | None]) -> tuple[int, int] | None:
-        try:
-            return search()
-        except BatchError as error:
-            raise self._corrupt(error) from error
 
     def _corrupt(self, error: BatchError) -> StorageError:
         return StorageError(StorageFault.CORRUPT, self._directory, str(error))

@@ -1,14 +1,17 @@
 """Which offset belongs to a time: what ListOffsets by timestamp asks of a log.
 
-Called by `Log`.  Records of uncompressed batches are looked at one by one; a compressed batch is
-never opened, so the answer may be its first offset: earlier than need be, never later.  Source: the
-protocol's ListOffsets rules.
+Called by `Log`.  A search comes in steps: where to look is found on the event loop, in indexes;
+looking there reads batches, which may be many and large, and is a thread's.  Records of batches
+that are not compressed, or with gzip, are looked at one by one up to the first that answers, as
+long as `Opened` allows; any other batch is answered from its header with its first offset: earlier
+than need be, never later.  Source: the protocol's ListOffsets rules.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader
@@ -17,71 +20,119 @@ from plimsoll_wire.records import BadRecords, iter_times
 Found = tuple[int, int]
 """Timestamp and offset."""
 
+Step = Callable[[], Found | None]
+"""Reads batches: for a thread.  Raises BatchError where a log is damaged, or was cut meanwhile."""
+
+OPENED_BYTES_MAX = 16 * 1024 * 1024
+"""By one request, over all its partitions."""
+
 _UNCOMPRESSED = 0
 _GZIP = 1
-_OPENED_BYTES_MAX = 64 * 1024 * 1024
+
+
+class Opened:
+    """How many bytes of records one request may still have looked at."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int = OPENED_BYTES_MAX) -> None:
+        self.left = left
 
 
 def first_at_or_after(
-    segments: Sequence[Segment], log_start_offset: int, timestamp: int
-) -> Found | None:
-    """The first record whose time is at least `timestamp`; None: all are older."""
-    for segment in segments:
-        if segment.max_timestamp < timestamp or not segment.size:
+    segments: list[Segment], log_start_offset: int, timestamp: int, opened: Opened
+) -> Iterator[Step]:
+    """The first record whose time is at least `timestamp` is what the first step finds that finds
+    one; no step does: all are older.  `segments` may lose some between the steps."""
+    for segment in tuple(segments):
+        if segment.max_timestamp < timestamp or not segment.size or segment not in segments:
             continue
         start = max(segment.time_index.offset_before(timestamp), log_start_offset)
         position = segment.offset_index.position_for(start)
-        for at, header in segment.headers(position):
-            if header.max_timestamp < timestamp or header.last_offset < log_start_offset:
-                continue
-            for found in _times(segment, at, header):
-                if found[0] >= timestamp and found[1] >= log_start_offset:
-                    return found
+        yield partial(_first, segment, position, (timestamp, log_start_offset), opened)
+
+
+def _first(segment: Segment, position: int, least: tuple[int, int], opened: Opened) -> Found | None:
+    """`least`: time and offset."""
+    timestamp, offset = least
+    for at, header in segment.headers(position):
+        if header.max_timestamp < timestamp or header.last_offset < offset:
+            continue
+        for found in _times(segment, at, header, opened):
+            if found[0] >= timestamp and found[1] >= offset:
+                return found
     return None
 
 
-def newest(segments: Sequence[Segment], log_start_offset: int) -> Found | None:
+def newest(segments: list[Segment], log_start_offset: int, opened: Opened) -> Iterator[Step]:
     """The record with the greatest time, the first of several; None: no record has one."""
     with_times = [segment for segment in segments if segment.size and segment.max_timestamp >= 0]
-    if not with_times:
-        return None
-    segment = max(with_times, key=lambda each: (each.max_timestamp, -each.base_offset))
-    located = segment.find(segment.max_timestamp_offset)
-    if located is None or located[1].last_offset < log_start_offset:
-        return None
-    at, header = located
-    times = [found for found in _times(segment, at, header) if found[1] >= log_start_offset]
-    return max(times, key=lambda found: (found[0], -found[1]), default=None)
+    if with_times:
+        segment = max(with_times, key=lambda each: (each.max_timestamp, -each.base_offset))
+        offset = segment.max_timestamp_offset
+        position = segment.offset_index.position_for(offset)
+        yield partial(_newest, segment, position, (offset, log_start_offset), opened)
 
 
-def _times(segment: Segment, at: int, header: BatchHeader) -> Iterator[Found]:
-    """Timestamp and offset of every record, as far as the batch tells."""
-    if header.attributes & LOG_APPEND_TIME:
-        yield header.max_timestamp, header.base_offset
-        return
-    records = _opened(segment, at, header)
-    if records is None:
-        yield header.base_timestamp, header.base_offset
-        if header.max_timestamp > header.base_timestamp:
-            yield header.max_timestamp, header.base_offset
-        return
-    for delta, offset_delta in iter_times(records, header.count):
-        yield header.base_timestamp + delta, header.base_offset + offset_delta
-
-
-def _opened(segment: Segment, at: int, header: BatchHeader) -> bytes | None:
-    """The batch's records, or None when they are compressed in a way we do not open."""
-    if header.codec not in (_UNCOMPRESSED, _GZIP):
-        return None
-    data = segment.file.pread(header.length - HEADER_SIZE, at + HEADER_SIZE)
-    if header.codec == _GZIP:
-        try:
-            data = zlib.decompressobj(wbits=31).decompress(data, _OPENED_BYTES_MAX)
-        except zlib.error:
+def _newest(
+    segment: Segment, position: int, offsets: tuple[int, int], opened: Opened
+) -> Found | None:
+    """`offsets`: one of the batch that has the greatest time, and the log's start."""
+    offset, log_start_offset = offsets
+    for at, header in segment.headers(position):
+        if header.last_offset < offset:
+            continue
+        if header.last_offset < log_start_offset:
             return None
-    try:
-        for _ in iter_times(data, header.count):
-            pass
-    except BadRecords:
+        best: Found | None = None
+        for found in _times(segment, at, header, opened):
+            if found[1] >= log_start_offset and (best is None or found[0] > best[0]):
+                best = found
+                if found[0] >= header.max_timestamp:
+                    break  # there is none greater
+        return best
+    return None
+
+
+def _times(segment: Segment, at: int, header: BatchHeader, opened: Opened) -> Iterator[Found]:
+    """Timestamp and offset of every record, as far as the batch tells."""
+    base = header.base_offset
+    if header.attributes & LOG_APPEND_TIME:
+        yield header.max_timestamp, base
+        return
+    records = _opened(segment, at, header, opened)
+    if records is not None:
+        try:
+            for delta, offset_delta in iter_times(records, header.count):
+                if not 0 <= offset_delta <= header.last_offset_delta:
+                    raise BadRecords("a record is outside of its batch")
+                yield header.base_timestamp + delta, base + offset_delta
+            return
+        except BadRecords:
+            pass  # what is left to tell is the header's
+    yield header.base_timestamp, base
+    if header.max_timestamp > header.base_timestamp:
+        yield header.max_timestamp, base
+
+
+def _opened(segment: Segment, at: int, header: BatchHeader, opened: Opened) -> bytes | None:
+    """The batch's records, or None when they are compressed in a way we do not open, or too many.
+
+    What is left to open is less afterwards by what was opened, and by what was tried in vain.
+    """
+    size = header.length - HEADER_SIZE
+    if header.codec not in (_UNCOMPRESSED, _GZIP) or size > opened.left:
         return None
+    data = segment.file.pread(size, at + HEADER_SIZE)
+    if header.codec == _GZIP:
+        unpacking = zlib.decompressobj(wbits=31)
+        try:
+            data = unpacking.decompress(data, opened.left + 1)
+        except zlib.error:
+            opened.left -= size
+            return None
+        if len(data) > opened.left:
+            opened.left = 0
+            return None
+    opened.left -= len(data)
     return data
