@@ -11,9 +11,7 @@ import logging
 import time
 from uuid import UUID
 
-import msgspec
-
-from plimsoll_core.model import ClusterImage, Topic
+from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import (
     BrokerUnfenced,
     ControllerChanged,
@@ -21,11 +19,10 @@ from plimsoll_core.records import (
     Record,
     TopicRemoved,
 )
-from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.controller.runtime import Controller, Outcome
+from plimsoll_operator.drafts import Drafts
 from plimsoll_operator.handlers import (
     absence,
     cluster,
@@ -35,17 +32,16 @@ from plimsoll_operator.handlers import (
     topic,
     verification,
 )
-from plimsoll_operator.handlers.others import draft_of, other_work, unread_as_such
+from plimsoll_operator.handlers.others import other_work
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.pods import evidence_of
 from plimsoll_operator.racks import RackFinder
-from plimsoll_operator.reconcile.conditions import condition, unready
+from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.configs import settings_of
 from plimsoll_operator.reconcile.queue import ReconcileQueue, Retry
-from plimsoll_operator.status import placed, unclean
 from plimsoll_operator.status.changes import (
     Occurrence,
     isr_changes,
@@ -53,19 +49,7 @@ from plimsoll_operator.status.changes import (
     unclean_elections,
 )
 from plimsoll_operator.status.events import Events
-from plimsoll_operator.status.moves import Meter
-from plimsoll_operator.status.projection import (
-    Sight,
-    blocked_condition,
-    cluster_conditions,
-    cluster_status,
-    partitions_of,
-    topic_status,
-)
-from plimsoll_operator.status.rolling import rolls_condition, settling_condition
-from plimsoll_operator.status.unclean import UncleanRecovery
-from plimsoll_operator.status.unhealthy import Unhealthy
-from plimsoll_operator.status.writer import Draft, StatusWriter, Target
+from plimsoll_operator.status.writer import StatusWriter, Target
 
 logger = logging.getLogger("plimsoll.leader")
 
@@ -91,9 +75,10 @@ class Leader:
             identity=parts.options.identity,
         )
         self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
-        self._writer = StatusWriter(parts.status_kube, self._render)
+        self._writer = StatusWriter(parts.status_kube, lambda target: self._drafts.draft(target))
         self._events = Events(parts.status_kube, parts.options.identity)
         self._cluster_due: asyncio.TimerHandle | None = None
+        self._stalled_for = ("", "")
         self.term = Term(
             key=found.key,
             cluster_id=cluster_id,
@@ -108,8 +93,7 @@ class Leader:
             tell=self._tell,
         )
         self._racks = RackFinder(self.term)
-        self._unhealthy = Unhealthy()
-        self._unclean = UncleanRecovery()
+        self._drafts = Drafts(self.term)
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
@@ -117,8 +101,6 @@ class Leader:
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
         self._begin()
-        if vacant_ms >= OUTAGE_MS_MIN:
-            self._tell_outage(vacant_ms)
         parts.server.add(self.controller, evidence, self._racks.fill_in)
         parts.leaders[term.key] = self
         try:
@@ -127,7 +109,7 @@ class Leader:
                     group.create_task(self._queue.run()),
                     group.create_task(self._writer.run()),
                     group.create_task(self._events.run()),
-                    group.create_task(self._resync()),
+                    group.create_task(self._resync(vacant_ms)),
                     group.create_task(self._look_at_restless()),
                 ]
                 outcome = await group.create_task(self.controller.run())
@@ -145,11 +127,10 @@ class Leader:
 
     def _begin(self) -> None:
         """Nothing is known from the term before: another replica may have led meanwhile."""
-        self._writer = StatusWriter(self._parts.status_kube, self._render)
+        self._drafts = Drafts(self.term)
+        self._writer = StatusWriter(self._parts.status_kube, self._drafts.draft)
         self._parts.metrics.begin(self.term.key)
         self._racks = RackFinder(self.term)
-        self._unhealthy = Unhealthy()
-        self._unclean = UncleanRecovery()
         self.term.refusals.clear()
         self.term.observed.clear()
         self.term.notes.clear()
@@ -196,13 +177,15 @@ class Leader:
         """What brokers tell of their logs, and who comes back, changes what a status says."""
         await self.controller.wait_active()
         while True:
-            for topic_id in self._unhealthy.restless_topics(self.term.image):
+            for topic_id in self._drafts.unhealthy.restless_topics(self.term.image):
                 self._mark_topic(self.term.image, topic_id)
             await asyncio.sleep(RESTLESS_SECONDS)
 
-    async def _resync(self) -> None:
+    async def _resync(self, vacant_ms: int) -> None:
         """Everything is looked at again now and then: no event is needed for anything."""
         await self.controller.wait_active()
+        if vacant_ms >= OUTAGE_MS_MIN:
+            self._tell_outage(vacant_ms)
         while True:
             self._queue.add(Work(Task.CLUSTER, self.term.key))
             for found in self.term.objects.topics:
@@ -246,10 +229,10 @@ class Leader:
         happened = list(occurrences(old, new, records))
         if any(isinstance(r, ControllerChanged) for r in records):
             shown = self.term.objects.clusters.conditions(self.term.key)
-            self._unhealthy.begin(new, _wall_ms())
-            self._unclean.begin(new, shown, _wall_ms())
-        self._unhealthy.update(old, new, records, _wall_ms())
-        self._unclean.update(records, happened, _wall_ms())
+            self._drafts.unhealthy.begin(new, _wall_ms())
+            self._drafts.unclean.begin(new, shown, _wall_ms())
+        self._drafts.unhealthy.update(old, new, records, _wall_ms())
+        self._drafts.unclean.update(records, happened, _wall_ms())
         for occurrence in happened:
             self._tell(occurrence)
         for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
@@ -280,97 +263,16 @@ class Leader:
         self._cluster_due = None
         self._writer.mark(Target(LOG_CLUSTERS, *self.term.key))
 
-    def _render(self, target: Target) -> Draft | None:
-        if target.kind is LOG_CLUSTERS:
-            draft = self._render_cluster()
-        elif target.kind is TOPICS:
-            draft = self._render_topic((target.namespace, target.name))
-        else:
-            draft = draft_of(self.term, target)
-        return unread_as_such(self.term, target, draft)
-
-    def _render_cluster(self) -> Draft | None:
-        found = self.term.cluster
-        if found is None:
-            return None
-        image, blocked = self.term.image, self._blocked()
-        status = msgspec.structs.replace(cluster_status(image, found), blocked=blocked)
-        shown = {c.type: c for c in (*cluster_conditions(image, status), *self._notes())}
-        if self.term.rolling is not None:
-            shown["Reconciling"] = rolls_condition(self.term.rolling)
-        elif self.term.settling is not None and shown["Reconciling"].status == "False":
-            shown["Reconciling"] = settling_condition(self.term.settling[0])
-        if (stalled := shown.get("Stalled")) and stalled.status == "True":
-            shown["Ready"] = unready(shown["Ready"], stalled)
-            if shown["Reconciling"].status != "True":
-                text = "Not all is as the spec says: see the condition Stalled."
-                shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
-        return Draft(
-            uid=found.metadata.uid,
-            status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
-            generation=self.term.observed.get(found.key, 0),
-            shown=self.term.objects.clusters.conditions(found.key),
-        )
-
-    def _blocked(self) -> tuple[BlockedAction, ...]:
-        rows = (row for _, rows in sorted(self.term.blocked.items()) for row in rows)
-        return tuple(rows)[:BLOCKED_MAX]
-
-    def _notes(self) -> list[Condition]:
-        """The conditions that are always shown, and what the handlers have to say."""
-        notes = {
-            "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action waits."),
-            "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
-            unclean.TYPE: self._unclean.condition(_wall_ms()),
-        } | self.term.notes
-        if rows := self._blocked():
-            notes["Blocked"] = blocked_condition(rows)
-        return list(notes.values())
-
-    def _render_topic(self, key: tuple[str, str]) -> Draft | None:
-        found = self.term.objects.topics.get(key)
-        if found is None or found.cluster_key != self.term.key or key not in self.term.observed:
-            return None
-        refusal = self.term.refusals.get(key)
-        bound = self.term.bound_topic(found)
-        if bound is not None:
-            sight = Sight(outlook=self.controller.outlook, since_ms=self._unhealthy.since_ms)
-            status = self._with_place(bound, topic_status(self.term.image, bound, sight, refusal))
-        elif refusal is not None:
-            status = TopicStatus(topic_name=found.topic_name, conditions=(refusal,))
-        else:
-            return None
-        return Draft(
-            uid=found.metadata.uid,
-            status=status,
-            generation=self.term.observed[key],
-            shown=self.term.objects.topics.conditions(key),
-        )
-
-    def _with_place(self, bound: Topic, status: TopicStatus) -> TopicStatus:
-        """Where its replicas are, and where they go."""
-        image, meters = self.term.image, self.term.meters
-        partitions = partitions_of(image, bound)
-        moving = [p for p in partitions if p.moving]
-        if not moving:
-            meters.pop(str(bound.id), None)
-        meter = meters.setdefault(str(bound.id), Meter()) if moving else Meter()
-        policy = self.controller.settings.rack_policy
-        count = placed.drifted(image, bound, partitions, policy)
-        more = (placed.reconciling(moving), placed.drift(image, count, len(partitions)))
-        seen = (self.controller.soft.copies, time.monotonic_ns() // 1_000_000)
-        return msgspec.structs.replace(
-            status,
-            drifted=count,
-            move=placed.move(moving, meter, seen),
-            conditions=(*status.conditions, *more),
-        )
-
     async def _say_last(self, outcome: Outcome) -> None:
         """What the controller cannot go on with stands in the status before the term ends."""
         refusal = self.controller.stalled
         if outcome is Outcome.STALLED and refusal is not None:
-            await self.say(condition("Stalled", True, refusal.reason, refusal.message))
+            why = (refusal.reason, refusal.message)
+            await self.say(condition("Stalled", True, *why), condition("Ready", False, *why))
+            if why != self._stalled_for:
+                self._stalled_for = why
+                self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))
+                await self._events.flush()
 
 
 def _wall_ms() -> int:

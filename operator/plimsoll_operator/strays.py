@@ -37,6 +37,7 @@ logger = logging.getLogger("plimsoll.strays")
 
 PERIOD_SECONDS = 3.0
 WRITES_PER_SECOND = 5
+NOT_LED = "ClusterNotLed"
 
 
 _MODELS: dict[
@@ -75,6 +76,10 @@ async def look_at_strays(parts: Parts) -> None:
     for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
         shown = objects.verifications.conditions(run.key)
         await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
+    for topic in [t for t in objects.topics if t.cluster_key not in parts.leaders]:
+        shown = objects.topics.conditions(topic.key)
+        if any(c.reason == Reason.ClusterNotFound.name for c in shown):
+            await _tell_not_led(parts, topic.metadata, (topic.cluster_key, shown))
     for kind in _MODELS:
         for unread in objects.shelf(kind.kind).lost():
             new = condition("Ready", False, INVALID_SPEC, unread.sentence)
@@ -100,6 +105,23 @@ async def _tell(
         logger.info("status of %s %s: %s", kind.kind, meta.name, error)
     else:
         await _write(parts, kind, meta, (new, shown))
+
+
+async def _tell_not_led(
+    parts: Parts, meta: ObjectMeta, about: tuple[Key, tuple[Condition, ...]]
+) -> None:
+    """The cluster that it waits for is there, but nobody can lead it."""
+    cluster, shown = about
+    try:
+        found = await parts.kube.get(LOG_CLUSTERS, *cluster)
+    except ApiError:
+        return
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    by_type = {c["type"]: c for c in conditions}
+    stalled, ready = by_type.get("Stalled") or {}, by_type.get("Ready") or {}
+    if stalled.get("status") == "True" and ready.get("status") == "False":
+        text = f"LogCluster {cluster[0]}/{cluster[1]} is not led: {stalled['message']}"
+        await _write(parts, TOPICS, meta, (condition("Ready", False, NOT_LED, text), shown))
 
 
 def _shows(shown: tuple[Condition, ...], new: Condition) -> bool:

@@ -75,6 +75,21 @@ def test_object_that_cannot_be_read_is_left_out():
     assert objects.topics.get(("kafka", "orders")) is None
 
 
+async def test_topic_hears_why_the_cluster_that_it_waited_for_is_not_led():
+    scene = Scene()
+    await look_at_strays(scene.parts)
+    scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", "orders"))
+    stalled = {"type": "Stalled", "status": "True", "reason": "x", "message": "The log has a hole."}
+    ready = {"type": "Ready", "status": "False", "reason": "x", "message": "x"}
+    body = {**a_cluster_body(), "status": {"conditions": [stalled, ready]}}
+    scene.kube.put(LOG_CLUSTERS, body)
+    scene.objects.clusters.put(body)
+    await look_at_strays(scene.parts)
+    (shown,) = scene.kube.find(TOPICS, "kafka", "orders")["status"]["conditions"]
+    assert shown["reason"] == "ClusterNotLed"
+    assert "The log has a hole." in shown["message"]
+
+
 async def test_object_of_which_nothing_can_be_read_is_told_so_once():
     scene = Scene()
     scene.objects.topics.drop(("kafka", "orders"))

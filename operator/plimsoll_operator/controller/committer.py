@@ -20,7 +20,13 @@ from plimsoll_operator.controller.commit import CommitQueue, refused
 from plimsoll_operator.controller.journal import Journal, Restored
 from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.controller.tail import MetadataTail
-from plimsoll_operator.metalog.interface import AppendRefused, MetadataLogError, SnapshotRequired
+from plimsoll_operator.metalog.interface import (
+    AppendRefused,
+    LogCorrupt,
+    LogRegressed,
+    MetadataLogError,
+    SnapshotRequired,
+)
 
 logger = logging.getLogger("plimsoll.controller")
 
@@ -32,6 +38,10 @@ Subscriber = Callable[[ClusterImage, ClusterImage, tuple[Record, ...]], None]
 
 class TermEnded(Exception):
     """The term can not go on; the log is opened anew."""
+
+
+class LogUnusable(Exception):
+    """Storage lost a part of the log, or damaged it: no waiting brings that back."""
 
 
 class Committer:
@@ -49,8 +59,11 @@ class Committer:
         self._cautious = 0
 
     async def open(self) -> Restored:
-        """Start from what the log holds; nothing may be queued."""
-        restored = await self._journal.open()
+        """Start from what the log holds; nothing may be queued.  Raises `LogUnusable`."""
+        try:
+            restored = await self._journal.open()
+        except (LogRegressed, LogCorrupt) as error:
+            raise LogUnusable(f"The metadata log does not open: {error}.") from error
         self.queue = CommitQueue(restored.image)
         self.tail = restored.tail
         return restored

@@ -29,7 +29,7 @@ from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller.claims import Claims
 from plimsoll_operator.controller.clock import Clock, tick_forever
 from plimsoll_operator.controller.commit import answered, not_controller, refused
-from plimsoll_operator.controller.committer import Committer, Subscriber, TermEnded
+from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
 from plimsoll_operator.controller.snapshots import Snapshotter
 from plimsoll_operator.controller.stats import ControllerStats
@@ -275,7 +275,7 @@ class Controller:
                 # Whoever leads next, here or elsewhere, looks for itself.
                 self._opinion_until_ms = self._clock.now_ms() + self.options.opinion_ms
                 return Outcome.HANDED_OVER
-            except _Regressed as error:
+            except (_Regressed, LogUnusable) as error:
                 self.stalled = refused(Reason.MetadataRegressed, str(error))
                 logger.error("%s", error)
                 return Outcome.STALLED

@@ -54,12 +54,19 @@ class Events:
 
     async def run(self) -> None:
         while True:
-            cluster, occurrence = await self._queue.get()
-            try:
-                await self._api.create(EVENTS, event(cluster, occurrence, self._identity))
-            except ApiError as error:
-                logger.info("Event %s: %s", occurrence.reason, error)
+            await self._write(*await self._queue.get())
             await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+    async def flush(self) -> None:
+        """What waits is written now: nobody runs this any more."""
+        while not self._queue.empty():
+            await self._write(*self._queue.get_nowait())
+
+    async def _write(self, cluster: LogCluster, occurrence: Occurrence) -> None:
+        try:
+            await self._api.create(EVENTS, event(cluster, occurrence, self._identity))
+        except ApiError as error:
+            logger.info("Event %s: %s", occurrence.reason, error)
 
 
 def event(cluster: LogCluster, occurrence: Occurrence, identity: str) -> dict[str, Any]:
