@@ -20,6 +20,7 @@ import uvloop
 
 from plimsoll_broker import config as configs
 from plimsoll_broker.config import BadConfig, BrokerConfig
+from plimsoll_broker.failures import surface
 from plimsoll_broker.heartbeats import LifetimeOver
 from plimsoll_broker.lifecycle import BrokerNode, CannotStart
 from plimsoll_broker.metadata_copy import UnknownMetadata
@@ -31,6 +32,7 @@ logger = logging.getLogger("plimsoll.broker")
 async def _run(config: BrokerConfig) -> None:
     node = BrokerNode(config)
     loop = asyncio.get_running_loop()
+    surface(loop, node.fail)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.stop)
     await node.run()
@@ -77,6 +79,9 @@ def main() -> int:
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:
         logger.error("the broker ends: %s", error)
+        return 1
+    except Exception:
+        logger.critical("the broker ends by a bug of its own; please report it", exc_info=True)
         return 1
     return 0
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from plimsoll_broker.failures import CommitPathFailed
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.messages import IsrProposal
@@ -64,6 +65,8 @@ class Driver:
         except StorageError as error:
             self._fail(hosted, error)
             return False
+        except Exception as error:
+            raise CommitPathFailed(f"{hosted!r}: a produced batch") from error
         hosted.replica.wrote()
         return True
 

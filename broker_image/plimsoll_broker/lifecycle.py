@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,16 @@ class BrokerNode:
     @property
     def connections(self) -> int:
         return self._serving.server.connections if self._serving is not None else 0
+
+    @property
+    def handler_failures(self) -> Mapping[str, int]:
+        """Requests that met a bug, by API."""
+        return {} if self._serving is None else self._serving.server.stats.handler_failures.counts
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
 
     def stop(self) -> None:
         """Begin a clean stop; may be called again, and from a signal handler."""
@@ -221,8 +231,9 @@ class BrokerNode:
         clean = False
         if self._serving is not None:
             await self._serving.close()
-            # Only who loaded every log can say that all are in order.
-            epoch = self._epoch if self._serving.loaded else None
+            # Only who loaded every log, and met no bug, can say that all are in order.
+            sound = self._serving.loaded and not self._failed.done()
+            epoch = self._epoch if sound else None
             clean = self._store.close(epoch, self._serving.high_watermarks())
         logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
 
@@ -244,12 +255,9 @@ class BrokerNode:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.pop(task, None)
-        if task.cancelled() or self._failed.done():
-            return
-        error = task.exception()
-        if error is None:
-            error = AssertionError(f"the task {task.get_name()} ended")
-        self._failed.set_exception(error)
+        if not task.cancelled():
+            error = task.exception()
+            self.fail(error or AssertionError(f"the task {task.get_name()} ended"))
 
     async def _until_stop(self, work: Coroutine[Any, Any, None]) -> None:
         """Run it; a stop or a failed task ends it early."""

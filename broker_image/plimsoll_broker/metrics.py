@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
 from plimsoll_broker.replicas import ReplicaManager, Traffic
+from plimsoll_wire.versions import ApiKey
 
 PREFIX = "plimsoll_broker_"
 
@@ -39,6 +40,10 @@ class Node(Protocol):
     @property
     def connections(self) -> int: ...
 
+    @property
+    def handler_failures(self) -> Mapping[str, int]:
+        """Requests that met a bug, by API; without those that none has met."""
+
 
 class BrokerCollector(Collector):
     """Reads the data path's own counts when it is asked; keeps nothing."""
@@ -52,11 +57,22 @@ class BrokerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield _gauge("ready", "Whether the broker may be counted on", int(self._node.ready))
         yield _gauge("connections", "Open client connections", self._node.connections)
+        yield _handler_failures(self._node.handler_failures)
         manager = self._node.manager
         if manager is not None:
             yield from _traffic(manager.traffic)
             yield from _partitions(manager)
             yield from _movement(manager)
+
+
+def _handler_failures(counts: Mapping[str, int]) -> Metric:
+    """Every API that is served is told from the start: an increase from nothing is no increase."""
+    text = "Requests that met a bug of the broker and cost their clients the connection, by API"
+    family = CounterMetricFamily(PREFIX + "handler_failures", text, labels=["api"])
+    names = {key.name for key in ApiKey} | set(counts)
+    for name in sorted(names):
+        family.add_metric([name], counts.get(name, 0))
+    return family
 
 
 def _traffic(traffic: Traffic) -> Iterator[Metric]:

@@ -331,7 +331,11 @@ class ReplicaManager:
         dirty[hosted] = None
 
     def step(self) -> None:
-        """Commit, answer, wake and propose, once for everything that happened in this turn."""
+        """Commit, answer, wake and propose, once for everything that happened in this turn.
+
+        An exception here is a bug on the commit path: nobody catches it, the loop's handler ends
+        the process (`failures.surface`).
+        """
         dirty, self._dirty = self._dirty, {}
         woken: dict[ParkedFetch, None] = {}
         for hosted in dirty:

@@ -3,7 +3,8 @@
 Made by `Server`.  Requests are handled as they come and may be pipelined; one that has to wait
 delays the replies behind it and nothing else.  What a client may make us hold is bounded: requests
 in flight (we stop reading) and unsent replies (we stop reading).  A client that breaks the protocol
-loses its connection, counted by reason; nobody else notices.
+loses its connection, counted by reason, and so does one whose request meets a bug of ours; nobody
+else notices.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from plimsoll_broker.dispatch import (
@@ -22,6 +24,7 @@ from plimsoll_broker.dispatch import (
     RequestContext,
     Route,
 )
+from plimsoll_broker.failures import CommitPathFailed, HandlerFailures
 from plimsoll_broker.limits import ListenerLimits
 from plimsoll_wire.framing import Framer, FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header, response_head
@@ -39,6 +42,7 @@ class ServerStats:
     bytes_out: int = 0
     requests: Counter[int] = field(default_factory=Counter)
     closed_for: Counter[str] = field(default_factory=Counter)
+    handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
 
 
 class _Slot:
@@ -80,6 +84,7 @@ class Session(asyncio.BufferedProtocol):
         self._peer = ""
         self._listener = ("", 0)
         self._connection = Connection()
+        self._handling = -1
         self._loop = asyncio.get_running_loop()
         self.last_heard = self._loop.time()
 
@@ -149,9 +154,8 @@ class Session(asyncio.BufferedProtocol):
             self.close("malformed")
         except CloseConnection as refusal:
             self.close(str(refusal) or "refused")
-        except BaseException as error:
-            self._owner.failed(error)
-            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, only this client pays
+            self._broke(self._handling, error)
         self._adjust_reading()
 
     def _may_serve(self) -> bool:
@@ -175,6 +179,7 @@ class Session(asyncio.BufferedProtocol):
     def _serve(self, frame: bytearray) -> None:
         header = parse_request_header(frame)
         self._owner.stats.requests[header.api_key] += 1
+        self._handling = header.api_key
         route = self._owner.dispatch.find(header.api_key, header.api_version)
         if route is None or header.body_at is None:
             self._refuse_version(header)
@@ -188,7 +193,7 @@ class Session(asyncio.BufferedProtocol):
         slot = _Slot(header)
         slot.future = asyncio.ensure_future(result)  # type: ignore[arg-type]  # all but Sequence
         self._slots.append(slot)
-        slot.future.add_done_callback(self._completed)
+        slot.future.add_done_callback(partial(self._completed, slot))
 
     def _context(self, header: RequestHeader, route: Route, frame: bytearray) -> RequestContext:
         assert header.body_at is not None
@@ -220,11 +225,11 @@ class Session(asyncio.BufferedProtocol):
         else:
             self._send(header.api_key, header.api_version, header.correlation_id, reply)
 
-    def _completed(self, future: asyncio.Future[Reply | None]) -> None:
+    def _completed(self, completed: _Slot, future: asyncio.Future[Reply | None]) -> None:
         """Send every reply whose turn it is."""
         if self._transport is None:
             if not future.cancelled() and (error := future.exception()) is not None:
-                self._report(error)
+                self._report(completed, error)
             return
         slots = self._slots
         while slots and ((done := slots[0].future) is None or done.done()):
@@ -242,17 +247,26 @@ class Session(asyncio.BufferedProtocol):
             return False
         error = future.exception()
         if error is not None:
-            self._report(error)
             reason = str(error) if isinstance(error, CloseConnection) else "malformed"
+            self._report(slot, error)
             self.close(reason or "refused")
             return False
         slot.reply = future.result()
         return True
 
-    def _report(self, error: BaseException) -> None:
-        """The client's fault is counted; anything else is a bug of ours and must surface."""
+    def _report(self, slot: _Slot, error: BaseException) -> None:
+        """The client's fault is counted as what it is; anything else is a bug of ours."""
         if not isinstance(error, MalformedMessage | CloseConnection):
+            self._broke(slot.key, error)
+
+    def _broke(self, api_key: int, error: BaseException) -> None:
+        """A bug of ours costs this connection.  On the commit path it ends the process: the
+        listener's task fails with it."""
+        if isinstance(error, CommitPathFailed):
             self._owner.failed(error)
+        else:
+            self._owner.stats.handler_failures.met(api_key, error)
+        self.close("handler-failed")
 
     def _send(self, key: int, version: int, correlation_id: int, reply: Reply) -> None:
         transport = self._transport

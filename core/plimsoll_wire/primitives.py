@@ -149,6 +149,20 @@ def string(value: str, flexible: bool) -> bytes:
     return (uvarint(len(raw) + 1) if flexible else _I16.pack(len(raw))) + raw
 
 
+MESSAGE_CHARS_MAX = 1_000
+
+
+def nullable_message(value: str | None, flexible: bool) -> bytes:
+    """A sentence for a person, cut where it is too long.
+
+    Sentences name what a client named, and what fits a request's string need not fit the answer's
+    with words around it: 32,767 bytes, in versions that are not flexible.
+    """
+    if value is not None and len(value) > MESSAGE_CHARS_MAX:
+        value = value[: MESSAGE_CHARS_MAX - 3] + "..."
+    return nullable_string(value, flexible)
+
+
 def nullable_string(value: str | None, flexible: bool) -> bytes:
     if value is None:
         return b"\0" if flexible else b"\xff\xff"

@@ -118,7 +118,7 @@ def _partition(partition: ProducedPartition, version: int, flexible: bool) -> by
     fixed = _PARTITION_V5.pack(index, code, base_offset, append_time, log_start)
     if version < 8:
         return fixed
-    rest = primitives.count(0, flexible) + primitives.nullable_string(message, flexible)
+    rest = primitives.count(0, flexible) + primitives.nullable_message(message, flexible)
     if not flexible:
         return fixed + rest
     tags = {}

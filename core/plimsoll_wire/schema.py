@@ -88,6 +88,8 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def _field_encoder(field: dataclasses.Field[Any], flexible: bool) -> Encode:
     inner, nullable, is_array = shape(field.type)
+    if field.name.endswith("_message"):
+        return _message(flexible)
     if is_array:
         item_nullable = shape(inner)[1]
         item = _item_encoder(shape(inner)[0], field.metadata, flexible, item_nullable)
@@ -133,6 +135,13 @@ def _fixed(layout: struct.Struct) -> Encode:
 def _string(flexible: bool) -> Encode:
     def write(out: bytearray, value: str | None) -> None:
         out += primitives.nullable_string(value, flexible)
+
+    return write
+
+
+def _message(flexible: bool) -> Encode:
+    def write(out: bytearray, value: str | None) -> None:
+        out += primitives.nullable_message(value, flexible)
 
     return write
 

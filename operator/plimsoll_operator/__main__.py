@@ -12,10 +12,13 @@ import logging
 import signal
 import sys
 import time
+from functools import partial
+from typing import Any
 
 from plimsoll_operator.clusters import Clusters
 from plimsoll_operator.collector import tune
 from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.failures import surface
 from plimsoll_operator.health import Health
 from plimsoll_operator.kube.access import NoCluster, find_access
 from plimsoll_operator.kube.client import Kube
@@ -68,7 +71,11 @@ def main() -> None:
         metrics=Metrics(),
     )
     tune()
-    asyncio.run(run(parts))
+    try:
+        asyncio.run(run(parts))
+    except Exception:
+        logger.critical("the operator ends by a bug of its own; please report it", exc_info=True)
+        sys.exit(1)
 
 
 async def run(parts: Parts) -> None:
@@ -87,9 +94,12 @@ async def run(parts: Parts) -> None:
     comparing = asyncio.ensure_future(resync(parts, clusters))
     strays = asyncio.ensure_future(look_after_strays(parts))
     stopping = asyncio.ensure_future(stop.wait())
+    failed: asyncio.Future[None] = loop.create_future()
+    surface(loop, partial(_fail, failed))
     try:
-        parts_of_it = [watching, comparing, strays]
-        await asyncio.wait([*parts_of_it, stopping], return_when=asyncio.FIRST_COMPLETED)
+        parts_of_it: list[asyncio.Future[None]] = [watching, comparing, strays, failed]
+        watched: list[asyncio.Future[Any]] = [*parts_of_it, stopping]
+        await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
         for task in parts_of_it:
             if task.done():
                 task.result()
@@ -104,6 +114,11 @@ async def run(parts: Parts) -> None:
         await _close(parts)
         await asyncio.wait([watching], timeout=WATCHES_STOP_S_MAX)
         logger.info("stopped")
+
+
+def _fail(failed: asyncio.Future[None], error: BaseException) -> None:
+    if not failed.done():
+        failed.set_exception(error)
 
 
 async def _close(parts: Parts) -> None:

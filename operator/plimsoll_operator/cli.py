@@ -23,6 +23,7 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.collector import tune
+from plimsoll_operator.failures import surface
 from plimsoll_operator.local.cluster import CannotRun, LocalCluster, Ready, Wishes
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
@@ -74,6 +75,7 @@ def local(
 async def _local(wishes: Wishes) -> None:
     cluster = LocalCluster(wishes)
     loop = asyncio.get_running_loop()
+    surface(loop, cluster.fail)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, cluster.stop)
     await cluster.run(_announce)

@@ -50,7 +50,6 @@ class Clusters:
         self._parts = parts
         self._workers: dict[Key, _Worker] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self.crashes = 0
 
     def seen(self, found: LogCluster) -> None:
         """A LogCluster exists, or changed."""
@@ -98,8 +97,8 @@ class Clusters:
         """A worker never returns: it was cancelled, or there is a bug to be told about."""
         if task.cancelled() or (error := task.exception()) is None:
             return
-        self.crashes += 1
-        logger.error("leading %s failed; again in %g s", found.key, CRASH_BACKOFF_S, exc_info=error)
+        costs = f"{'/'.join(found.key)} its leader; again in {CRASH_BACKOFF_S:g} s"
+        self._parts.server.failures.met("Leading", error, costs)
         worker = self._workers.get(found.key)
         if worker is not None and worker.task is task:
             loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,10 @@ class Parts:
     def controllers(self) -> Controllers:
         """The controllers that run here."""
         return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]
+
+    def failures(self) -> Mapping[str, int]:
+        """Bugs of ours that were met, by where."""
+        return self.server.failures.counts
 
     def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
         """What waits in the clusters that are led here."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.broker.listening import WAIT_S, Handlers, Harness
 
 from plimsoll_broker.dispatch import Dispatch
+from plimsoll_broker.failures import CommitPathFailed
 from plimsoll_broker.limits import ListenerLimits
 from plimsoll_broker.server import Server
 from plimsoll_wire.headers import request_frame
@@ -108,15 +109,41 @@ async def test_a_coroutine_can_refuse_a_client_too(harness):
     assert harness.server.stats.closed_for == {"malformed": 1}
 
 
-async def test_a_bug_in_a_handler_surfaces(harness):
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda loop, context: None)
-    client = await harness.connect()
+async def test_a_bug_in_a_handler_costs_its_client_the_connection_and_is_told(harness, caplog):
+    client, bystander = await harness.connect(), await harness.connect()
+    bystander.send(ApiKey.LIST_OFFSETS, 7)
+    await harness.handlers.until_seen(1)
     client.send(ApiKey.FETCH, 1, b"anything")
-    with pytest.raises(AssertionError, match="a bug"):
+    assert await client.closed() == b""
+    assert harness.server.stats.closed_for == {"handler-failed": 1}
+    assert harness.server.stats.handler_failures.counts == {"FETCH": 1}
+    assert "AssertionError: a bug" in caplog.text
+    harness.handlers.parked[0].set_result(b"later")
+    assert await bystander.reply() == (7, b"later")
+    await harness.still_serves()
+
+
+async def test_a_bug_in_a_coroutine_costs_its_client_the_connection_and_is_told(harness, caplog):
+    client = await harness.connect()
+    client.send(ApiKey.LIST_OFFSETS, 1)
+    await harness.handlers.until_seen(1)
+    harness.handlers.parked[0].set_exception(AssertionError("a bug"))
+    assert await client.closed() == b""
+    assert harness.server.stats.closed_for == {"handler-failed": 1}
+    assert harness.server.stats.handler_failures.counts == {"LIST_OFFSETS": 1}
+    assert "AssertionError: a bug" in caplog.text
+    await harness.still_serves()
+
+
+async def test_a_bug_on_the_commit_path_ends_the_process(harness):
+    client = await harness.connect()
+    client.send(ApiKey.LIST_OFFSETS, 1)
+    await harness.handlers.until_seen(1)
+    harness.handlers.parked[0].set_exception(CommitPathFailed("orders-0"))
+    with pytest.raises(CommitPathFailed):
         async with asyncio.timeout(WAIT_S):
             await harness.server.failure()
-    await client.closed()
+    assert await client.closed() == b""
 
 
 @given(data=st.binary(min_size=1, max_size=300))

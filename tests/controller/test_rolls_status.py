@@ -40,6 +40,9 @@ def test_what_waits_is_a_sentence():
 
 def test_what_waits_is_a_metric_with_its_age():
     class Shown:
+        def failures(self):
+            return {}
+
         def known(self) -> list[Any]:
             return []
 

@@ -13,6 +13,7 @@ from itertools import count
 from typing import NamedTuple
 
 from plimsoll_broker.dispatch import Reply, RequestContext
+from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers import fetch_session
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
@@ -148,17 +149,20 @@ class _Poll:
 
     def wake(self) -> None:
         """A partition moved: answer if that is enough, else wait for more."""
-        if self.future is None or self.future.done():
-            return
-        read = self.read()
-        if read.urgent or read.size >= self.request.min_bytes:
-            self.future.set_result(self.reply(read))
-        else:
-            self._wait_again()
+        self._answer(at_last=False)
 
     def _expired(self) -> None:
-        if self.future is not None and not self.future.done():
-            self.future.set_result(self.reply(self.read()))
+        self._answer(at_last=True)
+
+    def _answer(self, *, at_last: bool) -> None:
+        if self.future is None or self.future.done():
+            return
+        with Answering(self.future):
+            read = self.read()
+            if at_last or read.urgent or read.size >= self.request.min_bytes:
+                self.future.set_result(self.reply(read))
+            else:
+                self._wait_again()
 
 
 class FetchHandler:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.dispatch import Connection, Reply
+from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
     WAIT_MS_MAX,
@@ -273,22 +274,24 @@ class FetchSession:
 
     def wake(self) -> None:
         """After everything that moved in a turn: answer if that is enough, else wait for more."""
-        if self._future is None or self._future.done():
-            return
-        look = self._look()
-        if self._is_enough(look):
-            self._future.set_result(self._reply(look))
-        else:
-            self._listen_again()
+        self._answer(at_last=False)
 
     def _expired(self) -> None:
-        if self._future is not None and not self._future.done():
-            self._future.set_result(self._reply(self._look()))
+        self._answer(at_last=True)
+
+    def _answer(self, *, at_last: bool) -> None:
+        if self._future is None or self._future.done():
+            return
+        with Answering(self._future):
+            look = self._look()
+            if at_last or self._is_enough(look):
+                self._future.set_result(self._reply(look))
+            else:
+                self._listen_again()
 
     def close(self) -> None:
         """The connection is gone, or the session is given up."""
-        if self._future is not None and not self._future.done():
-            self._future.set_result(self._reply(self._look()))
+        self._answer(at_last=True)
         if self._timer is not None:
             self._timer.cancel()
         for followed in self._followed.values():

@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from plimsoll_broker.dispatch import CloseConnection, Connection, Reply, RequestContext
+from plimsoll_broker.failures import Answering
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.overtaking import Refused
 from plimsoll_broker.replicas import ReplicaManager
@@ -57,7 +58,8 @@ class _Pending:
         self.remaining -= 1
         # The client may have gone: its session cancelled the future then.
         if self.remaining == 0 and not self.future.done():
-            self.future.set_result(encode_response(self.version, self.results))
+            with Answering(self.future):
+                self.future.set_result(encode_response(self.version, self.results))
 
 
 class _Ack:

@@ -31,6 +31,7 @@ from plimsoll_core.stream_messages import FetchMetadata
 from plimsoll_operator.controller.commit import refused
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.sessions import Enrich, Evidence, Lifetime, Sessions
+from plimsoll_operator.failures import HandlerFailures
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
 
@@ -56,6 +57,7 @@ class ControllerServer:
         self.connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._accepted = count(1)
+        self.failures = HandlerFailures()
 
     @property
     def port(self) -> int:
@@ -115,12 +117,13 @@ class Connection(asyncio.Protocol):
         self._number = server.next_number()
         self._framer = Framer(control.REQUEST_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        self._tasks: dict[asyncio.Future[None], None] = {}
+        self._tasks: dict[asyncio.Future[None], str] = {}
         self._forwarded = 0
         self._lifetimes: dict[UUID, set[Lifetime]] = {}
         self._closed_by_us = False
         self._first_frame: asyncio.TimerHandle | None = None
         self._reading = True
+        self._handling = "Frame"
 
     # --- asyncio's calls ------------------------------------------------------------------------
 
@@ -143,6 +146,13 @@ class Connection(asyncio.Protocol):
                 self._dispatch(control.decode_request(frame))
         except (control.MalformedControlMessage, FrameTooLarge) as error:
             self.close(f"not a control message: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, only this connection pays
+            self._broke(self._handling, error)
+
+    def _broke(self, kind: str, error: BaseException) -> None:
+        """A bug of ours.  One in a decision has ended the controller's term as well."""
+        self._server.failures.met(kind, error)
+        self.close("a request failed here")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
@@ -168,24 +178,24 @@ class Connection(asyncio.Protocol):
             self._first_frame.cancel()
             self._first_frame = None
         body = request.body
+        self._handling = _kind(body)
         work: asyncio.Future[None]
         if isinstance(body, FetchMetadata):
             work = asyncio.ensure_future(self._stream(request.correlation_id, body))
         else:
             work = self._command(request.correlation_id, body)
-        self._tasks[work] = None
+        self._tasks[work] = self._handling
         work.add_done_callback(self._finished)
         if self._reading and len(self._tasks) >= IN_FLIGHT_MAX and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
 
     def _finished(self, work: asyncio.Future[None]) -> None:
-        self._tasks.pop(work, None)
+        kind = self._tasks.pop(work, "Frame")
         if work.cancelled():
             return
         if (error := work.exception()) is not None:
-            logger.error("a request failed", exc_info=error)
-            self.close("a request failed here")
+            self._broke(kind, error)
         elif not self._reading and len(self._tasks) < IN_FLIGHT_MAX // 2:
             self._reading = True
             if self._transport is not None and not self._transport.is_closing():
@@ -305,6 +315,11 @@ class Connection(asyncio.Protocol):
             self.close("the broker does not read its replies")
             return
         self._transport.write(control.encode_reply(correlation_id, body))
+
+
+def _kind(body: control.Command | FetchMetadata) -> str:
+    request = body if isinstance(body, FetchMetadata) else body.request
+    return type(request).__name__
 
 
 def _no_update(epoch: ControllerEpoch, refusal: Refused) -> control.MetadataReply:

@@ -16,6 +16,7 @@ from functools import partial
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import BrokerProvenDead, Refused, RegisterBroker
 from plimsoll_core.model import Broker
+from plimsoll_core.surfacing import COSTS
 from plimsoll_operator.controller.runtime import Controller
 
 logger = logging.getLogger("plimsoll.sessions")
@@ -90,7 +91,9 @@ class Sessions:
     def _probed(self, lifetime: Lifetime, task: asyncio.Task[None]) -> None:
         self._probes.pop(lifetime, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("probing broker %d failed: %r", lifetime[0], error)
+            text = f"a bug in probing broker {lifetime[0]} costs a proof; its silence still counts"
+            context = {"message": text, "exception": error, COSTS: "a proof of death"}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     async def _probe(self, lifetime: Lifetime) -> None:
         for delay_ms in PROBE_DELAYS_MS:

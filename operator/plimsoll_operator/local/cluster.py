@@ -293,9 +293,12 @@ class LocalCluster:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
-        if task.cancelled() or self._failed.done():
-            return
-        if (error := task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on: `run` raises the error."""
+        if not self._failed.done():
             self._failed.set_exception(error)
 
     async def _until_stop(self, work: asyncio.Future[Ready] | None) -> None:

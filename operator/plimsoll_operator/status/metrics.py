@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from plimsoll_core.model import ClusterImage
@@ -35,6 +35,8 @@ class Shown(Protocol):
     def controllers(self) -> Controllers: ...
 
     def blocked(self) -> Iterable[tuple[Key, Iterable[BlockedAction]]]: ...
+
+    def failures(self) -> Mapping[str, int]: ...
 
 
 class Metrics:
@@ -112,6 +114,7 @@ class _Images(Collector):
             active.add_metric(key, float(controller.active))
         yield active
         yield _isr_sizes(led)
+        yield _failures(self._shown.failures())
         yield from _blocked(self._shown.blocked())
         yield from _own(led)
 
@@ -145,6 +148,30 @@ _GAUGES: tuple[tuple[str, str, Callable[[ClusterImage], float]], ...] = (
     ("brokers_ready", "Members that take part", lambda image: brokers_status(image).ready),
     ("brokers_fenced", "Members that are fenced", lambda image: brokers_status(image).fenced),
 )
+
+
+FAILING = (
+    "AllocateProducerIds",
+    "AlterPartition",
+    "FetchMetadata",
+    "Forwarded",
+    "Frame",
+    "Heartbeat",
+    "Leading",
+    "RegisterBroker",
+)
+"""Told from the start: an increase from nothing is no increase."""
+
+
+def _failures(counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(
+        "plimsoll_operator_handler_failures",
+        "Bugs of the operator that were met, by the request (or Leading: a cluster's own tasks)",
+        labels=("request",),
+    )
+    for kind in sorted({*FAILING, *counts}):
+        family.add_metric((kind,), counts.get(kind, 0))
+    return family
 
 
 def _isr_sizes(led: Controllers) -> Metric:

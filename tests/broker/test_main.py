@@ -1,0 +1,50 @@
+"""How the process ends, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from plimsoll_broker import __main__ as entry
+from plimsoll_broker.config import BrokerConfig
+
+CONFIG = """
+{"cluster_id": "7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001", "broker_id": 0, "data_dir": "%s",
+ "listen": {"host": "127.0.0.1", "port": 1}, "advertised": {"host": "127.0.0.1", "port": 1},
+ "controllers": ["127.0.0.1:1"]}
+"""
+
+
+class Node:
+    """Ends as a real one does, when it is told that it cannot go on."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def fail(self, error: BaseException) -> None:
+        self.ended.set_exception(error)
+
+    def stop(self) -> None:
+        pass
+
+    async def run(self) -> None:
+        asyncio.get_running_loop().call_soon(self.bug)
+        await self.ended
+
+    def bug(self) -> None:
+        raise AssertionError("a bug in a callback")
+
+
+def test_a_bug_in_a_callback_ends_the_process_with_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(CONFIG % tmp_path)
+    monkeypatch.setattr(entry, "BrokerNode", Node)
+    monkeypatch.setattr(sys, "argv", ["plimsoll_broker", "--config", str(config)])
+    assert entry.main() == 1
+    assert "the broker ends by a bug of its own" in caplog.text
+    assert "AssertionError: a bug in a callback" in caplog.text

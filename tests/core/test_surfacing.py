@@ -1,0 +1,44 @@
+"""What reaches an event loop's exception handler is a bug, the world's, or nobody's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from plimsoll_core import surfacing
+from plimsoll_core.surfacing import ends_process
+
+
+def raised(error: BaseException) -> BaseException:
+    with pytest.raises(type(error)) as caught:
+        raise error
+    return caught.value
+
+
+@pytest.mark.parametrize("error", [AssertionError("a bug"), KeyError("x"), ValueError("y")])
+def test_a_bug_ends_the_process(error: Exception) -> None:
+    assert ends_process({"message": "m", "exception": raised(error)}) is error
+
+
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"message": "Task was destroyed but it is pending!"},
+        {"message": "m", "exception": ConnectionResetError("gone")},
+        {"message": "m", "exception": TimeoutError()},
+        {"message": "m", "exception": asyncio.IncompleteReadError(b"", 4)},
+        {"message": "m", "exception": asyncio.CancelledError()},
+        {"message": "m", "exception": AssertionError("a bug"), "costs": "one connection"},
+    ],
+)
+def test_what_the_world_did_is_only_logged(context: dict[str, object]) -> None:
+    assert ends_process(context) is None
+
+
+def test_among_libraries_only_what_passed_through_our_code_ends_the_process() -> None:
+    theirs = raised(KeyError("in a library"))
+    assert ends_process({"exception": theirs}, ours="plimsoll_") is None
+    with pytest.raises(AttributeError) as caught:
+        surfacing.ends_process(None)  # type: ignore[arg-type]  # any bug whose traceback is ours
+    assert ends_process({"exception": caught.value}, ours="plimsoll_") is caught.value
