@@ -25,6 +25,7 @@ from plimsoll_broker.heartbeats import LifetimeOver
 from plimsoll_broker.lifecycle import BrokerNode, CannotStart
 from plimsoll_broker.metadata_copy import UnknownMetadata
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_process.loopwatch import LoopWatch
 
 logger = logging.getLogger("plimsoll.broker")
 
@@ -33,9 +34,15 @@ async def _run(config: BrokerConfig) -> None:
     node = BrokerNode(config)
     loop = asyncio.get_running_loop()
     surface(loop, node.fail)
+    watch = LoopWatch()
+    node.holds = watch.holds
+    watch.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, node.stop)
-    await node.run()
+    try:
+        await node.run()
+    finally:
+        watch.stop()
 
 
 PR_SET_PDEATHSIG = 1

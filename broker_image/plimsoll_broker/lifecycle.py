@@ -31,6 +31,7 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages import Refused, RegisterBroker, Registered
 from plimsoll_core.model import Endpoint
 from plimsoll_core.replica.lease import Lease
+from plimsoll_process.holds import Holds
 
 logger = logging.getLogger("plimsoll.lifecycle")
 
@@ -60,11 +61,14 @@ class CannotStart(Exception):
 
 
 class BrokerNode:
-    """`run` returns after a clean stop and raises what the broker cannot go on with."""
+    """`run` returns after a clean stop and raises what the broker cannot go on with.
+
+    `holds`: set by whoever has the event loop watched."""
 
     def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
         self.config = config
         self._disk = disk if disk is not None else Disk()
+        self.holds: Holds | None = None
         self.state = BrokerState.NOT_RUNNING
         self._stop_wanted = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}

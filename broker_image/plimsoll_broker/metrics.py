@@ -18,6 +18,8 @@ from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
 from plimsoll_broker.replicas import ReplicaManager, Traffic
+from plimsoll_process.holds import Holds
+from plimsoll_process.loopwatch import loop_metrics
 from plimsoll_wire.versions import ApiKey
 
 PREFIX = "plimsoll_broker_"
@@ -41,6 +43,10 @@ class Node(Protocol):
     def connections(self) -> int: ...
 
     @property
+    def holds(self) -> Holds | None:
+        """How long the event loop was held, where that is watched."""
+
+    @property
     def handler_failures(self) -> Mapping[str, int]:
         """Requests that met a bug, by API; without those that none has met."""
 
@@ -58,6 +64,8 @@ class BrokerCollector(Collector):
         yield _gauge("ready", "Whether the broker may be counted on", int(self._node.ready))
         yield _gauge("connections", "Open client connections", self._node.connections)
         yield _handler_failures(self._node.handler_failures)
+        if self._node.holds is not None:
+            yield from loop_metrics(PREFIX, self._node.holds)
         manager = self._node.manager
         if manager is not None:
             yield from _traffic(manager.traffic)

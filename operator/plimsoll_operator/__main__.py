@@ -29,6 +29,7 @@ from plimsoll_operator.resync import resync
 from plimsoll_operator.status.metrics import Metrics
 from plimsoll_operator.strays import look_after_strays
 from plimsoll_operator.watching import Receiver, Watches
+from plimsoll_process.loopwatch import LoopWatch
 
 logger = logging.getLogger("plimsoll")
 
@@ -96,6 +97,9 @@ async def run(parts: Parts) -> None:
     stopping = asyncio.ensure_future(stop.wait())
     failed: asyncio.Future[None] = loop.create_future()
     surface(loop, partial(_fail, failed))
+    loop_watch = LoopWatch()
+    parts.metrics.watch_loop(loop_watch.holds)
+    loop_watch.start()
     try:
         parts_of_it: list[asyncio.Future[None]] = [watching, comparing, strays, failed]
         watched: list[asyncio.Future[Any]] = [*parts_of_it, stopping]
@@ -105,6 +109,7 @@ async def run(parts: Parts) -> None:
                 task.result()
     finally:
         logger.info("stopping")
+        loop_watch.stop()
         for helper in (comparing, strays, stopping):
             helper.cancel()
         watches.stop()

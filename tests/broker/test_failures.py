@@ -116,6 +116,7 @@ def test_every_api_has_its_counter_before_it_first_fails() -> None:
         ready = False
         manager = None
         connections = 0
+        holds = None
         handler_failures: ClassVar = {"FETCH": 3}
 
     registry = CollectorRegistry()

@@ -30,6 +30,8 @@ class Node:
     def stop(self) -> None:
         pass
 
+    holds = None
+
     async def run(self) -> None:
         asyncio.get_running_loop().call_soon(self.bug)
         await self.ended

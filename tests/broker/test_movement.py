@@ -238,7 +238,9 @@ async def test_metrics_tell_the_limits_and_what_was_moved(
     limit(controller, 77)
 
     def told() -> dict[str, float]:
-        node: Any = SimpleNamespace(ready=True, manager=new.manager, connections=0)
+        node: Any = SimpleNamespace(
+            ready=True, manager=new.manager, connections=0, handler_failures={}, holds=None
+        )
         return {
             sample.name + "".join(sample.labels.values()): sample.value
             for metric in BrokerCollector(node).collect()

@@ -20,6 +20,8 @@ from plimsoll_operator.reconcile.conditions import milliseconds
 from plimsoll_operator.status.causes import WORDS, is_planned
 from plimsoll_operator.status.changes import IsrChange
 from plimsoll_operator.status.projection import brokers_status, partitions_status
+from plimsoll_process.holds import Holds
+from plimsoll_process.loopwatch import loop_metrics
 
 PARTITIONS_SHOWN_MAX = 2_000
 _CLUSTER = ("namespace", "cluster")
@@ -58,6 +60,10 @@ class Metrics:
             registry=self.registry,
         )
 
+    def watch_loop(self, holds: Holds) -> None:
+        """Show how long the process's event loop was held."""
+        self.registry.register(_Loop(holds))
+
     def watch(self, shown: Shown) -> None:
         """Show the clusters that this process leads."""
         self.registry.register(_Images(shown))
@@ -81,6 +87,17 @@ class Metrics:
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class _Loop(Collector):
+    def __init__(self, holds: Holds) -> None:
+        self._holds = holds
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        yield from loop_metrics("plimsoll_operator_", self._holds)
 
 
 class _Images(Collector):

@@ -1,0 +1,81 @@
+"""How long an event loop was held: what is counted of it, and what is worth a line in the log.
+
+Fed by `loopwatch`.  One turn of a loop is what runs between two chances for a timer: nobody else is
+heard meanwhile, no heartbeat is sent.  Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+HELD_S_MAX = 0.05
+"""No request and no chore holds the loop longer."""
+BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+RECENT_S = 60.0
+LINES_EVERY_S = 1.0
+
+
+class Turn(NamedTuple):
+    """`late_s`: by how much a timer ran late; `cpu_s`: how much of that the loop's thread computed.
+
+    A machine that gives the process no turn makes it late as well, and that is no fault of ours.
+    """
+
+    late_s: float
+    cpu_s: float
+
+
+class Holds:
+    """Only grows, but for `recent_max_s`."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
+        self.too_long = 0
+        self.worst_cpu_s = 0.0
+        self._maxima = (0.0, 0.0)
+        self._window_began_s = 0.0
+        self._said_s = -LINES_EVERY_S
+        self._unsaid = 0
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def recent_max_s(self) -> float:
+        """Of the last one to two minutes."""
+        return max(self._maxima)
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """How many turns took at most so long; Prometheus' buckets, without the last."""
+        total, found = 0, []
+        for bound, count in zip(BOUNDS_S, self.counts[:-1], strict=True):
+            total += count
+            found.append((bound, total))
+        return found
+
+    def note(self, turn: Turn, now_s: float, where: str) -> str | None:
+        """Count it; the line to log, if it is worth one.  `where`: what was seen running."""
+        self.counts[bisect_left(BOUNDS_S, turn.late_s)] += 1
+        self.sum_s += turn.late_s
+        self.worst_cpu_s = max(self.worst_cpu_s, turn.cpu_s)
+        if now_s - self._window_began_s >= RECENT_S:
+            self._window_began_s = now_s
+            self._maxima = (0.0, self._maxima[0])
+        self._maxima = (max(self._maxima[0], turn.late_s), self._maxima[1])
+        if turn.late_s <= HELD_S_MAX:
+            return None
+        if turn.cpu_s > HELD_S_MAX:
+            self.too_long += 1
+        return self._line(turn, now_s, where)
+
+    def _line(self, turn: Turn, now_s: float, where: str) -> str | None:
+        if now_s - self._said_s < LINES_EVERY_S:
+            self._unsaid += 1
+            return None
+        more = f" ({self._unsaid} more since the last line)" if self._unsaid else ""
+        self._said_s, self._unsaid = now_s, 0
+        late_ms, cpu_ms = round(turn.late_s * 1000), round(turn.cpu_s * 1000)
+        return f"the event loop was held for {late_ms} ms, {cpu_ms} ms of CPU: {where}{more}"

@@ -1,0 +1,118 @@
+"""A watch over an event loop: how long each turn holds it, and what was running when it was long.
+
+Entry points start one in the loop.  A timer says by how much it ran late, and how much CPU time the
+loop's thread used meanwhile; a thread looks at what the loop runs when the timer does not come.  It
+costs 50 timers and 40 looks at a clock a second.  What is counted is `holds`' to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from types import FrameType
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from plimsoll_process.holds import HELD_S_MAX, Holds, Turn
+
+logger = logging.getLogger("plimsoll.loop")
+
+TICK_S = 0.02
+LOOK_S = 0.025
+FRAMES_MAX = 4
+LOOKS_MAX = 200
+
+
+class LoopWatch:
+    """`holds` is read by the metrics.  `start` and `stop` are called in the loop to be watched."""
+
+    def __init__(self) -> None:
+        self.holds = Holds()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
+        self._loop_thread = 0
+        self._due_s = 0.0
+        self._cpu_s = 0.0
+        self._seen: Counter[str] = Counter()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
+        self._again(self._loop)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _again(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._cpu_s = time.thread_time()
+        self._due_s = time.monotonic() + TICK_S
+        self._timer = loop.call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        now_s = time.monotonic()
+        late_s = max(now_s - self._due_s, 0.0)
+        cpu_s = min(time.thread_time() - self._cpu_s, late_s)
+        where = "nothing was seen"
+        if self._seen:
+            where = self._seen.most_common(1)[0][0]
+            self._seen.clear()
+        line = self.holds.note(Turn(late_s, cpu_s), now_s, where)
+        if line is not None:
+            logger.log(logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO, "%s", line)
+        assert self._loop is not None
+        self._again(self._loop)
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        while not self._stopped.wait(LOOK_S):
+            if time.monotonic() - self._due_s < LOOK_S or len(self._seen) >= LOOKS_MAX:
+                continue
+            frame = sys._current_frames().get(self._loop_thread)
+            if frame is not None:
+                self._seen[_what_runs(frame)] += 1
+            del frame
+
+
+def _what_runs(frame: FrameType) -> str:
+    """Our functions on the stack, outermost first; without any, the innermost of all."""
+    ours: list[str] = []
+    walk: FrameType | None = frame
+    while walk is not None:
+        module = str(walk.f_globals.get("__name__", "?"))
+        if module.startswith("plimsoll_") and "__main__" not in module:
+            ours.append(f"{module}.{walk.f_code.co_name}:{walk.f_lineno}")
+        walk = walk.f_back
+    if not ours:
+        return f"{frame.f_globals.get('__name__', '?')}.{frame.f_code.co_name}"
+    return " > ".join(reversed(ours[:FRAMES_MAX]))
+
+
+def loop_metrics(prefix: str, holds: Holds) -> Iterator[Metric]:
+    """`prefix`: of the names, with its underscore."""
+    text = "By how much timers ran late, because something held the event loop"
+    held = HistogramMetricFamily(f"{prefix}loop_held_seconds", text)
+    buckets = [(str(bound), float(count)) for bound, count in holds.cumulative()]
+    held.add_metric([], [*buckets, ("+Inf", float(holds.count))], holds.sum_s)
+    yield held
+    text = "The longest time that the event loop was held, of the last one to two minutes"
+    yield GaugeMetricFamily(f"{prefix}loop_held_seconds_max", text, value=holds.recent_max_s)
+    text = "The longest time that the event loop was held by computing, since the start"
+    yield GaugeMetricFamily(f"{prefix}loop_held_cpu_seconds_max", text, value=holds.worst_cpu_s)
+    text = "How often the event loop was held by computing for more than 50 ms"
+    yield CounterMetricFamily(f"{prefix}loop_holds", text, value=float(holds.too_long))
