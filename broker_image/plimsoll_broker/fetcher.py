@@ -18,6 +18,7 @@ from plimsoll_broker.following import BACKOFF_MS, BACKOFF_MS_MAX, Followed, Foll
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.peer import PeerConnection, PeerLost
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower
 from plimsoll_core.replica.follower import ErrorAction, FetchPosition, Reset
@@ -186,9 +187,9 @@ class Fetcher:
         if self._connection is None:
             image = self._manager.image
             broker = None if image is None else image.brokers.get(self._leader)
-            if broker is None or not broker.endpoints:
+            endpoint = None if broker is None else listeners.for_followers(broker)
+            if endpoint is None:
                 raise PeerLost("the leader has no address")
-            endpoint = broker.endpoints[0]
             self._connection = await PeerConnection.open(endpoint.host, endpoint.port, CONNECT_S)
         return self._connection
 

@@ -27,6 +27,7 @@ from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.serving import Serving
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.store import LogStore
+from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages import Refused, RegisterBroker, Registered
 from plimsoll_core.model import Endpoint
@@ -39,7 +40,6 @@ REGISTER_MS_MAX = 60_000
 REGISTER_RETRY_MS = 500
 STOP_SILENT_MS_MAX = 5_000
 STOP_MS_MAX = 20_000
-LISTENER = "PLAINTEXT"
 # A refusal that another attempt may turn around: an old session, a cluster not declared yet, an
 # empty volume that waits for consent.
 FINAL_REFUSALS = frozenset({"InconsistentClusterId"})
@@ -104,7 +104,7 @@ class BrokerNode:
     @property
     def handler_failures(self) -> Mapping[str, int]:
         """Requests that met a bug, by API."""
-        return {} if self._serving is None else self._serving.server.stats.handler_failures.counts
+        return {} if self._serving is None else self._serving.handler_failures
 
     def fail(self, error: BaseException) -> None:
         """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
@@ -175,6 +175,14 @@ class BrokerNode:
         meta = self._store.meta
         return meta.directory_id if meta is not None else None
 
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        """The clients' comes first: brokers of version 0.1 take whatever does."""
+        host, port = self.config.reachable.host, self.config.reachable.port
+        clients = Endpoint(name=listeners.CLIENTS, host=host, port=port)
+        if (own := self.config.replication) is None:
+            return (clients,)
+        return clients, Endpoint(name=listeners.REPLICATION, host=host, port=own.port)
+
     async def _register(
         self, stream: MetadataStream, directory_id: UUID, previous: int | None, *, empty: bool
     ) -> Registered:
@@ -184,13 +192,7 @@ class BrokerNode:
             incarnation_id=uuid4(),
             previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
             directory_ids=(directory_id,),
-            endpoints=(
-                Endpoint(
-                    name=LISTENER,
-                    host=self.config.reachable.host,
-                    port=self.config.reachable.port,
-                ),
-            ),
+            endpoints=self._endpoints(),
             rack=self.config.rack,
             pod_uid=self.config.pod_uid,
             revision=self.config.revision,

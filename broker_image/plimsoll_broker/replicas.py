@@ -23,6 +23,7 @@ from plimsoll_broker.movement import Movement
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import Found, LogStore
+from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages import IsrProposal, PartitionAnswer
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey
@@ -204,9 +205,9 @@ class ReplicaManager:
         if partition is None or partition.leader is None:
             return None
         broker = image.brokers.get(partition.leader)
-        if broker is None or not broker.endpoints:
+        endpoint = None if broker is None else listeners.for_clients(broker)
+        if broker is None or endpoint is None:
             return None
-        endpoint = broker.endpoints[0]
         return broker.id, partition.leader_epoch, endpoint.host, endpoint.port
 
     # --- metadata -------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Which handler serves which Kafka API: what is missing here is not advertised.
 
-Called by `Serving`, once per lifetime.
+Called by `Serving`, once per lifetime.  Each port has a table of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, Produce
 from plimsoll_broker.handlers.view import ClusterView, ImageWatch
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.listeners import Port
 from plimsoll_core.messages import Answer, Forwarded
 from plimsoll_wire.versions import ApiKey
 
@@ -26,8 +27,9 @@ def routes(
     manager: ReplicaManager,
     client: ControllerClient,
     watch: ImageWatch,
+    port: Port,
 ) -> dict[ApiKey, Handler]:
-    """The broker's whole table."""
+    """What clients may ask for on `port`, and whoever else it is for."""
 
     def forward(request: Forwarded, timeout_ms: int) -> Awaitable[Answer]:
         return client.command(request, timeout_ms, once=True)
@@ -37,9 +39,17 @@ def routes(
     )
     data: dict[ApiKey, Handler] = {
         ApiKey.PRODUCE: ProduceHandler(manager),
-        ApiKey.FETCH: FetchHandler(manager),
-        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager),
+        ApiKey.FETCH: FetchHandler(manager, port),
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
     }
     return data | admin_handlers(view)
+
+
+def replication_routes(manager: ReplicaManager) -> dict[ApiKey, Handler]:
+    """What followers ask for, and nothing else."""
+    return {
+        ApiKey.FETCH: FetchHandler(manager, Port.REPLICATION),
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.REPLICATION),
+    }

@@ -1,4 +1,4 @@
-"""The data path of one lifetime and the Kafka listener, wired together.
+"""The data path of one lifetime and its listeners, wired together.
 
 The lifecycle starts it once this lifetime's epoch is known and stops it before the volume closes.
 It decides nothing; it only says who is connected to whom.
@@ -6,7 +6,8 @@ It decides nothing; it only says who is connected to whom.
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
 from plimsoll_broker.config import BrokerConfig
@@ -15,15 +16,23 @@ from plimsoll_broker.copy_reports import CopyReports
 from plimsoll_broker.datapath import DataPath
 from plimsoll_broker.dispatch import Dispatch
 from plimsoll_broker.handlers.view import ImageWatch
+from plimsoll_broker.limits import MIB, ListenerLimits
 from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_broker.recovery_reports import RecoveryReports
-from plimsoll_broker.routes import routes
+from plimsoll_broker.routes import replication_routes, routes
 from plimsoll_broker.server import Server
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.controller.arbiter import going
 from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.listeners import Port
 from plimsoll_core.replica.lease import Lease
+
+REPLICATION_LIMITS = ListenerLimits(
+    connections_max=1024, idle_ms_max=60_000, frame_bytes_max=16 * MIB, in_flight_max=4
+)
+"""Brokers have a few connections to each other and one request on each; the largest names 100,000
+partitions."""
 
 
 class Serving:
@@ -47,8 +56,19 @@ class Serving:
         self._watch = ImageWatch(stream.image)
         self._reports = RecoveryReports(self.data.manager, client, broker)
         self._copies = CopyReports(self.data.manager, client, broker)
-        table = routes(broker, self.data.manager, client, self._watch)
+        port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
+        table = routes(broker, self.data.manager, client, self._watch, port)
         self.server = Server(Dispatch(table))
+        followers = replication_routes(self.data.manager)
+        self.replication = Server(Dispatch(followers), REPLICATION_LIMITS)
+
+    @property
+    def handler_failures(self) -> Mapping[str, int]:
+        """Requests that met a bug, by API, on all ports together."""
+        counted = Counter[str]()
+        for port in (self.server, self.replication):
+            counted.update(port.stats.handler_failures.counts)
+        return counted
 
     @property
     def settled(self) -> bool:
@@ -75,18 +95,23 @@ class Serving:
         self._stream.subscribe(self._watch.update)
         self._stream.subscribe(self._reports.update)
         self._watch.update(self._watch.image, self._stream.image)
+        if (own := self._config.replication) is not None:
+            await self.replication.start(own.host, own.port)
         await self.server.start(self._config.listen.host, self._config.listen.port)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What must run for as long as the broker does; any end is a failure."""
         yield from self.data.tasks()
         yield "listener", self.server.failure()
+        if self._config.replication is not None:
+            yield "replication listener", self.replication.failure()
         yield "recovery reports", self._reports.run()
         yield "copy reports", self._copies.run()
 
     async def stop_network(self) -> None:
         """Nobody is heard or answered any more."""
         await self.server.stop()
+        await self.replication.stop()
 
     async def close(self) -> None:
         """No more fetching; the logs stay open for the volume to close."""

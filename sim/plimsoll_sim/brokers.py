@@ -17,6 +17,7 @@ from plimsoll_sim.network import Network
 from plimsoll_sim.process import Process
 
 KAFKA_PORT = 9092
+REPLICATION_PORT = 9091
 CONTROLLER_PORT = 9093
 CONTROLLERS = "controllers"
 DATA = f"/{MOUNT}"
@@ -103,6 +104,7 @@ class BrokerHost:
             data_dir=DATA,
             listen=Address(host=self.name, port=KAFKA_PORT),
             advertised=Address(host=self.name, port=KAFKA_PORT),
+            replication=Address(host=self.name, port=REPLICATION_PORT),
             controllers=(f"{CONTROLLERS}:{CONTROLLER_PORT}",),
             rack=self.rack,
             pod_uid=self.pod_uid(),

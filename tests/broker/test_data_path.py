@@ -163,7 +163,7 @@ async def test_a_parked_fetch_hears_of_a_new_leader(
     controller.create("r", (0, 1, 2))
     client = await three[0].client()
     waiting = asyncio.create_task(client.fetch("r", 0, wait_ms=30_000))
-    await until(lambda: len(three[0].server._sessions) >= 3)
+    await until(lambda: bool(three[0].hosted("r").replica.parked._for_commit))
     controller.heartbeat(three[0], fence=True)
     assert (await waiting).code == Code.NOT_LEADER_OR_FOLLOWER
 

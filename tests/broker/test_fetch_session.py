@@ -276,7 +276,7 @@ async def peer(controller: Controller, broker: Make) -> AsyncIterator[Peer]:
     topic_id = controller.create("t", *[(0, 1)] * 3)
     await until(lambda: len(brokers[0].manager) == 3)
     await brokers[1].path.fetchers.close()
-    connection = await PeerConnection.open("127.0.0.1", brokers[0].server.port, WAIT_S)
+    connection = await PeerConnection.open("127.0.0.1", brokers[0].replication.port, WAIT_S)
     yield Peer(connection, brokers[1], topic_id)
     connection.close()
 

@@ -18,11 +18,13 @@ from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.peer import PeerConnection
+from plimsoll_broker.routes import replication_routes
 from plimsoll_broker.server import Server
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.controller.step import Settings, Soft, decide
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from plimsoll_core.image import apply
+from plimsoll_core.listeners import CLIENTS, REPLICATION, Port
 from plimsoll_core.messages import (
     Activated,
     Answer,
@@ -145,15 +147,30 @@ class Broker:
         self.directory = directory
         self.epoch = BrokerEpoch(-1)
         self.deaf = False
+        self.of_version_0_1 = False
+        """It has one listener, for everybody."""
+        self.clients_port = 0
         self._image: ClusterImage | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, *, previous: int | None = None, **configs: str) -> Broker:
         self.store = LogStore(self.directory)
         assert self.store.open() is None
-        late = _Late()
+        late = _Late(
+            ApiKey.PRODUCE,
+            ApiKey.FETCH,
+            ApiKey.LIST_OFFSETS,
+            ApiKey.OFFSET_FOR_LEADER_EPOCH,
+            ApiKey.INIT_PRODUCER_ID,
+        )
         self.server = Server(Dispatch(late.table))
-        port = await self.server.start("127.0.0.1", 0)
+        own = await self.server.start("127.0.0.1", self.clients_port)
+        endpoints = [Endpoint(name=CLIENTS, host="127.0.0.1", port=own)]
+        followers = _Late(ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+        self.replication = Server(Dispatch(followers.table))
+        if not self.of_version_0_1:
+            own = await self.replication.start("127.0.0.1", 0)
+            endpoints.append(Endpoint(name=REPLICATION, host="127.0.0.1", port=own))
         answer = self.controller.request(
             RegisterBroker(
                 cluster_id=CLUSTER,
@@ -161,7 +178,7 @@ class Broker:
                 incarnation_id=uuid4(),
                 previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
                 directory_ids=(UUID(int=1000 + self.id),),
-                endpoints=(Endpoint(name="PLAINTEXT", host="127.0.0.1", port=port),),
+                endpoints=tuple(endpoints),
             )
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
@@ -169,17 +186,21 @@ class Broker:
         self.path = DataPath((self.id, self.epoch), configs, self.store, self.link)
         self.manager = self.path.manager
         ids = ProducerIds(self.controller, (self.id, self.epoch))
+        port = Port.EVERYBODY if self.of_version_0_1 else Port.CLIENTS
         late.routes = {
             ApiKey.PRODUCE: ProduceHandler(self.manager),
-            ApiKey.FETCH: FetchHandler(self.manager),
-            ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.manager),
+            ApiKey.FETCH: FetchHandler(self.manager, port),
+            ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.manager, port),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.manager),
             ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ids),
         }
+        followers.routes = replication_routes(self.manager)
         self._image = self.controller.image
         self.path.start(self._image)
         self._tasks = [asyncio.create_task(work, name=name) for name, work in self.path.tasks()]
         self._tasks.append(asyncio.create_task(self.server.failure(), name="server"))
+        if not self.of_version_0_1:
+            self._tasks.append(asyncio.create_task(self.replication.failure(), name="followers"))
         self.controller.brokers[self.id] = self
         self.controller.heartbeat(self)
         return self
@@ -201,6 +222,7 @@ class Broker:
     async def stop(self, *, clean: bool = False) -> None:
         self.controller.brokers.pop(self.id, None)
         await self.server.stop()
+        await self.replication.stop()
         await self.path.close()
         failures = [t.exception() for t in self._tasks if t.done() and not t.cancelled()]
         for task in self._tasks:
@@ -229,19 +251,10 @@ class Broker:
 class _Late(dict):
     """Handlers that are known only after the port is: the epoch comes from registering it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *keys: ApiKey) -> None:
         super().__init__()
         self.routes: dict[ApiKey, object] = {}
-        self.table = {
-            key: self._route(key)
-            for key in (
-                ApiKey.PRODUCE,
-                ApiKey.FETCH,
-                ApiKey.LIST_OFFSETS,
-                ApiKey.OFFSET_FOR_LEADER_EPOCH,
-                ApiKey.INIT_PRODUCER_ID,
-            )
-        }
+        self.table = {key: self._route(key) for key in keys}
 
     def _route(self, key: ApiKey):
         return lambda context: self.routes[key](context)  # type: ignore[operator]

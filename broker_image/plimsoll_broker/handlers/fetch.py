@@ -12,7 +12,7 @@ import asyncio
 from itertools import count
 from typing import NamedTuple
 
-from plimsoll_broker.dispatch import Reply, RequestContext
+from plimsoll_broker.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers import fetch_session
 from plimsoll_broker.handlers.fetch_reading import (
@@ -27,6 +27,7 @@ from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.listeners import Port, may_ask
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.fetch import (
     TOPIC_ID_VERSION,
@@ -166,15 +167,18 @@ class _Poll:
 
 
 class FetchHandler:
-    """`__call__` is the route's handler."""
+    """`__call__` is the route's handler, on one port."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
+    def __init__(self, manager: ReplicaManager, port: Port) -> None:
         self._manager = manager
+        self._port = port
         self._session_ids = count(1)
 
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
         version = context.api_version
         request = decode_request(context.body, version)
+        if not may_ask(self._port, request.replica_id, self._manager.around.brokers):
+            return self._turned_away(version, request)
         if request.controller_epoch is not None:
             self._heard(request, request.controller_epoch)
         if request.replica_id is not None:
@@ -182,6 +186,22 @@ class FetchHandler:
         if request.session_id != 0:
             return encode_response(version, [], _FETCH_SESSION_ID_NOT_FOUND)
         return self._poll(context, request)
+
+    def _turned_away(self, version: int, request: FetchRequest) -> Reply:
+        """Who comes to the wrong port.  A follower may only have an old idea of where its leader
+        is: it hears a code that makes it connect again."""
+        if request.replica_id is None:
+            raise CloseConnection("not-a-follower")
+        code = Code.CLUSTER_AUTHORIZATION_FAILED
+        topics = [
+            (
+                topic.name or "",
+                topic.topic_id,
+                [FetchedPartition(one.partition, code) for one in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+        return encode_response(version, topics, code)
 
     def _follower(
         self, context: RequestContext, request: FetchRequest

@@ -17,6 +17,7 @@ from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.timestamps import Found, Opened
 from plimsoll_broker.threads import in_thread
+from plimsoll_core.listeners import Port, may_ask
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.batches import BatchError
 from plimsoll_wire.messages import decode_request, encode_response
@@ -88,15 +89,16 @@ def _epoch(value: int) -> int | None:
 
 
 class ListOffsetsHandler:
-    """`__call__` is the route's handler.
+    """`__call__` is the route's handler, on one port.
 
     A log's ends are told at once.  Looking for a time reads batches: in a thread, one log at a time
     for all clients together, so that nobody's question can hold up the event loop, or take all the
     threads.  What one request may have opened is bounded (`timestamps.Opened`).
     """
 
-    def __init__(self, manager: ReplicaManager) -> None:
+    def __init__(self, manager: ReplicaManager, port: Port) -> None:
         self._manager = manager
+        self._port = port
         self._searching = asyncio.Lock()
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
@@ -125,6 +127,8 @@ class ListOffsetsHandler:
         """Where it is and its end for this asker (None: not known yet), or why nothing is told."""
         if each.again:
             return _Offset(Code.INVALID_REQUEST)
+        if not may_ask(self._port, _epoch(request.replica_id), self._manager.around.brokers):
+            return _Offset(Code.CLUSTER_AUTHORIZATION_FAILED)
         index, timestamp = each.asked.partition_index, each.asked.timestamp
         hosted = self._manager.by_name(each.topic, index)
         if hosted is None:

@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Forwarded
 from plimsoll_core.model import Broker, ClusterImage, Endpoint, Partition
-
-LISTENER = "PLAINTEXT"
 
 NONE = 0
 UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -74,10 +73,7 @@ class ClusterView:
 
 def endpoint_of(broker: Broker) -> Endpoint | None:
     """Where clients reach the broker."""
-    for endpoint in broker.endpoints:
-        if endpoint.name == LISTENER:
-            return endpoint
-    return None
+    return listeners.for_clients(broker)
 
 
 def admin_target(view: ClusterView) -> int:

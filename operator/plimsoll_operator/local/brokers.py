@@ -64,6 +64,7 @@ class BrokerProcess:
             "data_dir": str(self._layout.data(self.broker_id)),
             "listen": {"host": LOOPBACK, "port": ports.kafka},
             "advertised": {"host": LOOPBACK, "port": ports.kafka},
+            "replication": {"host": LOOPBACK, "port": ports.replication},
             "controllers": [controller],
             "metrics": {"host": LOOPBACK, "port": ports.metrics},
             "configs": configs,

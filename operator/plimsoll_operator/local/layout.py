@@ -20,10 +20,11 @@ NOT_ALONE = "another `plimsoll local` uses this directory"
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker's."""
+    """One broker's; 0: none was picked yet, by an earlier version."""
 
     kafka: int
     metrics: int
+    replication: int = 0
 
 
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,10 +97,12 @@ def plan(
     brokers = dict(known.brokers) if known else {}
     for place, broker_id in enumerate(broker_ids):
         wanted = port + place if port is not None else None
-        if broker_id not in brokers:
-            brokers[broker_id] = Ports(kafka=wanted or picker.pick(), metrics=picker.pick())
-        elif wanted is not None:
-            brokers[broker_id] = Ports(kafka=wanted, metrics=brokers[broker_id].metrics)
+        had = brokers.get(broker_id, Ports(kafka=0, metrics=0))
+        brokers[broker_id] = Ports(
+            kafka=wanted or had.kafka or picker.pick(),
+            metrics=had.metrics or picker.pick(),
+            replication=had.replication or picker.pick(),
+        )
     if known and cluster_id is not None and cluster_id != known.cluster_id:
         raise BadDirectory(
             f"the directory holds cluster {known.cluster_id}, the file asks for {cluster_id}"

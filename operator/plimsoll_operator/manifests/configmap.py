@@ -33,6 +33,7 @@ def _data(context: Context) -> dict[str, str]:
         "cluster_id": str(context.cluster_id),
         "data_dir": f"{DATA}/log",
         "listen": {"host": "0.0.0.0", "port": labels.KAFKA_PORT},
+        "replication": {"host": "0.0.0.0", "port": labels.REPLICATION_PORT},
         "controllers": list(context.controllers),
         "metrics": {"host": "0.0.0.0", "port": labels.METRICS_PORT},
         "configs": _configs(context),

@@ -25,6 +25,7 @@ INSTANCE = "app.kubernetes.io/instance"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
 KAFKA_PORT = 9092
+REPLICATION_PORT = 9091
 METRICS_PORT = 9100
 CONTROLLER_PORT = 9093
 

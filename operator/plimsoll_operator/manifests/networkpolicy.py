@@ -21,7 +21,11 @@ def network_policy(context: Context) -> Manifest:
                         {"port": labels.KAFKA_PORT, "protocol": "TCP"},
                         {"port": labels.METRICS_PORT, "protocol": "TCP"},
                     ]
-                }
+                },
+                {
+                    "from": [{"podSelector": {"matchLabels": labels.selector(context.name)}}],
+                    "ports": [{"port": labels.REPLICATION_PORT, "protocol": "TCP"}],
+                },
             ],
         },
     }

@@ -140,6 +140,11 @@ def _container(context: Context, broker_id: int) -> Manifest:
         ],
         "ports": [
             {"name": "kafka", "containerPort": labels.KAFKA_PORT, "protocol": "TCP"},
+            {
+                "name": "replication",
+                "containerPort": labels.REPLICATION_PORT,
+                "protocol": "TCP",
+            },
             {"name": "metrics", "containerPort": labels.METRICS_PORT, "protocol": "TCP"},
         ],
         "startupProbe": _probe("/healthz", period=2, failures=300),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from plimsoll_core.stream_messages import FetchMetadata
-from plimsoll_sim.brokers import CONTROLLER_PORT, KAFKA_PORT
+from plimsoll_sim.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.network import End, Network
 from plimsoll_sim.scenario import overheard
 from plimsoll_sim.scenario.overheard import Named
@@ -100,8 +100,8 @@ class Taps:
         found: list[str] = []
         while (frame := mine.framer.next_frame()) is not None:
             port = end.peer.address[1]
-            if port in (KAFKA_PORT, CONTROLLER_PORT):
-                kind = _kafka(frame) if port == KAFKA_PORT else _control(frame)
+            if port in (KAFKA_PORT, REPLICATION_PORT, CONTROLLER_PORT):
+                kind = _control(frame) if port == CONTROLLER_PORT else _kafka(frame)
                 mine.asked[int.from_bytes(frame[4:8], "big")] = kind
             else:
                 number = int.from_bytes(frame[:4], "big")
