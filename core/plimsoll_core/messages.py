@@ -40,7 +40,7 @@ from plimsoll_core.move_messages import (
     RunReassignment,
 )
 from plimsoll_core.rebalance_messages import RebalanceRequest, RebalanceState
-from plimsoll_core.roll_messages import RequestRestart, RestartAnswer
+from plimsoll_core.roll_messages import RequestRestart, RestartAnswer, WithdrawRestart
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,6 +281,7 @@ Request = (
     | Tick
     | BrokerProvenDead
     | RequestRestart
+    | WithdrawRestart
 )
 
 

@@ -19,6 +19,15 @@ class RequestRestart(Message, frozen=True, kw_only=True):
     revision: str = ""
 
 
+class WithdrawRestart(Message, frozen=True, kw_only=True):
+    """The pod that was granted a restart into `revision` stays as it is: it runs already what is
+    wanted now, and nobody has begun to replace it."""
+
+    broker_id: BrokerId
+    pod_uid: str
+    revision: str
+
+
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that an action waits for.  `until` ends a sentence that begins with "until";
     `topic` and `index` where a partition is the cause."""

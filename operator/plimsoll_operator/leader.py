@@ -136,6 +136,7 @@ class Leader:
         self.term.notes.clear()
         self.term.stalls.clear()
         self.term.blocked.clear()
+        self.term.compared.clear()
         self.term.settling = self.term.rolling = None
         self.term.reassignments.clear()
         self.term.rebalances.clear()

@@ -27,7 +27,12 @@ class FakeKube:
         self._version += 1
         stored = {**body, "metadata": {**meta, "resourceVersion": str(self._version)}}
         stored["metadata"].setdefault("uid", f"uid-{self._version}")
-        self.objects[(kind.plural, meta.get("namespace"), meta["name"])] = stored
+        key = (kind.plural, meta.get("namespace"), meta["name"])
+        before = self.objects.get(key)
+        if before is not None and "generation" in before["metadata"]:
+            edited = before.get("spec") != stored.get("spec")
+            stored["metadata"]["generation"] = before["metadata"]["generation"] + edited
+        self.objects[key] = stored
         return _copy(stored)
 
     def drop(self, kind: Kind, namespace: str | None, name: str) -> None:
@@ -64,15 +69,19 @@ class FakeKube:
         self._called("create", kind, meta["name"])
         if (kind.plural, meta.get("namespace"), meta["name"]) in self.objects:
             raise Conflict(409, "it exists")
-        return self.put(kind, manifest)
+        return self.put(
+            kind, {"metadata": {}, **manifest} | {"metadata": {**meta, "generation": 1}}
+        )
 
-    async def replace(self, kind: Kind, manifest: Object, *, timeout_s: float = 1) -> Object:
+    async def replace(
+        self, kind: Kind, manifest: Object, *, timeout_s: float = 1, dry_run: bool = False
+    ) -> Object:
         meta = manifest["metadata"]
-        self._called("replace", kind, meta["name"])
+        self._called("try" if dry_run else "replace", kind, meta["name"])
         known = self._existing(kind, meta.get("namespace"), meta["name"])
         if known["metadata"]["resourceVersion"] != meta["resourceVersion"]:
             raise Conflict(409, "it changed")
-        return self.put(kind, manifest)
+        return _copy(manifest) if dry_run else self.put(kind, manifest)
 
     async def apply(self, kind: Kind, manifest: Object) -> Object:
         meta = manifest["metadata"]

@@ -7,6 +7,7 @@ from tests.controller.builders import replay
 from tests.controller.rolling import NEW, OLD, Cluster, a_cluster, declare
 
 from plimsoll_core.records import RestartGranted
+from plimsoll_core.roll_messages import WithdrawRestart
 from plimsoll_operator.handlers import rolls
 from plimsoll_operator.kube.errors import Conflict, Rejected
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
@@ -234,3 +235,43 @@ async def test_a_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Clu
     three.kube.calls.clear()
     await three.look()
     assert [c for c in three.kube.calls if c[:2] == ("delete", "pods")] == []
+
+
+async def test_a_refused_spec_that_is_taken_back_restarts_nobody(three: Cluster):
+    before = three.pod(0)["metadata"]["uid"]
+    declare(three, **OLD, brokers={"count": 3, "resources": {"requests": {"cpu": "2"}}})
+    three.kube.refuse["replace"] = Rejected(422, "must be less than or equal to cpu limit")
+    with pytest.raises(Retry):
+        await three.look()
+    assert 0 in three.image.grants
+    del three.kube.refuse["replace"]
+    declare(three, **OLD)
+    for _ in range(3):
+        await three.look()
+    assert three.pod(0)["metadata"]["uid"] == before
+    assert not three.image.grants
+    assert three.scene.term.rolling is None
+    assert "Stalled" not in three.scene.term.notes
+
+
+async def test_a_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_late(three: Cluster):
+    declare(three, **NEW)
+    three.kube.refuse["replace"] = Rejected(422, "no")
+    with pytest.raises(Retry):
+        await three.look()
+    seen = three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0")["metadata"]["resourceVersion"]
+    del three.kube.refuse["replace"]
+    declare(three, **OLD)
+    await three.look()
+    found = three.kube.find(STATEFUL_SETS, "kafka", "main-broker-0")
+    assert found["metadata"]["resourceVersion"] != seen
+
+
+async def test_a_withdrawn_restart_leaves_another_grant_alone(three: Cluster):
+    declare(three, **NEW)
+    await three.look()
+    grant = three.image.grants[0]
+    await three.deciding.request(
+        WithdrawRestart(broker_id=0, pod_uid=str(grant.pod_uid), revision="another")
+    )
+    assert dict(three.image.grants) == {0: grant}

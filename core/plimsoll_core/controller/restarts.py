@@ -1,10 +1,10 @@
 """Who may be restarted, and when a restart is over.  Called for RequestRestart and by ticks.
 
-A grant is a record: whoever leads carries it out, however often the leader changes, and nothing but
-the broker's return ends it.  Until then the broker counts as away.  Brokers that share no partition
-at its margin may be away together, but a revision that no broker has come back with yet is tried on
-one broker alone: a bad image costs one broker.  An open grant can get another revision, so that the
-broker that is stuck with a bad one can be helped.
+A grant is a record: whoever leads carries it out, however often the leader changes, and it ends by
+the broker's return, or by being withdrawn before its pod was touched.  Until then the broker counts
+as away.  Brokers that share no partition at its margin may be away together, but a revision that no
+broker has come back with yet is tried on one broker alone: a bad image costs one broker.  An open
+grant can get another revision, so that the broker that is stuck with a bad one can be helped.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 from plimsoll_core.controller.arbiter import away, going, holds
 from plimsoll_core.controller.turn import Turn
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import Answer
+from plimsoll_core.messages import Answer, Done
 from plimsoll_core.model import Grant, PartitionKey
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import RestartEnded, RestartGranted
-from plimsoll_core.roll_messages import RequestRestart, RestartAnswer, Waits
+from plimsoll_core.roll_messages import RequestRestart, RestartAnswer, Waits, WithdrawRestart
 
 SUSPENDED = "MaintenanceSuspended"
 FIRST = "FirstOfItsRevision"
@@ -47,6 +47,15 @@ def request_restart(turn: Turn, request: RequestRestart) -> Answer | Refusal:
         )
     )
     return RestartAnswer(granted=True)
+
+
+def withdraw_restart(turn: Turn, request: WithdrawRestart) -> Answer:
+    """End a grant that nobody needs any more; another one stays, whatever was asked."""
+    grant = turn.image.grants.get(request.broker_id)
+    if grant and (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision):
+        cause = "its pod runs already what is wanted"
+        turn.add(RestartEnded(cause=cause, broker_id=request.broker_id))
+    return Done()
 
 
 def _same(grant: Grant, request: RequestRestart) -> bool:

@@ -37,7 +37,7 @@ from plimsoll_core.controller.rebalance_objects import object_gone as rebalance_
 from plimsoll_core.controller.rebalance_objects import run as run_rebalance
 from plimsoll_core.controller.recovery import report
 from plimsoll_core.controller.registration import register
-from plimsoll_core.controller.restarts import request_restart
+from plimsoll_core.controller.restarts import request_restart, withdraw_restart
 from plimsoll_core.controller.storage import report_failed
 from plimsoll_core.controller.tick import tick
 from plimsoll_core.controller.topics import create_topics, delete_topics
@@ -45,7 +45,7 @@ from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
 from plimsoll_core.election_messages import ElectLeaders, NameLeaders
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Refusal
-from plimsoll_core.roll_messages import RequestRestart
+from plimsoll_core.roll_messages import RequestRestart, WithdrawRestart
 
 __all__ = ["Decision", "Settings", "Soft", "decide", "refused"]
 
@@ -80,6 +80,7 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
     m.Tick: tick,
     m.BrokerProvenDead: proven_dead,
     RequestRestart: request_restart,
+    WithdrawRestart: withdraw_restart,
 }
 
 

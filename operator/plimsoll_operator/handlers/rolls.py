@@ -20,8 +20,9 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Refused
 from plimsoll_core.model import Grant
 from plimsoll_core.reasons import Refusal
-from plimsoll_core.roll_messages import RequestRestart, RestartAnswer
+from plimsoll_core.roll_messages import RequestRestart, RestartAnswer, WithdrawRestart
 from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction
+from plimsoll_operator.handlers import repairs
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
@@ -80,7 +81,8 @@ class Pass:
     async def run(self) -> None:
         seen = await self._look()
         image = self.term.image
-        for one in seen:
+        for at, one in enumerate(seen):
+            seen[at] = one = await repairs.restore(self.term, self.context, one)
             if one.pod is not None and is_stuck(one.pod, self.now_ms):
                 await self._release(one.broker_id, one.pod)
             if (grant := image.grants.get(one.broker_id)) is not None:
@@ -123,7 +125,7 @@ class Pass:
             return False
         if one.pod is None or one.terminating:
             return False
-        return {one.pod_revision, one.template_revision} != {self.wanted}
+        return one.pod_revision != self.wanted
 
     # --- with a grant ---------------------------------------------------------------------------
 
@@ -153,6 +155,9 @@ class Pass:
 
     async def _go_on(self, one: Seen, grant: Grant) -> None:
         """The same grant may get another revision, or another pod that is stuck with a bad one."""
+        if one.pod_uid == grant.pod_uid and one.pod_revision == self.wanted and not one.terminating:
+            await self._withdraw(one, grant)
+            return
         replaced = one.pod_uid not in (None, grant.pod_uid) and not one.terminating
         runs = one.pod_revision if replaced else grant.revision
         pod_uid = one.pod_uid if replaced else grant.pod_uid
@@ -166,16 +171,28 @@ class Pass:
         namespace = self.term.key[0]
         if one.template_revision != self.wanted:
             template = stateful_set(self.context, one.broker_id)["spec"]["template"]
-            kind = {"apiVersion": STATEFUL_SETS.api_version, "kind": STATEFUL_SETS.kind}
-            spec = {**one.owner["spec"], "template": template}
             # Under the resourceVersion that was read: what somebody wrote since stays.
-            await self.term.kube.replace(STATEFUL_SETS, {**kind, **one.owner, "spec": spec})
+            await self.term.kube.replace(STATEFUL_SETS, repairs.with_spec(one, template=template))
         if one.pod is None or one.terminating or one.pod_uid != grant.pod_uid:
             return
         name = one.pod["metadata"]["name"]
         logger.info("%s/%s: restarted into %s, as granted", namespace, name, grant.revision)
         with suppress(NotFound):
             await self.term.kube.delete(PODS, namespace, name, uid=str(grant.pod_uid))
+
+    async def _withdraw(self, one: Seen, grant: Grant) -> None:
+        """What was granted is not wanted any more, and its pod never went.
+
+        The StatefulSet gets another resourceVersion first: an operator that sleeps just before it
+        writes the template of that grant does nothing when it wakes.
+        """
+        body = repairs.marked(one, labels.WITHDRAWN, grant.revision)
+        await self.term.kube.replace(STATEFUL_SETS, body)
+        request = WithdrawRestart(
+            broker_id=one.broker_id, pod_uid=str(one.pod_uid), revision=grant.revision
+        )
+        if isinstance(answer := await self.term.ask(request), Refused):
+            raise Retry(answer.message)
 
     # --- dead for certain -----------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from plimsoll_operator.options import Options
 from plimsoll_operator.rebalancing import Rebalancing
 from plimsoll_operator.reconcile.conditions import condition
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.reconcile.rolls import Compared
 from plimsoll_operator.status.changes import Occurrence
 from plimsoll_operator.status.moves import Meter
 from plimsoll_operator.status.rolling import Rolling
@@ -71,7 +72,7 @@ class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
     object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
     type.  `stalls`: what no waiting mends, by reason.  `blocked`: what voluntary actions wait for,
-    by action; `rolling`: a roll under way.
+    by action; `rolling`: a roll under way; `compared`: StatefulSets, by uid, as last found right.
     `reassignments`, `rebalances`: what these objects show, with the generation that it speaks of;
     `meters`: how fast they are; `plans`: what Rebalances show of theirs.  `seen_uids`: the Topic
     objects seen, and when each was made.  `tell`: an Event at the LogCluster.  `settling`: which
@@ -99,6 +100,7 @@ class Term:
     rebalancing: Rebalancing | None = None
     meters: dict[str, Meter] = field(default_factory=dict)
     rolling: Rolling | None = None
+    compared: dict[str, Compared] = field(default_factory=dict)
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
     settling: tuple[tuple[BrokerId, ...], int] | None = None
     seen_uids: dict[str, str] = field(default_factory=dict)

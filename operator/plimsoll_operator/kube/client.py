@@ -136,14 +136,21 @@ class Kube:
         return (await self.call(call))[0]
 
     async def replace(
-        self, kind: Kind, manifest: Object, *, timeout_s: float = TIMEOUT_SECONDS
+        self,
+        kind: Kind,
+        manifest: Object,
+        *,
+        timeout_s: float = TIMEOUT_SECONDS,
+        dry_run: bool = False,
     ) -> Object:
-        """Compare-and-set by the manifest's resourceVersion."""
+        """Compare-and-set by the manifest's resourceVersion.  `dry_run`: what would be stored, with
+        the server's defaults, and nothing is."""
         meta = manifest["metadata"]
+        trial = {"dryRun": "All"} if dry_run else {}
         call = Call(
             method="PUT",
             path=kind.path(meta.get("namespace"), meta["name"]),
-            params={"fieldManager": FIELD_MANAGER},
+            params={"fieldManager": FIELD_MANAGER, **trial},
             body=manifest,
             timeout_s=timeout_s,
         )

@@ -40,6 +40,16 @@ class Seen:
         return self.pod is not None and bool(self.pod["metadata"].get("deletionTimestamp"))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A StatefulSet that is as it should be.  `now`: its generation, and the revision that was
+    wanted; `template` is of `revision`."""
+
+    now: tuple[int, str]
+    revision: str
+    template: Object
+
+
 def revision_of(body: Object) -> str:
     """Of a pod, or of a template; empty for what was made before there were revisions."""
     annotations = (body.get("metadata") or {}).get("annotations") or {}
