@@ -8,7 +8,7 @@ CRC, so a leader stamps them without touching the rest.  Source: the protocol's 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ _LEADER_EPOCH = struct.Struct(">i")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _MAX_TIMESTAMP = struct.Struct(">q")
+_PLACE = struct.Struct(">qiibI2xi")
 _STEP = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta: all that a walk over batches needs."""
 
@@ -50,6 +51,8 @@ class BadBatch(Enum):
     MAGIC = "the magic is not 2"
     CRC = "the CRC does not match"
     OFFSETS = "the last offset delta or the record count is impossible"
+    PLACE = "the base offset is not where the batch before ends"
+    EPOCH = "the leader epoch is not the one of its place in the log"
 
 
 class BatchError(Exception):
@@ -192,6 +195,30 @@ def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int,
         position = end
         next_offset = base + last_delta + 1
     return position, next_offset
+
+
+def check_places(
+    data: Buffer, base_offset: int, epoch_at: Callable[[int], int | None], position: int
+) -> None:
+    """Whether whole batches are what was written there: each where the one before ends, the first
+    at `base_offset`, of the term that the log has there, and sealed as its producer sealed it.
+
+    Raises BatchError, whose position counts from `position`, that of the first in its file.
+    """
+    view = data if isinstance(data, memoryview) else memoryview(data)
+    unpack, crc_of = _PLACE.unpack_from, crc32c
+    at, size, term = 0, len(view), -1
+    while at < size:
+        base, length, epoch, _, crc, last_delta = unpack(view, at)
+        end = at + length + LENGTH_END
+        if base != base_offset:
+            raise BatchError(BadBatch.PLACE, position + at)
+        base_offset = base + last_delta + 1
+        if epoch != term and epoch != (term := epoch_at(base_offset - 1) or 0):
+            raise BatchError(BadBatch.EPOCH, position + at)
+        if crc_of(view[at + _CRC_FROM : end]) != crc:
+            raise BatchError(BadBatch.CRC, position + at)
+        at = end
 
 
 def seal(header: BatchHeader, records: Buffer) -> bytes:

@@ -9,7 +9,7 @@ from uuid import UUID
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.store import LogStore
-from plimsoll_sim.disk import MOUNT, PowerCut, SimDisk, Volume
+from plimsoll_sim.disk import MOUNT, Folder, Node, PowerCut, SimDisk, Volume
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
 DIRECTORY_ID = UUID("99999999-2222-3333-4444-555555555555")
@@ -76,6 +76,22 @@ class Machine:
         self.life.die()
         self.volume.lose_power(cut)
 
+    def copy(self) -> Machine:
+        """The same volume once more, and nobody who uses it."""
+        made = Machine(self.config)
+        made.volume.root = _durable(self.volume.root)
+        return made
+
     def names(self) -> list[str]:
         """Of the partition's files."""
         return sorted(self.volume.folder(ROOT / "orders-3").entries)
+
+
+def _durable(folder: Folder) -> Folder:
+    made = Folder()
+    for name, entry in folder.entries.items():
+        if isinstance(entry, Folder):
+            made.entries[name] = _durable(entry)
+        else:
+            made.entries[name] = Node(bytes(entry.data), durable=True)
+    return made

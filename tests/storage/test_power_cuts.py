@@ -178,3 +178,57 @@ def test_torn_segments_that_retention_had_removed_take_nobody_out_of_service(ent
     assert again.log_end_offset <= 400
     fill(again, 5)
     assert len(read_all(again)) == 161 * (again.log_end_offset - again.log_start_offset) // 10
+
+
+def test_a_torn_segment_below_the_recovery_point_is_where_the_log_is_cut(machine: Machine) -> None:
+    log = machine.log()
+    fill(log, 40)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    folder = machine.volume.folder(machine.store.directory / "orders-3")
+    del folder.entries[f"{120:020d}.log"].data[1_000:]
+    del folder.entries[f"{120:020d}.timeindex"]
+    again = machine.log()
+    assert (again.log_end_offset, again.recovery_point) == (180, 180)
+    assert [segment.base_offset for segment in again.segments] == [0, 120]
+    fill(again, 30)
+    assert len(read_all(machine.log())) == 48 * 161
+
+
+def test_segments_that_end_below_the_log_start_are_not_looked_at(machine: Machine) -> None:
+    """Torn, and back after retention had removed them: the log behind them stays."""
+    log = machine.log()
+    fill(log, 40)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    log.advance_log_start(250)
+    machine.store.checkpoint_log_starts()
+    folder = machine.volume.folder(machine.store.directory / "orders-3")
+    del folder.entries[f"{120:020d}.log"].data[1_000:]
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (250, 400)
+    assert f"{120:020d}.log" not in machine.names()
+
+
+def test_a_producer_whose_batches_retention_removed_is_known_after_a_crash() -> None:
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
+    log = machine.log()
+    fill(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)
+    fill(log, 39)
+    assert log.apply_retention(0, 400) == 240
+    assert [entry.producer_id for entry in machine.log().producers.snapshot()] == [7]
+
+
+def test_records_that_a_cut_had_removed_do_not_hide_what_follows(machine: Machine) -> None:
+    """As a broker before the cuts were synced may have left them: they end behind the place where
+    the next segment begins."""
+    log = machine.log()
+    fill(log, 20, epoch=5)
+    old = bytes(machine.volume.find(machine.store.directory / "orders-3" / f"{120:020d}.log").data)
+    log.truncate_to(150)
+    log.config = replace(log.config, segment_bytes=161)
+    fill(log, 5, epoch=6)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    machine.volume.find(machine.store.directory / "orders-3" / f"{120:020d}.log").data[:] = old
+    assert terms(read_all(machine.log())) == [5] * 15 + [6] * 5

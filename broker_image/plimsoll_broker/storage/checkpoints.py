@@ -77,6 +77,8 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]] | None:
         return None
     if entries is None:
         return None
+    if any(epoch < 0 or start < 0 for epoch, start in entries):
+        return None
     for before, after in pairwise(entries):
         if after[0] <= before[0] or after[1] <= before[1]:
             return None

@@ -69,6 +69,18 @@ class _EntryFile:
         else:
             del self._pending[(count - self._written) * self._entry.size :]
 
+    def drop(self, at: int) -> None:
+        """Forget one entry: the search only starts earlier without it."""
+        size = self._entry.size
+        if at >= self._written:
+            del self._pending[(at - self._written) * size : (at - self._written + 1) * size]
+            return
+        data = bytearray(self._open().pread(self._written * size, 0))
+        del data[at * size : (at + 1) * size]
+        self._open().truncate(at * size)
+        self._open().append(data[at * size :])
+        self._written -= 1
+
     def grows(self) -> bool:
         """Whether the entries are in order, as they were written: a power cut may leave others."""
         data = (self._disk.read(self.path) or b"")[: self._written * self._entry.size]
@@ -118,10 +130,14 @@ class OffsetIndex(_EntryFile):
     def add(self, last_offset: int, position: int) -> None:
         self.append(last_offset - self._base_offset, position)
 
-    def position_for(self, offset: int) -> int:
-        """Where to start looking for `offset`: a batch's start at or before it."""
+    def entry_for(self, offset: int) -> tuple[int, int, int] | None:
+        """The last entry at or before `offset`: which it is, the last offset of the batch it names,
+        and where that starts."""
         count = self.count_until(offset - self._base_offset, 0)
-        return self[count - 1][1] if count else 0
+        if not count:
+            return None
+        relative, position = self[count - 1]
+        return count - 1, relative + self._base_offset, position
 
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at or above `offset`."""
@@ -160,10 +176,14 @@ class TimeIndex(_EntryFile):
         if newest is None or (timestamp > newest[0] and last_offset >= newest[1]):
             self.append(timestamp, last_offset - self._base_offset)
 
-    def offset_before(self, timestamp: int) -> int:
-        """An offset no later than the first record at or after `timestamp`."""
+    def entry_for(self, timestamp: int) -> tuple[int, int, int] | None:
+        """The last entry at or before `timestamp`: which it is, its time, and the last offset of
+        the batch that has it."""
         count = self.count_until(timestamp, 0)
-        return self[count - 1][1] + self._base_offset if count else self._base_offset
+        if not count:
+            return None
+        newest, relative = self[count - 1]
+        return count - 1, newest, relative + self._base_offset
 
     def truncate_to(self, offset: int) -> None:
         """Forget the entries at or above `offset`."""

@@ -73,7 +73,7 @@ class Log:
         self.make_durable: Callable[[], None] | None = None
         self._before_cut = before_cut
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
-        self._reader = LogReader(place.directory, self.segments)
+        self._reader = LogReader(place.directory, self.segments, self.epochs)
         self._epoch_file = EpochFile(place.disk, place.directory, self.epochs)
         self._unsynced = Unsynced(place.disk, place.directory)
         for segment in contents.rebuilt:
@@ -244,9 +244,7 @@ class Log:
         for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
             if following is not None and following.base_offset <= start:
                 continue
-            for _, header in segment.headers(segment.offset_index.position_for(start)):
-                if header.base_offset >= start and header.producer_id >= 0:
-                    self.producers.update(header)
+            segment.replay(start, self.producers)
 
     def discard_to(self, offset: int) -> None:
         """Forget everything; the log is empty and starts at `offset`.

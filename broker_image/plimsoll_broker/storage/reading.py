@@ -12,7 +12,8 @@ from pathlib import Path
 
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_wire.batches import BatchError
+from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_wire.batches import BadBatch, BatchError
 
 _HINTS_MAX = 16
 
@@ -20,10 +21,11 @@ _HINTS_MAX = 16
 class LogReader:
     """Over the log's own list of segments; `remember` keeps where the next reader will begin."""
 
-    __slots__ = ("_directory", "_hints", "_segments")
+    __slots__ = ("_directory", "_epochs", "_hints", "_segments")
 
-    def __init__(self, directory: Path, segments: Sequence[Segment]) -> None:
+    def __init__(self, directory: Path, segments: Sequence[Segment], epochs: EpochCache) -> None:
         self._directory = directory
+        self._epochs = epochs
         self._segments = segments
         self._hints: dict[int, tuple[Segment, int]] = {}
 
@@ -35,8 +37,9 @@ class LogReader:
             located = self._locate(offset)
             if located is None:
                 return b""
-            segment, position = located
-            data, next_offset = segment.read(position, max_bytes, up_to_offset)
+            segment, position, base = located
+            epoch_at = self._epochs.epoch_at
+            data, next_offset = segment.read(position, max_bytes, up_to_offset, base, epoch_at)
         except BatchError as error:
             raise self._corrupt(error) from error
         if len(data) > max_bytes and not min_one_batch:
@@ -45,15 +48,20 @@ class LogReader:
             self.remember(next_offset, segment, position + len(data))
         return data
 
-    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """The segment, the position and the base offset of the batch that holds `offset`."""
         hint = self._hints.get(offset)
         if hint is not None and hint[1] < hint[0].size:
-            return hint
+            return *hint, offset
         at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
         for segment in self._segments[max(at, 0) :]:
             found = segment.find(offset)
-            if found is not None:
-                return segment, found[0]
+            if found is None:
+                continue
+            position, header = found
+            if header.base_offset > offset:  # a hole: nobody may pass over it unawares
+                raise BatchError(BadBatch.PLACE, position)
+            return segment, position, header.base_offset
         return None
 
     def remember(self, offset: int, segment: Segment, position: int) -> None:

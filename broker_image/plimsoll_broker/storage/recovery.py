@@ -1,31 +1,42 @@
 """Opening a log that is (perhaps) on disk already, and making it whole again.
 
-Called by the store when a partition is loaded.  After a clean stop the files are trusted; after any
-other end everything from the recovery point on is read, once: CRCs and offset order are checked,
-indexes, terms and producer states are taken up, the log is cut at the first bad batch and later
-segments are dropped.  Where a checkpoint lies in the middle of a segment (a producer snapshot is
-there, and the indexes were synced with it) nothing before it is read again, otherwise the segment
-is read from its beginning.  Source: the protocol's load rules.
+Called by the store when a partition is loaded.  After a clean stop the files are trusted, as far as
+the ends of each segment and of its indexes agree; after any other end everything from the recovery
+point on is read, once: CRCs, places and terms are checked, indexes, terms and producer states are
+taken up, the log is cut at the first bad batch and later segments are dropped.  Where a checkpoint
+lies in the middle of a segment (a producer snapshot is there, and the indexes were synced with it)
+nothing before it is read again, otherwise the segment is read from its beginning.
+
+What contradicts itself elsewhere is treated like a wrong CRC: the log is cut there.  But not after
+a clean stop, when the cluster may count on this replica: then the log is out of service, and the
+next start, which does not follow a clean stop, cuts it.  Source: the protocol's load rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.damage import Damaged, batch_at, damage, damaged
 from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.extent import Extent, reindex, resume, verify
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.parts import LogContents, LogPlace
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
 from plimsoll_core.replica.epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates
-from plimsoll_wire.batches import BatchError
+from plimsoll_wire.batches import BadBatch, BatchError
+
+logger = logging.getLogger("plimsoll.storage")
 
 _LEFTOVERS = (".tmp", ".deleted", ".cleaned", ".swap")
 _INDEXES = (".index", ".timeindex")
+_DIGITS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +51,13 @@ class Known:
 @dataclass(slots=True, kw_only=True)
 class _Scan:
     """What a look at the segments found: terms in the part that was read, the log's end, and the
-    producers as of then (None: what was read is not enough to say).  `rebuilt`: segments whose
-    indexes were made again."""
+    producers as of then (None: what was read is not enough to say).  `leader_epoch`: of the last
+    batch before.  `rebuilt`: segments whose indexes were made again."""
 
     end_offset: int
     read_from: int
     terms: list[tuple[int, int]]
+    leader_epoch: int = -1
     producers: ProducerStates | None = None
     rebuilt: list[Segment] = field(default_factory=list)
 
@@ -55,47 +67,90 @@ def load_log(
 ) -> Log:
     """Open the log in `place`, or start an empty one there."""
     _tidy(place)
-    start = known.log_start_offset or 0
+    start = max(known.log_start_offset or 0, 0)
     segments = _open_segments(place, config, start)
-    try:
-        scan = _trusted(segments) if known.clean else None
-        if scan is None:
-            scan = _checked(place, segments, known.recovery_point or 0)
-        epochs = _epochs(place, segments, scan)
-    except BatchError as error:
-        raise StorageError(StorageFault.CORRUPT, place.directory, str(error)) from error
+    if not known.clean:
+        _drop_below(segments, start)
+    for _ in range(2 * len(segments) + 2):  # each attempt cuts or mends a segment
+        try:
+            contents = _contents(place, segments, known, start)
+            break
+        except Damaged as found:
+            if found.mended:
+                continue
+            if known.clean:
+                raise StorageError(StorageFault.CORRUPT, place.directory, str(found)) from found
+            offset = found.extent.next_offset
+            logger.error("%s is cut at %d: %s", place.directory.name, offset, found)
+            _cut(place, segments, found)
+    else:
+        why = "its segments contradict each other"
+        raise StorageError(StorageFault.CORRUPT, place.directory, why)
+    log = Log(place, config, contents, before_cut)
+    if log.log_start_offset > log.log_end_offset:
+        log.discard_to(log.log_start_offset)  # what lies between is gone for everybody
+        return log
+    for segment in segments[:-1]:
+        segment.seal()
+    segments[-1].release_indexes()
+    log.prune_snapshots()
+    return log
+
+
+def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int) -> LogContents:
+    """Everything that the files tell; raises Damaged, and is called again after the cut."""
+    snapshots = ProducerSnapshots(place.disk, place.directory)
+    if known.clean:
+        scan = _trusted(segments)
+    else:
+        scan = _checked(place, segments, max(known.recovery_point or 0, 0))
     log_start = max(start, segments[0].base_offset)
-    recovery_point = scan.end_offset if known.clean else (known.recovery_point or 0)
+    if log_start <= scan.end_offset:
+        epochs = _epochs(place, segments, scan, log_start)
+    else:
+        epochs = EpochCache()
+    recovery_point = scan.end_offset if known.clean else max(known.recovery_point or 0, 0)
     rebuilt = [segment for segment in scan.rebuilt if segment in segments]
     for segment in rebuilt:
         if segment.base_offset < recovery_point:  # there indexes are believed
             for file in segment.index_files():
                 file.fsync()
-    contents = LogContents(
+    producers = scan.producers
+    if producers is None:
+        producers = ProducerStates()
+        if log_start <= scan.end_offset:
+            read_from = snapshots.restore(producers, log_start, scan.end_offset)
+            for segment in segments:
+                if segment.base_offset < scan.end_offset:
+                    _replay(segment, read_from, producers)
+    return LogContents(
         segments=segments,
         rebuilt=rebuilt,
         log_start_offset=log_start,
         log_end_offset=scan.end_offset,
         recovery_point=min(recovery_point, scan.end_offset),
         epochs=epochs,
-        producers=ProducerStates() if scan.producers is None else scan.producers,
+        producers=producers,
     )
-    log = Log(place, config, contents, before_cut)
-    if log_start > log.log_end_offset:
-        log.discard_to(log_start)  # what lies between is gone for everybody
-        return log
-    epochs.truncate_from_end(log.log_end_offset)
-    epochs.truncate_from_start(log_start)
-    if scan.producers is None:
-        try:
-            log.rebuild_producers()
-        except BatchError as error:
-            raise StorageError(StorageFault.CORRUPT, place.directory, str(error)) from error
-    for segment in segments[:-1]:
-        segment.seal()
-    segments[-1].release_indexes()
-    log.prune_snapshots()
-    return log
+
+
+def _replay(segment: Segment, read_from: int, producers: ProducerStates) -> None:
+    try:
+        segment.replay(read_from, producers)
+    except BatchError as error:
+        raise damage(segment, error) from error
+
+
+def _cut(place: LogPlace, segments: list[Segment], found: Damaged) -> None:
+    """For good: no power cut brings back what is not believed."""
+    at = segments.index(found.segment)
+    for later in reversed(segments[at + 1 :]):
+        later.remove()
+    del segments[at + 1 :]
+    reindex(found.segment)
+    found.segment.cut(found.extent.position, found.extent.next_offset)
+    ProducerSnapshots(place.disk, place.directory).remove(above=found.extent.next_offset)
+    place.disk.sync_directory(place.directory)
 
 
 def _tidy(place: LogPlace) -> None:
@@ -112,41 +167,46 @@ def _tidy(place: LogPlace) -> None:
 def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segment]:
     names = place.disk.list(place.directory)
     stems = (name.removesuffix(".log") for name in names if name.endswith(".log"))
-    bases = sorted(int(stem) for stem in stems if stem.isdecimal()) or [start]
+    found = (int(stem) for stem in stems if stem.isdecimal() and len(stem) == _DIGITS)
+    bases = sorted(base for base in found if base < 2**63) or [start]
     return [
         Segment(place.disk, place.directory, base, config.index_interval_bytes) for base in bases
     ]
 
 
+def _drop_below(segments: list[Segment], start: int) -> None:
+    """Retention had removed them, and a power cut brought them back: as they are now nobody looks
+    at them."""
+    while len(segments) > 1 and segments[1].base_offset <= start:
+        segments.pop(0).remove()
+
+
 # --- after a clean stop -------------------------------------------------------------------------
 
 
-def _trusted(segments: list[Segment]) -> _Scan | None:
-    """Only the active segment's tail is walked, for the log's end.  None: not clean after all."""
-    rebuilt = [segment for segment in segments if not segment.indexes_sane()]
-    for segment in rebuilt:
-        _reindex(segment)
-    active = segments[-1]
-    end_offset = active.base_offset
-    position = active.offset_index.position_for(2**31 + active.base_offset)
-    try:
-        for _, header in active.headers():
-            active.first_timestamp = header.max_timestamp
-            break
-        for _, header in active.headers(position):
-            end_offset = header.next_offset
-            if header.max_timestamp > active.max_timestamp:
-                active.max_timestamp = header.max_timestamp
-                active.max_timestamp_offset = header.last_offset
-    except BatchError:
-        return None
-    return _Scan(end_offset=end_offset, read_from=end_offset, terms=[], rebuilt=rebuilt)
+def _trusted(segments: list[Segment]) -> _Scan:
+    """Only the ends of each segment are looked at."""
+    rebuilt: list[Segment] = []
+    extent = _verified(segments, len(segments), rebuilt)
+    end = extent.next_offset
+    return _Scan(end_offset=end, read_from=end, terms=[], rebuilt=rebuilt)
 
 
-def _reindex(segment: Segment) -> None:
-    segment.reset_indexes()
-    for position, header in segment.headers():
-        segment.index(position, header)
+def _verified(segments: list[Segment], count: int, rebuilt: list[Segment]) -> Extent:
+    """The last one's extent of the first `count` segments: each ends where the next one begins."""
+    extent = Extent(0, segments[0].base_offset)
+    for at, segment in enumerate(segments[:count]):
+        following = segments[at + 1] if at + 1 < len(segments) else None
+        extent = verify(segment, sealed=following is not None)
+        if extent.reindexed:
+            rebuilt.append(segment)
+        if extent.error is not None:
+            raise damaged(segments, segment, extent)
+        if following is None or extent.next_offset == following.base_offset:
+            continue
+        why = f"it ends at {extent.next_offset}, the next segment begins elsewhere"
+        raise Damaged(segment, extent, why)
+    return extent
 
 
 # --- after any other end ------------------------------------------------------------------------
@@ -159,26 +219,40 @@ def _checked(place: LogPlace, segments: list[Segment], recovery_point: int) -> _
     for at, segment in enumerate(segments):
         if segment.base_offset <= recovery_point:
             first = at
-    rebuilt = [segment for segment in segments[:first] if not segment.indexes_sane()]
-    for segment in rebuilt:
-        _reindex(segment)
+    rebuilt: list[Segment] = []
+    _uncover(segments[: first + 1])
+    before = _verified(segments, first, rebuilt)
     snapshots = ProducerSnapshots(place.disk, place.directory)
     scan, position = _start(snapshots, segments[first], recovery_point, whole=first == 0)
+    scan.leader_epoch = max(scan.leader_epoch, before.leader_epoch)
     dropped: list[Segment] = []
     for at in range(first, len(segments)):
         follows = at == first or segments[at].base_offset == scan.end_offset
-        if not follows or not _check(segments[at], scan, position if at == first else 0):
+        if not follows or not _check(segments, at, scan, position if at == first else 0):
             keep = at + 1 if follows else at
             dropped = segments[keep:]
             del segments[keep:]
             break
-    for segment in dropped:
+    for segment in reversed(dropped):
         segment.remove()
     if snapshots.remove(above=scan.end_offset) or dropped:
         # The next power cut must not bring them back beneath what is written from now on.
         place.disk.sync_directory(place.directory)
     scan.rebuilt += rebuilt
     return scan
+
+
+def _uncover(segments: list[Segment]) -> None:
+    """What lies in a segment at and behind the start of the next one had been cut, and came back:
+    the next one holds what was written there since."""
+    for segment, following in pairwise(segments):
+        base = following.base_offset
+        try:
+            found = segment.find(base)
+        except BatchError:
+            continue  # the look at its ends tells
+        if found is not None and found[1].base_offset == base:
+            segment.cut(found[0], base)
 
 
 def _start(
@@ -190,22 +264,29 @@ def _start(
         if not base < offset <= recovery_point:
             continue
         producers = snapshots.load(offset)
-        resumed = segment.resume(offset) if producers is not None else None
+        resumed = resume(segment, offset) if producers is not None else None
         if resumed is not None:
             position, before = resumed
-            terms = [(before.leader_epoch, before.base_offset)]
+            epoch = before.leader_epoch
             scan = _Scan(
-                end_offset=offset, read_from=before.base_offset, terms=terms, producers=producers
+                end_offset=offset,
+                read_from=before.base_offset,
+                terms=[(epoch, before.base_offset)],
+                leader_epoch=epoch,
+                producers=producers,
             )
             return scan, position
         break
-    producers = ProducerStates() if whole else snapshots.load(base)
+    producers = snapshots.load(base)
+    if producers is None and whole:
+        producers = ProducerStates()  # who wrote only what retention removed is forgotten
     return _Scan(end_offset=base, read_from=base, terms=[], producers=producers), 0
 
 
-def _check(segment: Segment, scan: _Scan, position: int) -> bool:
-    """Whether all of the segment is good from `position` on; if not, it is cut at the first bad
+def _check(segments: list[Segment], number: int, scan: _Scan, position: int) -> bool:
+    """Whether all of this segment is good from `position` on; if not, it is cut at the first bad
     batch."""
+    segment = segments[number]
     if not position:
         segment.reset_indexes()
         scan.rebuilt.append(segment)
@@ -213,15 +294,19 @@ def _check(segment: Segment, scan: _Scan, position: int) -> bool:
     terms, producers = scan.terms, scan.producers
     end_position = position
     try:
-        for at, header in segment.checked_headers(position, scan.end_offset):
+        for at, header in segment.checked_headers(position, scan.end_offset, scan.leader_epoch):
             segment.index(at, header)
             if not terms or terms[-1][0] < header.leader_epoch:
                 terms.append((header.leader_epoch, header.base_offset))
             if producers is not None and header.producer_id >= 0:
                 producers.update(header)
-            scan.end_offset = header.next_offset
+            scan.end_offset, scan.leader_epoch = header.next_offset, header.leader_epoch
             end_position = at + header.length
-    except BatchError:
+    except BatchError as error:
+        if error.reason is BadBatch.EPOCH:
+            extent = Extent(end_position, scan.end_offset, error=error)
+            raise damaged(segments, segment, extent) from error
+        logger.warning("%s is cut at %d: %s", segment.path, scan.end_offset, error)
         segment.size = end_position
         segment.drop_tail()
         return False
@@ -231,7 +316,7 @@ def _check(segment: Segment, scan: _Scan, position: int) -> bool:
 # --- leader epochs ------------------------------------------------------------------------------
 
 
-def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan) -> EpochCache:
+def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: int) -> EpochCache:
     """The file's terms below what was read, the batches' own from there on.
 
     A file that is missing or disagrees with a batch is not believed: all headers are read instead.
@@ -239,38 +324,57 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan) -> EpochCache
     everything = bool(scan.terms) and scan.read_from == segments[0].base_offset
     data = None if everything else place.disk.read(place.directory / checkpoints.EPOCHS)
     entries = None if data is None else checkpoints.decode_epochs(data)
-    if everything:
-        cache = EpochCache()
-        _assign(cache, scan.terms)
-        return cache
-    if entries is not None:
-        cache = EpochCache(entries)
-        cache.truncate_from_end(scan.read_from)
-        newest = cache.latest
-        if not scan.terms or newest == scan.terms[0][0] or scan.terms[0] in entries:
-            # Otherwise the first term that was read may have begun before what was read.
-            _assign(cache, scan.terms)
-            if _agrees(cache, segments):
-                return cache
     cache = EpochCache()
-    for segment in segments:
-        _assign(
-            cache, ((header.leader_epoch, header.base_offset) for _, header in segment.headers())
-        )
+    if everything:
+        _assign(cache, scan.terms)
+    elif entries is None or not _believable(cache, entries, segments, scan):
+        cache.clear()
+        for segment in segments:
+            _assign(cache, _terms(segments, segment, cache))
+    cache.truncate_from_end(scan.end_offset)
+    cache.truncate_from_start(log_start)
     return cache
+
+
+def _believable(
+    cache: EpochCache, entries: list[tuple[int, int]], segments: list[Segment], scan: _Scan
+) -> bool:
+    """Fill the cache from the file, and compare it with the batches at each end of each term."""
+    for epoch, start in entries:
+        cache.assign(epoch, start)
+    cache.truncate_from_end(scan.read_from)
+    newest = cache.latest
+    if scan.terms and newest != scan.terms[0][0] and scan.terms[0] not in entries:
+        return False  # the first term that was read may have begun before what was read
+    _assign(cache, scan.terms)
+    cache.truncate_from_start(segments[0].base_offset)
+    offsets = {segment.base_offset for segment in segments if segment.size}
+    for _, start in cache.entries:
+        offsets |= {start - 1, start}
+    offsets.add(scan.end_offset - 1)
+    return all(
+        (found := batch_at(segments, offset)) and found[2].leader_epoch == cache.epoch_at(offset)
+        for offset in sorted(offsets)
+        if segments[0].base_offset <= offset < scan.end_offset
+    )
+
+
+def _terms(
+    segments: list[Segment], segment: Segment, cache: EpochCache
+) -> Iterator[tuple[int, int]]:
+    """Of all its batches; none may be of an older term than the one before it."""
+    position, next_offset = 0, segment.base_offset
+    try:
+        for at, header in segment.headers():
+            if header.leader_epoch < (cache.latest or 0):
+                raise BatchError(BadBatch.EPOCH, at)
+            position, next_offset = at + header.length, header.next_offset
+            yield header.leader_epoch, header.base_offset
+    except BatchError as error:
+        raise damaged(segments, segment, Extent(position, next_offset, error=error)) from error
 
 
 def _assign(cache: EpochCache, terms: Iterable[tuple[int, int]]) -> None:
     for epoch, start in terms:
         if epoch > (-1 if cache.latest is None else cache.latest):
             cache.assign(epoch, start)
-
-
-def _agrees(cache: EpochCache, segments: list[Segment]) -> bool:
-    """Every segment's first batch is of the term that the cache has there."""
-    for segment in segments:
-        for _, header in segment.headers():
-            if cache.epoch_at(header.base_offset) != header.leader_epoch:
-                return False
-            break
-    return True

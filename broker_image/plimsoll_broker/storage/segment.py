@@ -6,17 +6,19 @@ producers or other segments.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile
 from plimsoll_broker.storage.index import OffsetIndex, TimeIndex
+from plimsoll_core.replica.producers import ProducerStates
 from plimsoll_wire.batches import (
     HEADER_SIZE,
     BadBatch,
     BatchError,
     BatchHeader,
     check_crc,
+    check_places,
     peek_header,
     whole_batches,
 )
@@ -35,10 +37,11 @@ class Segment:
 
     __slots__ = (
         "_begun",
-        "_bytes_since_index",
         "_disk",
+        "_found_bytes",
         "_index_interval_bytes",
         "base_offset",
+        "bytes_since_index",
         "file",
         "first_timestamp",
         "max_timestamp",
@@ -54,11 +57,11 @@ class Segment:
     ) -> None:
         self._disk = disk
         self._index_interval_bytes = index_interval_bytes
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
         self.base_offset = base_offset
         self.path = directory / file_name(base_offset, ".log")
         self.file = disk.open(self.path)
-        self.size = self._begun = self.file.size()
+        self.size = self._begun = self._found_bytes = self.file.size()
         self.offset_index = OffsetIndex(
             disk, directory / file_name(base_offset, ".index"), base_offset
         )
@@ -100,11 +103,11 @@ class Segment:
             self.max_timestamp_offset = last_offset
         if self.first_timestamp is None:
             self.first_timestamp = header.max_timestamp
-        if self._bytes_since_index > self._index_interval_bytes:
+        if self.bytes_since_index > self._index_interval_bytes:
             self.offset_index.add(last_offset, position)
             self.time_index.add(self.max_timestamp, self.max_timestamp_offset)
-            self._bytes_since_index = 0
-        self._bytes_since_index += header.length
+            self.bytes_since_index = 0
+        self.bytes_since_index += header.length
 
     def seal(self) -> None:
         """No more appends: complete the time index, write both indexes out."""
@@ -133,9 +136,11 @@ class Segment:
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Positions and headers from `position` (a batch's start) on.
 
-        Raises BatchError at the first that is torn or no batch; CRCs are not looked at.
+        Raises BatchError at the first that is torn, no batch, or not where the one before ends;
+        CRCs are not looked at.
         """
         chunk, start = b"", position
+        next_offset = self.base_offset if not position else None
         while position < self.size:
             if position - start + HEADER_SIZE > len(chunk):
                 chunk, start = self.file.pread(_SCAN_BYTES, position), position
@@ -145,12 +150,17 @@ class Segment:
                 raise BatchError(error.reason, position) from None
             if position + header.length > self.size:
                 raise BatchError(BadBatch.TORN, position)
+            if next_offset is not None and header.base_offset != next_offset:
+                raise BatchError(BadBatch.PLACE, position)
+            next_offset = header.next_offset
             yield position, header
             position += header.length
 
-    def checked_headers(self, position: int, next_offset: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Like `headers`, but reads every byte: CRCs and the order of offsets hold, from
-        `next_offset` on."""
+    def checked_headers(
+        self, position: int, next_offset: int, leader_epoch: int = -1
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Like `headers`, but reads every byte: CRCs hold, the first batch begins at `next_offset`,
+        and no term is older than that of the batch before (`leader_epoch`: of the first one's)."""
         chunk, start = b"", position
         while position < self.size:
             if position - start + HEADER_SIZE > len(chunk):
@@ -161,39 +171,96 @@ class Segment:
                 raise BatchError(error.reason, position) from None
             if position + header.length > self.size:
                 raise BatchError(BadBatch.TORN, position)
-            if header.base_offset < next_offset:
+            if header.base_offset != next_offset:
+                raise BatchError(BadBatch.PLACE, position)
+            if header.last_offset - self.base_offset > POSITION_MAX:
                 raise BatchError(BadBatch.OFFSETS, position)
+            if header.leader_epoch < leader_epoch:
+                raise BatchError(BadBatch.EPOCH, position)
             if position - start + header.length > len(chunk):
                 size = max(_SCAN_BYTES, header.length)
                 chunk, start = self.file.pread(size, position), position
             if not check_crc(chunk, position - start, header.length):
                 raise BatchError(BadBatch.CRC, position)
-            next_offset = header.next_offset
+            next_offset, leader_epoch = header.next_offset, header.leader_epoch
             yield position, header
             position += header.length
 
+    def position_for(self, offset: int) -> int:
+        """Where to start looking for `offset`: a batch's start at or before it.  An index entry
+        that does not name the batch it points at is dropped and not believed."""
+        index = self.offset_index
+        while (entry := index.entry_for(offset)) is not None:
+            at, last_offset, position = entry
+            if 0 <= position < self.size and self._ends_at(position) == last_offset:
+                return position
+            index.drop(at)
+        return 0
+
+    def _ends_at(self, position: int) -> int | None:
+        """The last offset of the batch that starts here; None: none does."""
+        try:
+            return peek_header(self.file.pread(HEADER_SIZE, position)).last_offset
+        except BatchError:
+            return None
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset no later than the first record at or after `timestamp`, by the time index as
+        far as the batches that it names agree."""
+        index = self.time_index
+        while (entry := index.entry_for(timestamp)) is not None:
+            at, newest, last_offset = entry
+            found = self.find(last_offset)
+            if found is not None and names(found[1], newest, last_offset):
+                return last_offset
+            index.drop(at)
+        return self.base_offset
+
     def find(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The batch that holds `offset`, or the first after it; None at the segment's end."""
-        for at, header in self.headers(self.offset_index.position_for(offset)):
+        for at, header in self.headers(self.position_for(offset)):
             if header.last_offset >= offset:
                 return at, header
         return None
 
-    def read(self, position: int, max_bytes: int, up_to_offset: int | None) -> tuple[bytes, int]:
+    def read(
+        self,
+        position: int,
+        max_bytes: int,
+        up_to_offset: int | None,
+        base_offset: int,
+        epoch_at: Callable[[int], int | None],
+    ) -> tuple[bytes, int]:
         """Whole batches from `position` on, at least one unless it reaches `up_to_offset`, and the
         offset after them (-1: not looked at, or nothing read).
 
-        `up_to_offset` None: the caller knows that all of the segment may be read.
+        `up_to_offset` None: the caller knows that all of the segment may be read.  What this
+        process has not written itself is checked before it is given out: the first batch begins at
+        `base_offset`, terms are as `epoch_at` says, CRCs hold.  Raises BatchError.
         """
+        data, next_offset = self._read(position, max_bytes, up_to_offset)
+        if position < self._found_bytes:
+            check_places(data, base_offset, epoch_at, position)
+        return data, next_offset
+
+    def _read(self, position: int, max_bytes: int, up_to_offset: int | None) -> tuple[bytes, int]:
         # Never ask for more than there is: the buffer is made before anything is read.
         data = self.file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
-        if up_to_offset is None and position + len(data) == self.size and len(data) <= max_bytes:
+        written_here = position >= self._found_bytes
+        whole = position + len(data) == self.size and len(data) <= max_bytes
+        if up_to_offset is None and whole and written_here:
             return data, -1
         if len(data) >= HEADER_SIZE and (length := peek_header(data).length) > len(data):
             data = self.file.pread(length, position)
         limit = 2**63 - 1 if up_to_offset is None else up_to_offset
         end, next_offset = whole_batches(data, limit, max_bytes)
         return (data if end == len(data) else data[:end]), next_offset
+
+    def replay(self, offset: int, producers: ProducerStates) -> None:
+        """Have the producers know of the batches from `offset` on."""
+        for _, header in self.headers(self.position_for(offset)):
+            if header.base_offset >= offset and header.producer_id >= 0:
+                producers.update(header)
 
     # --- cutting --------------------------------------------------------------------------------
 
@@ -207,9 +274,10 @@ class Segment:
         self.file.fsync()
         self.size = position
         self._begun = min(self._begun, position)
+        self._found_bytes = min(self._found_bytes, position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
         newest = self.time_index.last
         self.max_timestamp = newest[0] if newest else -1
         self.max_timestamp_offset = newest[1] if newest else self.base_offset
@@ -225,7 +293,7 @@ class Segment:
         """Empty both indexes; `index` fills them again, batch by batch."""
         self.offset_index.truncate(0)
         self.time_index.truncate(0)
-        self._bytes_since_index = 0
+        self.bytes_since_index = 0
         self.max_timestamp = -1
         self.max_timestamp_offset = self.base_offset
         self.first_timestamp = None
@@ -233,47 +301,6 @@ class Segment:
     def index(self, position: int, header: BatchHeader) -> None:
         """Take up one batch that is in the file already."""
         self._note(header, position)
-
-    def resume(self, offset: int) -> tuple[int, BatchHeader] | None:
-        """Trust the indexes as far as they go below `offset`, where a checkpoint was taken: only
-        headers between their last entry and `offset` are read.
-
-        Returns where the batch that begins at `offset` is, or will be, and the header of the one
-        before it.  None: the indexes do not lead there, `reset_indexes` and read everything.
-        """
-        try:
-            return self._resume(offset) if self.indexes_sane() else None
-        except BatchError:
-            return None
-
-    def _resume(self, offset: int) -> tuple[int, BatchHeader] | None:
-        if not self.offset_index.grows() or not self.time_index.grows():
-            return None
-        count = self.offset_index.count_until(offset - 1 - self.base_offset, 0)
-        if not count:
-            return None
-        relative, position = self.offset_index[count - 1]
-        self.offset_index.truncate(count)
-        self.time_index.truncate_to(offset)  # what the checkpoint synced stays as it is
-        newest = self.time_index.last
-        self.max_timestamp, self.max_timestamp_offset = newest or (-1, self.base_offset)
-        before: BatchHeader | None = None
-        for at, header in self.headers(position):
-            if before is None:
-                if header.last_offset != self.base_offset + relative:
-                    return None
-                self._bytes_since_index = header.length
-            elif header.base_offset >= offset:
-                break
-            else:
-                self._note(header, at)
-            before, position = header, at + header.length
-        if before is None or before.next_offset != offset:
-            return None
-        for _, first in self.headers():
-            self.first_timestamp = first.max_timestamp
-            break
-        return position, before
 
     def indexes_sane(self) -> bool:
         """Whether both indexes exist and could belong to this log."""
@@ -294,3 +321,8 @@ class Segment:
         self._disk.remove(self.path)
         self._disk.remove(self.offset_index.path)
         self._disk.remove(self.time_index.path)
+
+
+def names(header: BatchHeader, timestamp: int, last_offset: int) -> bool:
+    """Whether a time index entry names this batch."""
+    return header.last_offset == last_offset and header.max_timestamp == timestamp

@@ -7,6 +7,7 @@ anything else happens, and written only after everything else was.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.offsets import OffsetFile
 from plimsoll_broker.storage.parts import LogPlace
 from plimsoll_broker.storage.recovery import Known, load_log
+
+logger = logging.getLogger("plimsoll.storage")
 
 DELETE_DELAY_MS = 60_000
 STRAY_DELAY_MS = 24 * 3600 * 1000
@@ -199,7 +202,7 @@ class LogStore:
         place = LogPlace(
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
-        log = load_log(place, config, known, partial(self._before_cut, partition))
+        log = _loaded(place, config, known, partial(self._before_cut, partition))
         self._high_watermarks.lower(partition, log.log_end_offset)
         if partition in self._new:
             log.make_durable = partial(self._make_durable, (partition,))
@@ -353,6 +356,21 @@ class LogStore:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _loaded(
+    place: LogPlace, config: LogConfig, known: Known, before_cut: Callable[[int], None]
+) -> Log:
+    """Whatever is in its files, it concerns this log alone: the others are opened, the broker
+    starts, and this replica is out of service."""
+    try:
+        return load_log(place, config, known, before_cut)
+    except StorageError:
+        raise
+    except Exception as error:
+        logger.exception("%s cannot be read", place.directory)
+        why = f"{type(error).__name__}: {error}"
+        raise StorageError(StorageFault.CORRUPT, place.directory, why) from error
 
 
 def _closed_cleanly(log: Log) -> bool:

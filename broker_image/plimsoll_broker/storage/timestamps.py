@@ -47,8 +47,8 @@ def first_at_or_after(
     for segment in tuple(segments):
         if segment.max_timestamp < timestamp or not segment.size or segment not in segments:
             continue
-        start = max(segment.time_index.offset_before(timestamp), log_start_offset)
-        position = segment.offset_index.position_for(start)
+        start = max(segment.offset_before(timestamp), log_start_offset)
+        position = segment.position_for(start)
         yield partial(_first, segment, position, (timestamp, log_start_offset), opened)
 
 
@@ -70,7 +70,7 @@ def newest(segments: list[Segment], log_start_offset: int, opened: Opened) -> It
     if with_times:
         segment = max(with_times, key=lambda each: (each.max_timestamp, -each.base_offset))
         offset = segment.max_timestamp_offset
-        position = segment.offset_index.position_for(offset)
+        position = segment.position_for(offset)
         yield partial(_newest, segment, position, (offset, log_start_offset), opened)
 
 

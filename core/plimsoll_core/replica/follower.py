@@ -76,7 +76,8 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
     for batch in batches:
         if batch.leader_epoch > leader_epoch:
             break
-        fits = batch.base_offset == expected or (count > 0 and batch.base_offset > expected)
+        # A log has no holes: what begins elsewhere is not what its leader wrote there.
+        fits = batch.base_offset == expected
         if not fits or batch.leader_epoch < newest or batch.last_offset_delta < 0:
             return None
         newest = batch.leader_epoch

@@ -1,0 +1,58 @@
+"""What is in a segment is not what was written there: where that begins.
+
+Called by recovery, which cuts there or takes the log out of service.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from plimsoll_broker.storage.extent import Extent, reindex
+from plimsoll_broker.storage.segment import Segment
+from plimsoll_wire.batches import BadBatch, BatchError, BatchHeader
+
+
+class Damaged(Exception):
+    """What is in a segment is not what was written: up to `extent` it is."""
+
+    def __init__(self, segment: Segment, extent: Extent, why: object) -> None:
+        super().__init__(f"{segment.path.name}: {why}")
+        self.segment = segment
+        self.extent = extent
+        self.mended = False
+
+
+def damage(segment: Segment, error: BatchError) -> Damaged:
+    """Where the segment stops being what was written; all of it is read for that.  `mended`: it is
+    all there, only an index was wrong, which was made again."""
+    extent = reindex(segment)
+    found = Damaged(segment, extent, extent.error or error)
+    found.mended = extent.error is None
+    return found
+
+
+def damaged(segments: list[Segment], segment: Segment, extent: Extent) -> Damaged:
+    """Where a term falls, the batch there is wrong, or the one before it, if its term has no other
+    (a flipped bit makes a term of its own)."""
+    assert extent.error is not None, "of a segment that is wrong"
+    if extent.error.reason is BadBatch.EPOCH:
+        before = batch_at(segments, extent.next_offset - 1)
+        earlier = None if before is None else batch_at(segments, before[2].base_offset - 1)
+        if before is not None and (
+            earlier is None or earlier[2].leader_epoch != before[2].leader_epoch
+        ):
+            owner, position, header = before
+            return Damaged(owner, Extent(position, header.base_offset), extent.error)
+    return Damaged(segment, extent, extent.error)
+
+
+def batch_at(segments: list[Segment], offset: int) -> tuple[Segment, int, BatchHeader] | None:
+    """The batch that holds `offset`, and where it is."""
+    at = bisect_right(segments, offset, key=lambda segment: segment.base_offset) - 1
+    if at < 0:
+        return None
+    try:
+        found = segments[at].find(offset)
+    except BatchError as error:
+        raise damage(segments[at], error) from error
+    return None if found is None else (segments[at], *found)

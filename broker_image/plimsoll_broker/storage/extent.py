@@ -1,0 +1,133 @@
+"""How far a segment is what was written: what a start looks at before it believes a file.
+
+Called by recovery.  Indexes are hints: where they and the log do not agree, all of the log is read,
+and they are made again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from plimsoll_broker.storage.segment import Segment, names
+from plimsoll_wire.batches import HEADER_SIZE, BadBatch, BatchError, BatchHeader, peek_header
+
+
+class Extent(NamedTuple):
+    """Up to this position the segment is what was written, where this offset would follow.
+
+    `leader_epoch`: of the last batch; `reindexed`: the indexes were made again; `error`: what is
+    wrong with the batch there, None: the file ends there.
+    """
+
+    position: int
+    next_offset: int
+    leader_epoch: int = -1
+    reindexed: bool = False
+    error: BatchError | None = None
+
+
+def verify(segment: Segment, *, sealed: bool) -> Extent:
+    """As the segment's first batch tells, and what the ends of the indexes point at; where these do
+    not agree, as all of it tells."""
+    if segment.indexes_sane():
+        try:
+            return _ends(segment, sealed=sealed)
+        except BatchError:
+            pass  # which of the two is wrong, a look at all of it tells
+    return reindex(segment)
+
+
+def _ends(segment: Segment, *, sealed: bool) -> Extent:
+    base = segment.base_offset
+    extent = Extent(0, base)
+    if not segment.size:
+        return extent
+    first = peek_header(segment.file.pread(HEADER_SIZE, 0))
+    position, expected = 0, first.last_offset
+    if first.base_offset != base:
+        raise BatchError(BadBatch.PLACE, 0)
+    if not _newest_time_is_known(segment):
+        raise BatchError(BadBatch.OFFSETS, 0)  # and what was wrong of the other is dropped now
+    if count := len(segment.offset_index):
+        relative, position = segment.offset_index[count - 1]
+        expected = base + relative
+    for at, header in segment.headers(position):
+        if at == position and header.last_offset != expected:
+            raise BatchError(BadBatch.PLACE, at)
+        if header.max_timestamp > segment.max_timestamp:
+            if sealed:  # then the time index is complete
+                raise BatchError(BadBatch.OFFSETS, at)
+            segment.max_timestamp = header.max_timestamp
+            segment.max_timestamp_offset = header.last_offset
+        extent = Extent(at + header.length, header.next_offset, header.leader_epoch)
+    segment.first_timestamp = first.max_timestamp
+    return extent
+
+
+def _newest_time_is_known(segment: Segment) -> bool:
+    """Whether the time index's last entry is what its batch says."""
+    newest = segment.time_index.last
+    if newest is None:
+        return not segment.size
+    found = segment.find(newest[1])
+    return found is not None and names(found[1], *newest)
+
+
+def reindex(segment: Segment) -> Extent:
+    """Read every byte and make the indexes again, up to where the file is what was written."""
+    segment.reset_indexes()
+    extent = Extent(0, segment.base_offset, reindexed=True)
+    try:
+        for position, header in segment.checked_headers(0, segment.base_offset):
+            segment.index(position, header)
+            end = position + header.length
+            extent = Extent(end, header.next_offset, header.leader_epoch, reindexed=True)
+    except BatchError as error:
+        return extent._replace(error=error)
+    return extent
+
+
+def resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
+    """Trust the indexes as far as they go below `offset`, where a checkpoint was taken: only
+    headers between their last entry and `offset` are read.
+
+    Returns where the batch that begins at `offset` is, or will be, and the header of the one before
+    it.  None: the indexes do not lead there, `reset_indexes` and read everything.
+    """
+    try:
+        return _resume(segment, offset) if segment.indexes_sane() else None
+    except BatchError:
+        return None
+
+
+def _resume(segment: Segment, offset: int) -> tuple[int, BatchHeader] | None:
+    offsets, times = segment.offset_index, segment.time_index
+    if not offsets.grows() or not times.grows():
+        return None
+    count = offsets.count_until(offset - 1 - segment.base_offset, 0)
+    if not count:
+        return None
+    relative, position = offsets[count - 1]
+    offsets.truncate(count)
+    times.truncate_to(offset)  # what the checkpoint synced stays as it is
+    if not _newest_time_is_known(segment):
+        return None
+    newest = times.last
+    segment.max_timestamp, segment.max_timestamp_offset = newest or (-1, segment.base_offset)
+    before: BatchHeader | None = None
+    for at, header in segment.headers(position):
+        if before is None:
+            if header.last_offset != segment.base_offset + relative:
+                return None
+            segment.bytes_since_index = header.length
+        elif header.base_offset >= offset:
+            break
+        else:
+            segment.index(at, header)
+        before, position = header, at + header.length
+    if before is None or before.next_offset != offset:
+        return None
+    for _, first in segment.headers():
+        segment.first_timestamp = first.max_timestamp
+        break
+    return position, before
