@@ -1,10 +1,15 @@
-"""A record's cause as one of a few words, and whether somebody asked for it: pure.
+"""A record's cause as one of a few words, and whether somebody asked for a shrink: pure.
 
 Records explain themselves in sentences with numbers in them; metrics and alerts need a small, fixed
 set of words.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import ClusterImage, Partition
 
 _PREFIXES = (
     ("fenced on proof", "fenced"),
@@ -19,7 +24,6 @@ _PREFIXES = (
     ("recovery", "recovery"),
     ("reassignment", "reassignment"),
 )
-PLANNED = frozenset({"shutdown", "restart", "caught-up", "reassignment"})
 OTHER = "other"
 WORDS = tuple(sorted({found for _, found in _PREFIXES} | {OTHER}))
 
@@ -33,6 +37,17 @@ def word(cause: str) -> str:
     return OTHER
 
 
-def is_planned(found: str) -> bool:
-    """Whether a change with this word was asked for, or is good news."""
-    return found in PLANNED
+def is_planned(image: ClusterImage, partition: Partition, lost: Iterable[BrokerId]) -> bool:
+    """Whether what is committed covers that these replicas leave the ISR of `partition`.
+
+    It does when each of them is away by a granted restart, is being emptied, is no member any
+    more, or is moved off this partition.  How its process ended says nothing: a node under
+    pressure, a preemption, a liveness probe and a hand all send the same SIGTERM.
+    """
+    return all(
+        broker in image.grants
+        or broker in image.leaving
+        or (image.members and broker not in image.members)
+        or broker not in partition.target
+        for broker in lost
+    )

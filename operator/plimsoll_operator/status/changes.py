@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import ClusterImage, PartitionKey, Reassignment, Rebalance
 from plimsoll_core.records import (
     BrokerFenced,
@@ -21,18 +22,22 @@ from plimsoll_core.records import (
     TopicOrphaned,
     TopicRemoved,
 )
-from plimsoll_operator.status.causes import word
+from plimsoll_operator.status.causes import is_planned, word
 
 LENGTH_MAX = 1_000
 UNCLEAN_EVENT = "UncleanElection"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IsrChange:
-    """`partitions` of them shrank or grew for the reason `cause`."""
+    """How many partitions' ISRs shrank or grew for the reason `cause`.
+
+    `planned`: of those that shrank, how many lost only replicas that somebody wanted away.
+    """
 
     cause: str
     shrank: int
+    planned: int
     grew: int
 
 
@@ -48,21 +53,24 @@ class Occurrence:
 
 def isr_changes(old: ClusterImage, records: Iterable[Record]) -> Iterator[IsrChange]:
     """How the ISRs of `old` change by `records`."""
-    current: dict[PartitionKey, int] = {}
+    current: dict[PartitionKey, tuple[BrokerId, ...]] = {}
     for record in records:
         if not isinstance(record, PartitionsChanged) or record.isr is UNSET:
             continue
-        shrank = grew = 0
+        shrank = planned = grew = 0
         for first, last in record.ranges:
             for index in range(first, last + 1):
                 key = PartitionKey(record.topic_id, index)
-                before = current.get(key)
-                if before is None:
-                    before = len(old.partitions[key].isr) if key in old.partitions else 0
-                current[key] = after = len(record.isr)
-                shrank += after < before
-                grew += after > before
-        yield IsrChange(word(record.cause), shrank, grew)
+                partition = old.partitions.get(key)
+                before = current.get(key, partition.isr if partition is not None else ())
+                current[key] = record.isr
+                grew += len(record.isr) > len(before)
+                if partition is not None and len(record.isr) < len(before):
+                    shrank += 1
+                    stay = partition.replicas if record.replicas is UNSET else record.replicas
+                    lost = (set(before) - set(record.isr)) & set(stay)  # no shrink: no replica
+                    planned += is_planned(old, partition, lost)
+        yield IsrChange(cause=word(record.cause), shrank=shrank, planned=planned, grew=grew)
 
 
 def unclean_elections(records: Iterable[Record]) -> int:
@@ -86,7 +94,7 @@ def occurrences(
                     key=f"fenced-{broker_id}",
                     reason="BrokerFenced",
                     message=_fenced(old, new, broker_id, cause),
-                    warning=word(cause) != "shutdown",
+                    warning=not (broker_id in old.grants or broker_id in old.leaving),
                 )
             case BrokerUnfenced(broker_id=broker_id):
                 yield Occurrence(

@@ -1,6 +1,8 @@
 """Metrics of the operator: gauges are read from the committed images when somebody asks.
 
-`planned="false"` marks ISR shrinks that nobody asked for: the ones worth an alert.
+`planned="false"` marks ISR shrinks that no committed grant, drain or move covers: the ones worth an
+alert.  Counters of every cluster that was seen begin at 0 in every process, leading or not: a
+Prometheus that has a process's zeros sees the first shrink after a failover as an increase.
 """
 
 from __future__ import annotations
@@ -8,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -17,7 +25,7 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.objects import Key
 from plimsoll_operator.reconcile.conditions import milliseconds
-from plimsoll_operator.status.causes import WORDS, is_planned
+from plimsoll_operator.status.causes import WORDS
 from plimsoll_operator.status.changes import IsrChange
 from plimsoll_operator.status.projection import brokers_status, partitions_status
 from plimsoll_process.holds import Holds
@@ -25,6 +33,12 @@ from plimsoll_process.loopwatch import loop_metrics
 
 PARTITIONS_SHOWN_MAX = 2_000
 _CLUSTER = ("namespace", "cluster")
+# An expansion is good news, whoever asked for it.
+_ISR_SERIES = tuple(
+    (change, cause, planned)
+    for cause in WORDS
+    for change, planned in (("shrink", "true"), ("shrink", "false"), ("expand", "true"))
+)
 
 Controllers = list[tuple[Key, Controller]]
 
@@ -46,6 +60,10 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._shown: Shown | None = None
+        self._begun: dict[Key, None] = {}  # whose counters are there
+        ProcessCollector(registry=self.registry)
+        Gauge("plimsoll_operator_up", "1 while this operator runs", registry=self.registry).set(1)
         self._isr = Counter(
             "plimsoll_isr_changes",
             "Partitions whose ISR shrank or expanded",
@@ -65,27 +83,47 @@ class Metrics:
         self.registry.register(_Loop(holds))
 
     def watch(self, shown: Shown) -> None:
-        """Show the clusters that this process leads."""
+        """Show the clusters that this process sees, and what it leads."""
+        self._shown = shown
         self.registry.register(_Images(shown))
 
     def begin(self, key: Key) -> None:
         """Every series starts at 0: one that appears with its first event shows no increase."""
+        if key in self._begun:
+            return
+        self._begun[key] = None
         self._unclean.labels(*key)
-        for cause in WORDS:
-            for change in ("shrink", "expand"):
-                self._isr.labels(*key, change, cause, str(is_planned(cause)).lower())
+        for values in _ISR_SERIES:
+            self._isr.labels(*key, *values)
+
+    def _forget(self, key: Key) -> None:
+        """A cluster that is gone has no series: nothing fires for it."""
+        del self._begun[key]
+        self._unclean.remove(*key)
+        for values in _ISR_SERIES:
+            self._isr.remove(*key, *values)
 
     def isr_changed(self, key: Key, change: IsrChange) -> None:
-        planned = str(is_planned(change.cause)).lower()
-        if change.shrank:
-            self._isr.labels(*key, "shrink", change.cause, planned).inc(change.shrank)
-        if change.grew:
-            self._isr.labels(*key, "expand", change.cause, planned).inc(change.grew)
+        self.begin(key)
+        for kind, planned, count in (
+            ("shrink", "true", change.planned),
+            ("shrink", "false", change.shrank - change.planned),
+            ("expand", "true", change.grew),
+        ):
+            if count:
+                self._isr.labels(*key, kind, change.cause, planned).inc(count)
 
     def elected_uncleanly(self, key: Key, partitions: int) -> None:
+        self.begin(key)
         self._unclean.labels(*key).inc(partitions)
 
     def render(self) -> bytes:
+        """What Prometheus reads."""
+        known = dict.fromkeys(self._shown.known()) if self._shown is not None else self._begun
+        for key in known:
+            self.begin(key)
+        for key in [key for key in self._begun if key not in known]:
+            self._forget(key)
         return generate_latest(self.registry)
 
 
