@@ -77,6 +77,7 @@ class Fetcher:
         self._connection: PeerConnection | None = None
         self._correlation_id = 0
         self._idle_poll = False
+        self._lost_at_ms: int | None = None  # since when the leader has not answered; None: it does
 
     def __len__(self) -> int:
         return len(self._following)
@@ -96,6 +97,11 @@ class Fetcher:
         if self._idle_poll and self._connection is not None:
             self._connection.close()
 
+    @property
+    def silent_ms(self) -> int:
+        """For how long the leader could not be reached, or gave no answer to go on with."""
+        return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
+
     def look_again(self) -> None:
         """The limit is another."""
         self._changed.set()
@@ -106,11 +112,14 @@ class Fetcher:
             try:
                 await self._converse()
                 backoff_ms = BACKOFF_MS
+                self._lost_at_ms = None
             except (PeerLost, MalformedReply) as error:
                 logger.debug("leader %d: %s", self._leader, error)
                 interrupted = self._idle_poll and self._changed.is_set()
                 self._drop_connection()
                 if not interrupted:
+                    if self._lost_at_ms is None:
+                        self._lost_at_ms = self._manager.now_ms()
                     await asyncio.sleep(backoff_ms / 1000)
                     backoff_ms = min(backoff_ms * 2, BACKOFF_MS_MAX)
             except asyncio.CancelledError:

@@ -80,6 +80,12 @@ class FetcherPool:
             del self._fetchers[source]
             self._tasks.pop(source).cancel()
 
+    def silent_ms(self, key: PartitionKey) -> int:
+        """For how long the leader of a partition that is followed here has not been reached."""
+        source = self._following.get(key)
+        fetcher = self._fetchers.get(source) if source is not None else None
+        return fetcher.silent_ms if fetcher is not None else 0
+
     def limits_changed(self) -> None:
         for source, fetcher in self._fetchers.items():
             if source.limit is not None:

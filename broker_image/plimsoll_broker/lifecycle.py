@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+from plimsoll_broker.clock import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.controller_client import ControllerClient, NoController, Peers
 from plimsoll_broker.heartbeats import Heartbeats
@@ -70,6 +71,7 @@ class BrokerNode:
         self._disk = disk if disk is not None else Disk()
         self.holds: Holds | None = None
         self.state = BrokerState.NOT_RUNNING
+        self._started_ms = monotonic_ms()
         self._stop_wanted = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -110,6 +112,13 @@ class BrokerNode:
         """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
         if not self._failed.done():
             self._failed.set_exception(error)
+
+    @property
+    def controller_silent_ms(self) -> int:
+        """For how long no controller that may decide has answered; since the start at most."""
+        if self._heartbeats is None:
+            return monotonic_ms() - self._started_ms
+        return self._heartbeats.silent_ms
 
     def stop(self) -> None:
         """Begin a clean stop; may be called again, and from a signal handler."""

@@ -18,12 +18,15 @@ from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
 from plimsoll_broker.replicas import ReplicaManager, Traffic
+from plimsoll_core.replica.isr import PendingShrink
 from plimsoll_process.holds import Holds
 from plimsoll_process.loopwatch import loop_metrics
 from plimsoll_wire.versions import ApiKey
 
 PREFIX = "plimsoll_broker_"
 
+# Longer than an election takes while there is a controller.
+LEADER_SILENT_MS = 15_000
 REQUEST_BYTES_MAX = 8_192
 REQUEST_MS_MAX = 5_000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -50,6 +53,9 @@ class Node(Protocol):
     def handler_failures(self) -> Mapping[str, int]:
         """Requests that met a bug, by API; without those that none has met."""
 
+    @property
+    def controller_silent_ms(self) -> int: ...
+
 
 class BrokerCollector(Collector):
     """Reads the data path's own counts when it is asked; keeps nothing."""
@@ -66,6 +72,8 @@ class BrokerCollector(Collector):
         yield _handler_failures(self._node.handler_failures)
         if self._node.holds is not None:
             yield from loop_metrics(PREFIX, self._node.holds)
+        text = "For how long no controller that may decide has answered this broker"
+        yield _gauge("controller_silence_seconds", text, self._node.controller_silent_ms / 1000)
         manager = self._node.manager
         if manager is not None:
             yield from _traffic(manager.traffic)
@@ -125,7 +133,9 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
         size = len(leader.isr.committed)
         sizes[size] += 1
         under_replicated += size < len(replica.partition.replicas)
-        under_min_isr += size < leader.min_isr
+        # Who is to leave has fallen behind, whether a controller is there to commit it or not.
+        leaving = leader.isr.leaving if isinstance(leader.isr, PendingShrink) else ()
+        under_min_isr += size - len(leaving) < leader.min_isr
         for follower, progress in leader.followers.items():
             end = replica.log.log_end_offset
             lag = end - (progress.log_end if progress.log_end is not None else 0)
@@ -133,10 +143,12 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
     yield _gauge("partitions", "Replicas on this broker", len(manager))
     offline = len(manager.broken) + sum(hosted.replica.failed for hosted in manager)
     yield _gauge("offline_partitions", "Replicas whose log is out of service", offline)
+    text = "Replicas on this broker whose partition has no leader, or one that does not answer it"
+    yield _gauge("leaderless_partitions", text, _leaderless(manager))
     yield _gauge("leaders", "Partitions led by this broker", len(led))
     text = "Partitions led by this broker whose ISR lacks a replica"
     yield _gauge("under_replicated_partitions", text, under_replicated)
-    text = "Partitions led by this broker whose ISR is below min ISR"
+    text = "Partitions led by this broker of which fewer replicas keep up than min ISR"
     yield _gauge("under_min_isr_partitions", text, under_min_isr)
     text = "Partitions led by this broker, by the size of their ISR"
     isr = GaugeMetricFamily(PREFIX + "isr_size_partitions", text, labels=["size"])
@@ -148,6 +160,16 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
     for follower_id, records in sorted(lags.items()):
         lag_family.add_metric([str(follower_id)], records)
     yield lag_family
+
+
+def _leaderless(manager: ReplicaManager) -> int:
+    """While no controller can commit, who leads stays as it is: also when that broker is gone."""
+    fetchers = manager.fetchers
+    return sum(
+        hosted.replica.partition.leader is None
+        or (fetchers is not None and fetchers.silent_ms(hosted.key) >= LEADER_SILENT_MS)
+        for hosted in manager
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

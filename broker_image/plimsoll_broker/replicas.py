@@ -44,6 +44,8 @@ class Fetchers(Protocol):
 
     def unfollow(self, hosted: Hosted) -> None: ...
 
+    def silent_ms(self, key: PartitionKey) -> int: ...
+
     def limits_changed(self) -> None:
         """Whoever waits for a limit looks at it again."""
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import ClassVar
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from tests.broker.described import Harness as Described
+from tests.broker.metric_values import told
 from tests.broker.test_replication import until
 from tests.broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.failures import CommitPathFailed, HandlerFailures, surface
-from plimsoll_broker.metrics import BrokerCollector
 from plimsoll_broker.peer import PeerLost
 from plimsoll_core.messages import Refused
 from plimsoll_core.replica.replica import Replica
@@ -112,19 +110,9 @@ async def test_a_bug_that_is_met_over_and_over_does_not_fill_the_log(
 
 
 def test_every_api_has_its_counter_before_it_first_fails() -> None:
-    class Idle:
-        ready = False
-        manager = None
-        connections = 0
-        holds = None
-        handler_failures: ClassVar = {"FETCH": 3}
-
-    registry = CollectorRegistry()
-    registry.register(BrokerCollector(Idle()))
-    text = generate_latest(registry).decode()
+    values = told(handler_failures={"FETCH": 3})
     for key in ApiKey:
-        count = 3.0 if key is ApiKey.FETCH else 0.0
-        assert f'plimsoll_broker_handler_failures_total{{api="{key.name}"}} {count}' in text
+        assert values[f"handler_failures_total{key.name}"] == (3 if key is ApiKey.FETCH else 0)
 
 
 # --- requests that once ended a broker ------------------------------------------------------------

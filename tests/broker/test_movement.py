@@ -2,16 +2,15 @@
 
 import asyncio
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.broker.metric_values import told
 from tests.broker.test_replication import Make, Three, kill, until
 from tests.broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker import fetcher
 from plimsoll_broker.fetcher_pool import Source
-from plimsoll_broker.metrics import BrokerCollector
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, CreateTopics, NewTopic
@@ -237,25 +236,18 @@ async def test_metrics_tell_the_limits_and_what_was_moved(
     await filled(controller, three[0], 10 * BATCH)
     limit(controller, 77)
 
-    def told() -> dict[str, float]:
-        node: Any = SimpleNamespace(
-            ready=True, manager=new.manager, connections=0, handler_failures={}, holds=None
-        )
-        return {
-            sample.name + "".join(sample.labels.values()): sample.value
-            for metric in BrokerCollector(node).collect()
-            for sample in metric.samples
-        }
+    def told_now() -> dict[str, float]:
+        return told(new.manager)
 
-    limits = "plimsoll_broker_movement_limit_bytes_per_second"
-    await until(lambda: told()[limits + CLUSTER] == 77)
-    assert told()["plimsoll_broker_moving_partitions"] == 0
+    limits = "movement_limit_bytes_per_second"
+    await until(lambda: told_now()[limits + CLUSTER] == 77)
+    assert told_now()["moving_partitions"] == 0
     move(controller, 0, 0, 1, 3, paused=False, bytes_per_second=5)
     name = f"{limits}Reassignment test/move-0-to-0-1-3"
-    await until(lambda: told().get(name) == 5)
-    assert told()["plimsoll_broker_moving_partitions"] == 1
+    await until(lambda: told_now().get(name) == 5)
+    assert told_now()["moving_partitions"] == 1
     move(controller, 0, 0, 1, 3, bytes_per_second=AMPLE)
-    await until(lambda: at_rest(controller) and told()["plimsoll_broker_moving_partitions"] == 0)
-    assert told()["plimsoll_broker_moved_bytes_total"] == three[0].hosted("t").log.size
+    await until(lambda: at_rest(controller) and told_now()["moving_partitions"] == 0)
+    assert told_now()["moved_bytes_total"] == three[0].hosted("t").log.size
     move(controller, 0, 0, 1, 3)
-    await until(lambda: name not in told())
+    await until(lambda: name not in told_now())

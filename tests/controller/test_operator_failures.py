@@ -56,7 +56,7 @@ async def test_a_bug_in_a_callback_of_ours_ends_the_operator() -> None:
     ended: asyncio.Future[BaseException] = loop.create_future()
     surface(loop, ended.set_result)
     try:
-        loop.call_soon(Metrics().isr_changed, None, None)
+        loop.call_soon(Metrics().isr_changed, ("kafka", "main"), None)
         async with asyncio.timeout(WAIT_S):
             assert isinstance(await ended, AttributeError)
     finally:

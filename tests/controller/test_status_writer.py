@@ -204,6 +204,9 @@ class Sees:
     def blocked(self):
         return []
 
+    def failures(self):
+        return {}
+
 
 def test_a_process_that_leads_nothing_shows_zeros_of_every_cluster_that_it_sees():
     """So that the first shrink after it takes over is an increase."""

@@ -4,14 +4,18 @@ Needs helm and promtool, which `dev/node.sh install` makes; without them these t
 """
 
 import os
+import re
 import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
+
+from plimsoll_operator.manifests import labels
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "plimsoll"
@@ -186,6 +190,29 @@ def test_every_value_of_the_defaults_is_in_the_schema():
     schema = yaml.safe_load((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     assert undescribed(values, schema, "") == []
+
+
+def test_brokers_are_scraped_wherever_they_are_and_say_whose_they_are():
+    def of_brokers(*settings: str) -> dict[str, Any]:
+        found = of_kind("PodMonitor", "metrics.podMonitor.enabled=true", *settings)
+        (monitor,) = (one for one in found if one["metadata"]["name"] == "plimsoll-brokers")
+        return monitor["spec"]
+
+    spec = of_brokers()
+    own = labels.labels("main", UUID(int=1), "broker")
+    assert spec["selector"]["matchLabels"].items() <= own.items()
+    assert spec["namespaceSelector"] == {"any": True}
+    assert of_brokers("watch.namespaces={kafka,shop}")["namespaceSelector"] == {
+        "matchNames": ["kafka", "shop"]
+    }
+    (endpoint,) = spec["podMetricsEndpoints"]
+    assert endpoint["port"] == "metrics"
+    taken = {one["targetLabel"]: one["sourceLabels"] for one in endpoint["relabelings"]}
+    meta = "__meta_kubernetes_pod_label_"
+    assert taken == {
+        "cluster": [meta + re.sub("[./-]", "_", labels.CLUSTER)],
+        "broker": [meta + re.sub("[./-]", "_", labels.BROKER_ID)],
+    }
 
 
 def test_alerts_can_be_left_out_by_name():
