@@ -24,6 +24,7 @@ from plimsoll_operator.kube.access import NoCluster, find_access
 from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.objects import Objects
 from plimsoll_operator.options import BadOption, from_environment
+from plimsoll_operator.owned import OwnedWatches
 from plimsoll_operator.parts import Parts
 from plimsoll_operator.resync import resync
 from plimsoll_operator.status.metrics import Metrics
@@ -67,6 +68,7 @@ def main() -> None:
         kube=Kube(access),
         lease_kube=Kube(access, connections=32),
         status_kube=Kube(access, connections=2),
+        watch_kube=Kube(access, connections=0),
         objects=Objects(),
         server=ControllerServer("0.0.0.0", options.controller_port),
         metrics=Metrics(),
@@ -94,6 +96,7 @@ async def run(parts: Parts) -> None:
     watching = asyncio.ensure_future(watches.run())
     comparing = asyncio.ensure_future(resync(parts, clusters))
     strays = asyncio.ensure_future(look_after_strays(parts))
+    owned = asyncio.ensure_future(OwnedWatches(parts, clusters).run())
     stopping = asyncio.ensure_future(stop.wait())
     failed: asyncio.Future[None] = loop.create_future()
     surface(loop, partial(_fail, failed))
@@ -110,7 +113,7 @@ async def run(parts: Parts) -> None:
     finally:
         logger.info("stopping")
         loop_watch.stop()
-        for helper in (comparing, strays, stopping):
+        for helper in (comparing, strays, owned, stopping):
             helper.cancel()
         watches.stop()
         await clusters.stop()
@@ -127,7 +130,7 @@ def _fail(failed: asyncio.Future[None], error: BaseException) -> None:
 
 
 async def _close(parts: Parts) -> None:
-    for kube in (parts.kube, parts.lease_kube, parts.status_kube):
+    for kube in (parts.kube, parts.lease_kube, parts.status_kube, parts.watch_kube):
         await kube.close()
 
 

@@ -26,6 +26,7 @@ from plimsoll_operator.drafts import Drafts
 from plimsoll_operator.handlers import (
     absence,
     cluster,
+    metalog,
     reassignment,
     rebalance,
     rolls,
@@ -58,6 +59,18 @@ OUTAGE_MS_MIN = 8_000
 """Longer than a standby takes: then somebody may wonder what happened."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
+
+WHOLE = {
+    Task.ROLLS: rolls.reconcile,
+    Task.ABSENT_TOPICS: absence.reconcile,
+    Task.LOG: metalog.reconcile,
+}
+ONE = {
+    Task.TOPIC: topic.reconcile,
+    Task.REASSIGNMENT: reassignment.reconcile,
+    Task.REBALANCE: rebalance.reconcile,
+    Task.VERIFICATION: verification.reconcile,
+}
 
 
 class Leader:
@@ -137,6 +150,7 @@ class Leader:
         self.term.stalls.clear()
         self.term.blocked.clear()
         self.term.compared.clear()
+        self.term.applied.clear()
         self.term.settling = self.term.rolling = None
         self.term.reassignments.clear()
         self.term.rebalances.clear()
@@ -208,18 +222,10 @@ class Leader:
                     )
                 await cluster.reconcile(self.term)
                 self._racks.review()
-            case Task.ROLLS:
-                await rolls.reconcile(self.term)
-            case Task.TOPIC:
-                await topic.reconcile(self.term, work.key)
-            case Task.ABSENT_TOPICS:
-                await absence.reconcile(self.term)
-            case Task.REASSIGNMENT:
-                await reassignment.reconcile(self.term, work.key)
-            case Task.REBALANCE:
-                await rebalance.reconcile(self.term, work.key)
-            case Task.VERIFICATION:
-                await verification.reconcile(self.term, work.key)
+            case Task.ROLLS | Task.ABSENT_TOPICS | Task.LOG:
+                await WHOLE[work.task](self.term)
+            case _:
+                await ONE[work.task](self.term, work.key)
 
     # --- after each commit ----------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class Parts:
     kube: Kube
     lease_kube: Kube
     status_kube: Kube
+    watch_kube: Kube
     objects: Objects
     server: ControllerServer
     metrics: Metrics

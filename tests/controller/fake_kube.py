@@ -48,7 +48,12 @@ class FakeKube:
         return _copy(self._existing(kind, namespace, name))
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        metadata_only: bool = False,
     ) -> Listed:
         self._called("list", kind, namespace or "")
         items = [
@@ -87,6 +92,8 @@ class FakeKube:
         meta = manifest["metadata"]
         self._called("apply", kind, meta["name"])
         known = self.objects.get((kind.plural, meta.get("namespace"), meta["name"]))
+        if known is not None and _states(known, manifest):
+            return _copy(known)
         uid = {"uid": known["metadata"]["uid"]} if known else {}
         return self.put(kind, {**manifest, "metadata": {**meta, **uid}})
 
@@ -137,6 +144,13 @@ def _merged(known: Any, patch: Any) -> Any:
     return {**known, **{key: _merged(known.get(key), value) for key, value in patch.items()}}
 
 
+def _states(known: Any, manifest: Any) -> bool:
+    """Whether the manifest says nothing that is not so already."""
+    if isinstance(known, dict) and isinstance(manifest, dict):
+        return all(key in known and _states(known[key], manifest[key]) for key in manifest)
+    return bool(known == manifest)
+
+
 def _selected(body: Object, selector: str | None) -> bool:
     labels = body["metadata"].get("labels") or {}
     for part in (selector or "").split(","):
@@ -148,4 +162,6 @@ def _selected(body: Object, selector: str | None) -> bool:
             key, value = part.split("=")
             if labels.get(key) != value:
                 return False
+        elif part and part not in labels:
+            return False
     return True

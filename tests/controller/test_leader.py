@@ -55,6 +55,7 @@ class Scene:
             kube=kube,
             lease_kube=kube,
             status_kube=kube,
+            watch_kube=kube,
             objects=Objects(),
             server=NoServer(),  # type: ignore[arg-type]
             metrics=NoMetrics(),  # type: ignore[arg-type]

@@ -32,6 +32,7 @@ class Scene:
             kube=self.kube,  # type: ignore[arg-type]
             lease_kube=self.kube,  # type: ignore[arg-type]
             status_kube=self.kube,  # type: ignore[arg-type]
+            watch_kube=self.kube,  # type: ignore[arg-type]
             objects=self.objects,
             server=None,  # type: ignore[arg-type]
             metrics=None,  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ class Controller:
         self._activated = asyncio.Event()
         self._opinion_until_ms = 0
         self._background: asyncio.Task[None] | None = None
-        self._snapshotter = Snapshotter(self, log)
+        self.snapshotter = Snapshotter(self, log)
 
     # --- what others read ---------------------------------------------------------------------
 
@@ -332,7 +332,7 @@ class Controller:
                 if attempts_left == 0:
                     raise
                 if isinstance(error, SnapshotRequired):
-                    await self._snapshotter.make_room(restored, self._committer)
+                    await self.snapshotter.make_room(restored, self._committer)
         self.soft = Soft()
         self.stalled = None
         self._active = True
@@ -369,9 +369,9 @@ class Controller:
         """Until the term ends; always raises or stops."""
         assert self._ended is not None
         workers = [
-            asyncio.ensure_future(self._committer.run_forever(self._snapshotter.urgent)),
+            asyncio.ensure_future(self._committer.run_forever(self.snapshotter.urgent)),
             asyncio.ensure_future(tick_forever(self._clock, self.options.tick_ms, self._tick)),
-            asyncio.ensure_future(self._snapshotter.run_forever()),
+            asyncio.ensure_future(self.snapshotter.run_forever()),
         ]
         try:
             await asyncio.wait([self._ended, *workers], return_when=asyncio.FIRST_COMPLETED)

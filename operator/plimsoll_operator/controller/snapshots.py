@@ -34,6 +34,7 @@ class Snapshotter:
         self._controller = controller
         self._log = log
         self.urgent = asyncio.Event()
+        self._turn = asyncio.Lock()
 
     async def run_forever(self) -> None:
         while True:
@@ -44,8 +45,23 @@ class Snapshotter:
                 self.urgent.clear()
                 await self.take()
 
-    async def take(self) -> None:
-        """Write, commit, release."""
+    async def mend(self) -> tuple[str, ...]:
+        """What was deleted of the log, named; everything that was committed is there again."""
+        lost = await self.lost()
+        if lost and await self.take("LogMended"):
+            await self._log.mend()
+        return lost
+
+    async def lost(self) -> tuple[str, ...]:
+        """What is missing of the log, named."""
+        return await self._log.lost()
+
+    async def take(self, cause: str = "LogGrew") -> bool:
+        """Write, commit, release, one at a time; False when the term ended before the commit."""
+        async with self._turn:
+            return await self._take(cause)
+
+    async def _take(self, cause: str) -> bool:
         controller = self._controller
         image, nonce = controller.image, controller.tail.end_nonce
         assert controller.tail.end == image.next_offset
@@ -54,11 +70,13 @@ class Snapshotter:
         name = await self._log.write_snapshot(
             encoded, image.next_offset, nonce, image.controller_epoch
         )
-        taken = SnapshotTaken(cause="LogGrew", end_offset=image.next_offset, name=name)
+        taken = SnapshotTaken(cause=cause, end_offset=image.next_offset, name=name)
         answer = await controller.commit_own((taken,))
-        if isinstance(answer, Done):
-            await self._log.release(taken)
-            logger.info("snapshot %s: %d bytes of image", name, len(encoded))
+        if not isinstance(answer, Done):
+            return False
+        await self._log.release(taken)
+        logger.info("snapshot %s: %d bytes of image", name, len(encoded))
+        return True
 
     async def make_room(self, restored: Restored, committer: Committer) -> None:
         """Terms that ended before their snapshot have filled the log: the next one's comes first.

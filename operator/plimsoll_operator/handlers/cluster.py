@@ -2,7 +2,7 @@
 
 Members are committed (`members`) before anything is made for them.  StatefulSets are created here
 and changed by `rolls` alone, because a changed template would reach whichever pod happens to be
-restarted next.
+restarted next.  What somebody else deleted or changed is made again, and said in an Event.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from plimsoll_operator.reconcile.cluster import broker_sets, children
 from plimsoll_operator.reconcile.configs import broker_configs_of
 from plimsoll_operator.reconcile.quantities import bytes_per_second
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import Occurrence
 
 logger = logging.getLogger("plimsoll.cluster")
 
@@ -113,27 +114,62 @@ async def _limit_movement(term: Term, cluster: LogCluster) -> None:
 
 async def _apply(term: Term, manifest: Object) -> None:
     """Apply a child, unless it still belongs to an earlier object of the same name."""
-    await _check_owner(term, manifest)
-    await term.kube.apply(kind_of(manifest), manifest)
+    before = await _check_owner(term, manifest)
+    after = await term.kube.apply(kind_of(manifest), manifest)
+    if before is None:
+        _made(term, manifest, "was deleted")
+    elif before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
+        _made(term, manifest, "was changed")
+    else:
+        term.applied[_name(manifest)] = manifest
 
 
 async def _create(term: Term, manifest: Object) -> None:
-    if await _check_owner(term, manifest):
+    found = await _check_owner(term, manifest)
+    if found is not None:
+        await _label(term, manifest, found)
+        term.applied[_name(manifest)] = manifest
         return
     try:
         await term.kube.create(kind_of(manifest), manifest)
     except Conflict:
         raise Retry(f"{manifest['metadata']['name']} appeared meanwhile", after_ms=500) from None
+    _made(term, manifest, "was deleted")
 
 
-async def _check_owner(term: Term, manifest: Object) -> bool:
-    """Whether the child exists and is ours.  Somebody else's is waited out, never adopted."""
+async def _label(term: Term, manifest: Object, found: Object) -> None:
+    """Children are found by their labels."""
+    wanted, shown = manifest["metadata"]["labels"], found["metadata"].get("labels") or {}
+    if wanted.items() <= shown.items():
+        return
+    own = {**found["metadata"], "labels": {**shown, **wanted}}
+    kind = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"]}
+    await term.kube.replace(kind_of(manifest), {**kind, **found, "metadata": own})
+    _made(term, manifest, "lost labels")
+
+
+def _made(term: Term, manifest: Object, why: str) -> None:
+    """What was made as it is now before, in this term, was somebody else's doing."""
+    kind, name = _name(manifest)
+    if term.applied.get((kind, name)) == manifest:
+        text = f"{kind} {name} {why} by somebody else, and is as it should be again."
+        key = f"restored-{kind}-{name}-{why}"
+        term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
+    term.applied[kind, name] = manifest
+
+
+def _name(manifest: Object) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+async def _check_owner(term: Term, manifest: Object) -> Object | None:
+    """The child, if it exists.  An earlier object's is waited out, never adopted."""
     meta = manifest["metadata"]
     try:
         found = await term.kube.get(kind_of(manifest), meta["namespace"], meta["name"])
     except NotFound:
-        return False
+        return None
     owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
     if found["metadata"].get("deletionTimestamp") or owners != [meta["ownerReferences"][0]["uid"]]:
         raise Retry(f"{manifest['kind']} {meta['name']} of an earlier object is still there")
-    return True
+    return found

@@ -32,6 +32,7 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
 )
 from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.labels import Manifest
 from plimsoll_operator.objects import Key, Objects
 from plimsoll_operator.options import Options
 from plimsoll_operator.rebalancing import Rebalancing
@@ -54,6 +55,7 @@ class Task(Enum):
     REBALANCE = "rebalance"
     VERIFICATION = "verification"
     ROLLS = "rolls"
+    LOG = "metadata log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class Term:
     `reassignments`, `rebalances`: what these objects show, with the generation that it speaks of;
     `meters`: how fast they are; `plans`: what Rebalances show of theirs.  `seen_uids`: the Topic
     objects seen, and when each was made.  `tell`: an Event at the LogCluster.  `settling`: which
-    members the spec asks for now, and since when."""
+    members the spec asks for now, and since when.  `applied`: children, by kind and name, as they
+    were last made in this term."""
 
     key: Key
     cluster_id: UUID
@@ -100,6 +103,7 @@ class Term:
     rebalancing: Rebalancing | None = None
     meters: dict[str, Meter] = field(default_factory=dict)
     rolling: Rolling | None = None
+    applied: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     compared: dict[str, Compared] = field(default_factory=dict)
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
     settling: tuple[tuple[BrokerId, ...], int] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -21,7 +22,11 @@ from plimsoll_operator.kube.resources import Kind
 FIELD_MANAGER = "plimsoll-operator"
 TIMEOUT_SECONDS = 10.0
 PAGE_ITEMS = 500
+WATCH_SECONDS = 30
+WATCH_LINE_BYTES_MAX = 2**20
 JSON = "application/json"
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 APPLY = "application/apply-patch+yaml"
 MERGE = "application/merge-patch+json"
 
@@ -47,6 +52,7 @@ class Call:
     body: Object | None = None
     content_type: str = JSON
     timeout_s: float = TIMEOUT_SECONDS
+    accept: str = JSON
 
 
 class Kube:
@@ -78,15 +84,22 @@ class Kube:
         return (await self.call(call))[0]
 
     async def list(
-        self, kind: Kind, namespace: str | None = None, *, label_selector: str | None = None
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        metadata_only: bool = False,
     ) -> Listed:
         """All objects, fresh: a quorum read, in pages of one consistent snapshot."""
+        accept = METADATA_LIST if metadata_only else JSON
         items: list[Object] = []
         params = {"limit": str(PAGE_ITEMS)}
         if label_selector is not None:
             params["labelSelector"] = label_selector
         while True:
-            call = Call(method="GET", path=kind.path(namespace), params=dict(params))
+            path = kind.path(namespace)
+            call = Call(method="GET", path=path, params=dict(params), accept=accept)
             page, server_ms = await self.call(call)
             items += page.get("items") or []
             token = page["metadata"].get("continue")
@@ -108,6 +121,33 @@ class Kube:
         page, _ = await self.call(call)
         items: list[Object] = page.get("items") or []
         return items[0] if items else None
+
+    async def metadata_changes(
+        self, kind: Kind, namespace: str | None, selector: str | None, version: str
+    ) -> AsyncIterator[Object]:
+        """Watch events after `version`, with objects' metadata alone, for `WATCH_SECONDS`.
+
+        A connection that is silent for longer than that is `Unavailable`."""
+        params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+        if selector is not None:
+            params["labelSelector"] = selector
+        path = kind.path(namespace)
+        quiet = aiohttp.ClientTimeout(total=None, sock_read=WATCH_SECONDS + 5, sock_connect=5)
+        try:
+            async with self._open().get(
+                self.access.server + path,
+                params=params,
+                headers=self._headers(JSON, METADATA),
+                timeout=quiet,
+                read_bufsize=WATCH_LINE_BYTES_MAX,
+            ) as response:
+                if response.status >= 400:
+                    text = _message(await response.read())
+                    raise error(response.status, f"GET {path}: {text}")
+                async for line in response.content:
+                    yield dict(json.loads(line))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as failure:
+            raise Unavailable(0, f"GET {path}: {failure!r}") from failure
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -211,7 +251,7 @@ class Kube:
                     self.access.server + call.path,
                     params=call.params,
                     data=None if call.body is None else json.dumps(call.body),
-                    headers=self._headers(call.content_type),
+                    headers=self._headers(call.content_type, call.accept),
                 ) as response,
             ):
                 text = await response.read()
@@ -223,8 +263,8 @@ class Kube:
             raise error(status, f"{call.method} {call.path}: {_message(text)}")
         return _decoded(text, call), _milliseconds(date)
 
-    def _headers(self, content_type: str) -> dict[str, str]:
-        headers = {"Content-Type": content_type, "Accept": JSON, "User-Agent": FIELD_MANAGER}
+    def _headers(self, content_type: str, accept: str) -> dict[str, str]:
+        headers = {"Content-Type": content_type, "Accept": accept, "User-Agent": FIELD_MANAGER}
         if token := self._token.value():
             headers["Authorization"] = f"Bearer {token}"
         return headers

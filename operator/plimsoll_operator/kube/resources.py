@@ -72,6 +72,9 @@ CRDS = Kind(
 METADATA_BATCHES = Kind(
     api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataBatch", plural="metadatabatches"
 )
+METADATA_SNAPSHOTS = Kind(
+    api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataSnapshot", plural="metadatasnapshots"
+)
 
 _CHILDREN = (
     CONFIG_MAPS,

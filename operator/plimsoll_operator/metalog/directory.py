@@ -118,6 +118,12 @@ class DirectoryLog:
             raise LogUnavailable(f"snapshot {name} cannot be written: {error}") from error
         return name
 
+    async def lost(self) -> tuple[str, ...]:
+        """Its files are open, and nobody else's business."""
+        return ()
+
+    async def mend(self) -> None: ...
+
     async def release(self, taken: SnapshotTaken) -> None:
         async with self._turn:
             self._release(taken)

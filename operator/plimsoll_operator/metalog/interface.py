@@ -160,6 +160,13 @@ class MetadataLog(Protocol):
     async def release(self, taken: SnapshotTaken) -> None:
         """`taken` is committed: give back what it covers.  Best effort; safe to repeat."""
 
+    async def lost(self) -> tuple[str, ...]:
+        """The names of objects of the log that somebody has deleted; the writer still knows what
+        they held.  Nothing else can open the log until a snapshot is released."""
+
+    async def mend(self) -> None:
+        """After a `release`: make again what was lost."""
+
     def needs_snapshot(self) -> bool:
         """Whether the batches since the last snapshot outweigh a new one."""
 

@@ -71,6 +71,7 @@ class RingLog:
         self._turn = asyncio.Lock()
         self._making: asyncio.Task[None] | None = None
         self._covered_sequence = -1
+        self._covered_by: str | None = None
         self._history = chain.History()
         self._weight = snapshots.Weight()
 
@@ -84,7 +85,7 @@ class RingLog:
             opened, follower, view = await self._read(ring)
             await self._make(ring, opened.tip.next_sequence)
             self._ring = ring
-            self._covered_sequence = view.covered_sequence
+            self._cover(view.covered)
             self._history.rebuild(opened.snapshot, opened.batches)
             self._weight = snapshots.Weight(
                 batch_bytes=sum(len(batch.records_json) for batch in opened.batches),
@@ -127,7 +128,7 @@ class RingLog:
                 index, (opened, follower) = await self._assemble(indexes, found)
                 covered = await self._covered(found, opened.tip.next_sequence)
                 size = index.spec.stored_size if index else 0
-                return opened, follower, _View(covered_sequence=covered, snapshot_bytes=size)
+                return opened, follower, _View(covered=covered, snapshot_bytes=size)
             except objects.Expired as error:
                 why = error
             except chain.Gap as error:
@@ -151,8 +152,10 @@ class RingLog:
                 continue
         return None, chain.assemble([], found)
 
-    async def _covered(self, found: Mapping[int, Batch | chain.Emptied], next_sequence: int) -> int:
-        """The last batch below the newest snapshot that a committed `SnapshotTaken` names.
+    async def _covered(
+        self, found: Mapping[int, Batch | chain.Emptied], next_sequence: int
+    ) -> Index | None:
+        """The newest snapshot that a committed `SnapshotTaken` names.
 
         That record is always in the ring: its slot is used again only under a newer one.
         """
@@ -164,8 +167,8 @@ class RingLog:
                 index = await self._snapshots.index(taken.name)
                 if index is None:
                     raise chain.Gap(f"MetadataSnapshot {taken.name}, which the log names, is gone")
-                return index.spec.last_sequence
-        return -1
+                return index
+        return None
 
     async def watch(self) -> AsyncIterator[Opened | Batch]:
         while True:
@@ -270,7 +273,8 @@ class RingLog:
         index = await self._snapshots.index(taken.name)
         if index is None or await self._snapshots.load(index) is None:
             raise LogCorrupt(f"MetadataSnapshot {taken.name} was taken, but is not complete")
-        self._covered_sequence = max(self._covered_sequence, index.spec.last_sequence)
+        if index.spec.last_sequence >= self._covered_sequence:
+            self._cover(index)
         self._weight = snapshots.Weight(snapshot_bytes=index.spec.stored_size)
         self._history.forget_below(taken.end_offset)
         await self._snapshots.delete_older(taken.end_offset)
@@ -278,6 +282,26 @@ class RingLog:
             async with self._turn:
                 self._held()
                 await self._ring.empty(number, self._covered_sequence)
+
+    def _cover(self, index: Index | None) -> None:
+        """What the batches up to some sequence are in, if anything."""
+        self._covered_sequence = -1 if index is None else index.spec.last_sequence
+        self._covered_by = None if index is None else index.name
+
+    async def lost(self) -> tuple[str, ...]:
+        self._held()
+        names = tuple(self._ring.name(number) for number in await self._ring.lost())
+        if self._covered_by is not None:
+            index = await self._snapshots.index(self._covered_by)
+            if index is None or await self._snapshots.load(index) is None:
+                names += (self._covered_by,)
+        return names
+
+    async def mend(self) -> None:
+        for number in await self._ring.lost():
+            async with self._turn:
+                self._held()
+                await self._ring.make_again(number)
 
     async def close(self) -> None:
         self._follower = None
@@ -313,5 +337,5 @@ async def _make_all(ring: Ring, numbers: Sequence[int]) -> None:
 class _View:
     """What a read tells about room and weight."""
 
-    covered_sequence: int
+    covered: Index | None
     snapshot_bytes: int

@@ -238,6 +238,24 @@ class Ring:
             f"{self.name(slot.number)} holds batch {slot.sequence}"
         )
 
+    async def lost(self) -> list[int]:
+        """Slots that are known here and exist no more: somebody has deleted them."""
+        known = sorted(self._slots)  # those that are made meanwhile are not in the list
+        pages = self._reader.pages(objects.BATCHES, self._place.selector)
+        names = {item.metadata.name async for item in pages}
+        return [number for number in known if self.name(number) not in names]
+
+    async def make_again(self, number: int) -> None:
+        """A slot that was deleted, with whose batch it held: a snapshot covers that."""
+        slot = self._slots[number]
+        spec = _emptied(self._place, number, slot.content)
+        body = self._place.manifest(KIND, self._metadata(number), spec)
+        answer = await self._reader.ask("POST", self._place.path(objects.BATCHES), STRICT, body)
+        if answer.status != 201:
+            name = self.name(number)
+            raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
+        self._slots[number] = self._slot(objects.decode(answer.body))
+
     async def peek(self, sequence: int) -> Batch | Emptied | None:
         """What the slot of `sequence` holds now; for a standby."""
         return (await self._read_back(sequence % self.count)).content
@@ -255,16 +273,8 @@ class Ring:
         batch = slot.content
         if not isinstance(batch, Batch) or batch.sequence > sequence_max:
             return
-        spec = _EmptiedSlot(
-            cluster_id=str(self._place.cluster_id),
-            slot=number,
-            sequence=batch.sequence,
-            base_offset=batch.base_offset,
-            record_count=batch.record_count,
-            nonce=batch.nonce,
-        )
         try:
-            answer = await self._write(slot, spec)
+            answer = await self._write(slot, _emptied(self._place, number, batch))
         except Unanswered:
             return
         if answer.status == 200:
@@ -298,6 +308,21 @@ class Ring:
             content=_content(head, item.spec),
             size=len(bytes(item.spec)),
         )
+
+
+def _emptied(place: objects.Place, number: int, content: Batch | Emptied | None) -> object:
+    """The content of a slot whose records are in a snapshot; it still says whose batch it held."""
+    if content is None:
+        return _EmptySlot(cluster_id=str(place.cluster_id), slot=number)
+    offset = content.base_offset if isinstance(content, Batch) else content.end_offset
+    return _EmptiedSlot(
+        cluster_id=str(place.cluster_id),
+        slot=number,
+        sequence=content.sequence,
+        base_offset=offset,
+        record_count=content.end_offset - offset,
+        nonce=content.nonce,
+    )
 
 
 def _number(resource_version: str) -> int | None:

@@ -1,0 +1,40 @@
+"""An object of the metadata log was deleted: whoever leads still knows what it held.
+
+A snapshot makes the log whole again at once.  Nobody else could lead after this process otherwise,
+and that would be found perhaps months later.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.reasons import Reason
+from plimsoll_operator.handlers.term import Term
+from plimsoll_operator.metalog.interface import MetadataLogError
+from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import LENGTH_MAX, Occurrence
+
+NAMES_MAX = 5
+
+
+async def reconcile(term: Term) -> None:
+    """Look, and mend; until that has succeeded the cluster is stalled."""
+    regressed = Reason.MetadataRegressed.name
+    try:
+        lost = await term.controller.snapshotter.mend()
+        still = await term.controller.snapshotter.lost() if lost else ()
+    except MetadataLogError as error:
+        text = f"Objects of the metadata log were deleted, and no snapshot can be written: {error}."
+        term.stall(regressed, text)
+        raise Retry(str(error)) from error
+    if still:
+        raise Retry(f"{still[0]} is not there again yet")
+    term.unstall(regressed)
+    if not lost:
+        return
+    names = ", ".join(lost[:NAMES_MAX]) + (" …" if len(lost) > NAMES_MAX else "")
+    text = (
+        f"Somebody deleted {len(lost)} objects of the metadata log ({names}). Nothing is lost: a "
+        "snapshot of everything that was committed was written, and they were made again."
+    )
+    key = f"log-mended-{lost[0]}-{term.image.next_offset}"
+    message = text[:LENGTH_MAX]
+    term.tell(Occurrence(key=key, reason="MetadataLogMended", message=message, warning=True))

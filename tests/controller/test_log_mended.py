@@ -1,0 +1,90 @@
+"""A batch that is deleted under a leader is found, and the log made whole before it matters."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.controller.builders import an_image
+from tests.controller.terms import Scene, StubController
+from tests.controller.test_group_commit import CLUSTER
+from tests.metalog.fake_api import DirectApi
+from tests.metalog.shells import FAST, RingShell
+
+from plimsoll_core.controller.turn import Settings
+from plimsoll_core.messages import SetMembers
+from plimsoll_operator.controller.runtime import Controller, Options
+from plimsoll_operator.handlers import metalog
+from plimsoll_operator.metalog.interface import LogUnavailable
+from plimsoll_operator.metalog.kubernetes import RingLog
+from plimsoll_operator.metalog.objects import Place
+from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import Occurrence
+
+WAIT_S = 20
+PLACE = Place(namespace="kafka", cluster_name="main", cluster_id=CLUSTER)
+
+
+@pytest.fixture
+async def shell() -> AsyncIterator[RingShell]:
+    found = RingShell()
+    yield found
+    await found.stop()
+
+
+def a_controller(shell: RingShell) -> Controller:
+    return Controller(
+        cluster_id=CLUSTER,
+        name="main",
+        log=RingLog(DirectApi(shell.faults), PLACE, FAST),
+        settings=Settings(),
+        identity="x",
+        options=Options(always_confirmed=True, backoff_ms=1),
+    )
+
+
+async def test_batch_deleted_under_a_leader_is_made_up_for_at_once(shell: RingShell):
+    controller = a_controller(shell)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        for count in (1, 2, 3):
+            await controller.request(SetMembers(broker_ids=tuple(range(count))))
+        scene = Scene(an_image())
+        scene.term.controller = controller
+        events: list[Occurrence] = []
+        scene.term.tell = events.append
+        await metalog.reconcile(scene.term)
+        assert events == []
+        del shell.store.objects["metadatabatches", f"{PLACE.prefix}-0001"]
+        await metalog.reconcile(scene.term)
+        (event,) = events
+        assert (event.reason, event.warning) == ("MetadataLogMended", True)
+        assert f"{PLACE.prefix}-0001" in event.message
+        members = controller.image.members
+        await controller.stop()
+        await task
+        successor = a_controller(shell)
+        task = asyncio.create_task(successor.run())
+        await successor.wait_active()
+        assert successor.image.members == members == (0, 1, 2)
+        await successor.stop()
+        await task
+
+
+class Unwritable:
+    """A snapshotter whose API server is away."""
+
+    async def mend(self) -> tuple[str, ...]:
+        raise LogUnavailable("the API server does not answer")
+
+
+async def test_log_that_cannot_be_mended_stalls_until_it_is():
+    image = an_image()
+    controller = StubController(image)
+    controller.snapshotter = Unwritable()  # type: ignore[attr-defined]
+    scene = Scene(image, controller)
+    with pytest.raises(Retry):
+        await metalog.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert note.reason == "MetadataRegressed"
+    assert "does not answer" in note.message
