@@ -92,14 +92,17 @@ async def serving(
             await server.close()
 
 
-def a_registration(port: int) -> RegisterBroker:
+def a_registration(port: int, replication: int | None = None) -> RegisterBroker:
+    endpoints = [Endpoint(name="PLAINTEXT", host="127.0.0.1", port=port)]
+    if replication is not None:
+        endpoints.append(Endpoint(name="REPLICATION", host="127.0.0.1", port=replication))
     return RegisterBroker(
         cluster_id=CLUSTER,
         broker_id=BrokerId(0),
         incarnation_id=uuid4(),
         previous_broker_epoch=None,
         directory_ids=(uuid4(),),
-        endpoints=(Endpoint(name="PLAINTEXT", host="127.0.0.1", port=port),),
+        endpoints=tuple(endpoints),
     )
 
 
@@ -118,9 +121,11 @@ async def a_listener() -> asyncio.Server:
     return await asyncio.start_server(accept, "127.0.0.1", 0)
 
 
-async def unfenced(peer: Peer, controller: Controller, port: int) -> BrokerEpoch:
+async def unfenced(
+    peer: Peer, controller: Controller, port: int, replication: int | None = None
+) -> BrokerEpoch:
     """Register and take part, as broker 0 listening at `port`."""
-    reply = await peer.command(a_registration(port))
+    reply = await peer.command(a_registration(port, replication))
     assert isinstance(reply.answer, Registered)
     epoch = reply.answer.broker_epoch
     position = LogPosition(
@@ -186,6 +191,8 @@ async def test_a_parked_metadata_fetch_does_not_delay_a_heartbeat() -> None:
     """Replies may overtake, even on one connection."""
     async with serving() as (server, controller):
         peer = await Peer.to(server)
+        reply = await peer.command(a_registration(9))
+        assert isinstance(reply.answer, Registered)
         fetch = FetchMetadata(
             cluster_id=CLUSTER,
             broker_id=BrokerId(0),
@@ -194,9 +201,8 @@ async def test_a_parked_metadata_fetch_does_not_delay_a_heartbeat() -> None:
             wait_ms_max=10_000,
         )
         peer.writer.write(control.encode_request(1, "test", fetch))
-        reply = await peer.command(a_heartbeat(BrokerEpoch(999)))
-        assert isinstance(reply.answer, Refused)
-        assert reply.answer.reason == "StaleBrokerEpoch"
+        reply = await peer.command(a_heartbeat(reply.answer.broker_epoch))
+        assert isinstance(reply.answer, HeartbeatAnswer)
         await peer.close()
 
 
@@ -251,6 +257,27 @@ async def test_a_cut_connection_alone_proves_nothing() -> None:
         peer.writer.transport.abort()
         assert not await fenced(controller)
         listener.close()
+
+
+async def test_refusing_client_endpoint_of_a_broker_that_replicates_is_no_proof() -> None:
+    """A Service without ready pods refuses for a broker that lives."""
+    async with serving() as (server, controller):
+        clients, followers = await a_listener(), await a_listener()
+        ports = [one.sockets[0].getsockname()[1] for one in (clients, followers)]
+        clients.close()
+        peer = await Peer.to(server)
+        await unfenced(peer, controller, *ports)
+        await peer.close()
+        assert not await fenced(controller)
+
+        followers.close()
+        peer = await Peer.to(server)
+        broker = controller.image.brokers[BrokerId(0)]
+        assert isinstance(
+            (await peer.command(a_heartbeat(broker.broker_epoch))).answer, HeartbeatAnswer
+        )
+        await peer.close()
+        assert await fenced(controller)
 
 
 async def test_the_last_connection_counts_not_any() -> None:

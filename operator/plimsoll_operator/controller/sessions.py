@@ -1,8 +1,10 @@
 """Which connections speak for which broker lifetime, and what their loss proves.
 
 The server tells it about connections; it asks the broker's listener.  A lifetime is proven dead
-when its last connection was closed by the peer and its listener refuses.  Anything less proves
-nothing: the session timeout decides.  A hook lets the operator add what it sees of pods.
+when its last connection was closed by the peer and its replication listener refuses: that one is
+the process's own, while clients may reach it through something that refuses in its place.
+Anything less proves nothing: the session timeout decides.  A hook lets the operator add what it
+sees of pods.
 Source: the architecture's failure detection; safety review R8.
 """
 
@@ -13,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import BrokerProvenDead, Refused, RegisterBroker
 from plimsoll_core.model import Broker
@@ -113,9 +116,9 @@ class Sessions:
                 return
 
     async def _proof(self, broker: Broker) -> str | None:
-        for endpoint in broker.endpoints:
-            if await refuses(endpoint.host, endpoint.port):
-                return f"connection closed by the peer, {endpoint.host}:{endpoint.port} refuses"
+        endpoint = listeners.for_followers(broker)
+        if endpoint is not None and await refuses(endpoint.host, endpoint.port):
+            return f"connection closed by the peer, {endpoint.host}:{endpoint.port} refuses"
         if self._evidence is not None:
             return await self._evidence(broker)
         return None
