@@ -14,7 +14,7 @@ from tests.controller.test_controller_server import (
 )
 from tests.controller.test_group_commit import CLUSTER, MemoryLog
 
-from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages import (
     AlterPartition,
     Answer,
@@ -56,7 +56,9 @@ async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_hear
     log = MemoryLog()
     async with serving(log=log) as (server, controller):
         heard = listening(controller)
-        peer = await Peer.to(server)
+        peer, listener = await Peer.to(server), await a_listener()
+        epoch = await unfenced(peer, controller, listener.sockets[0].getsockname()[1])
+        heard.clear()
         log.gate.clear()
         unanswered = controller.submit(SetMembers(broker_ids=(BrokerId(4),)))
         for number in range(FORWARDED_MAX):
@@ -64,7 +66,7 @@ async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_hear
         async with asyncio.timeout(WAIT_S):
             while len(heard) < FORWARDED_MAX + 1:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0)
-        send(peer, 100, a_heartbeat(BrokerEpoch(999)))
+        send(peer, 100, a_heartbeat(epoch))
         send(peer, 101, CreateTopics(topics=()))
         frame = await peer.frame()
         assert control.reply_correlation_id(frame) == 101
@@ -76,6 +78,7 @@ async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_hear
         await unanswered
         for _ in range(FORWARDED_MAX + 1):
             await peer.frame()
+        listener.close()
         reply = await peer.command(CreateTopics(topics=()))
         assert not isinstance(reply.answer, Refused), "whoever was answered makes room"
         await peer.close()

@@ -20,6 +20,10 @@ from plimsoll_operator.controller.tail import MetadataTail, Standing
 
 logger = logging.getLogger("plimsoll.controller")
 
+EPOCHS_AHEAD_MAX = 1_000_000
+"""Nobody has taken over so often since the log that was read; whoever names more makes it up, and
+the next term would be numbered after it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Claim:
@@ -50,6 +54,12 @@ class Claims:
         if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
             return None
         position = request.position
+        if position.controller_epoch > epoch + EPOCHS_AHEAD_MAX:
+            logger.warning(
+                "broker %d names controller epoch %d, here it is %d: not heeded",
+                *(request.broker_id, position.controller_epoch, epoch),
+            )
+            return None
         standing = tail.standing(position.applied_offset, position.nonce)
         if not _contradicts(standing) and position.controller_epoch <= epoch:
             self._claims.pop(request.broker_id, None)

@@ -17,11 +17,9 @@ from uuid import UUID
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages import (
-    AllocateProducerIds,
     AlterPartition,
     Answer,
     Forwarded,
-    Heartbeat,
     Refused,
     RegisterBroker,
     Registered,
@@ -31,6 +29,7 @@ from plimsoll_core.stream_messages import FetchMetadata
 from plimsoll_operator.controller.commit import refused
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.sessions import Enrich, Evidence, Lifetime, Sessions
+from plimsoll_operator.controller.speaker import STRANGER_MS_MAX, Speaker, Strangers
 from plimsoll_operator.failures import HandlerFailures
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
@@ -44,6 +43,11 @@ to the next one, gets there."""
 FORWARDED_MAX = 64
 """Clients' requests that one broker may have waiting here; further ones are refused."""
 FIRST_FRAME_MS_MAX = 10_000
+SHOWN_MS_MAX = 3_000
+"""So long a client's request waits for the heartbeat that shows whose connection it came over: a
+broker sends one every second."""
+REGISTRATION_BYTES_MAX = 64 * 1024
+"""It is committed as it comes."""
 WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -57,6 +61,7 @@ class ControllerServer:
         self.connections: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
         self._accepted = count(1)
+        self.strangers = Strangers()
         self.failures = HandlerFailures()
 
     @property
@@ -119,10 +124,15 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._tasks: dict[asyncio.Future[None], str] = {}
         self._forwarded = 0
-        self._lifetimes: dict[UUID, set[Lifetime]] = {}
+        self._speaker = Speaker()
+        self._lifetimes: set[Lifetime] = set()
+        self._shown = asyncio.Event()
         self._closed_by_us = False
-        self._first_frame: asyncio.TimerHandle | None = None
+        self._silent = True
+        self._patience: asyncio.TimerHandle | None = None
         self._reading = True
+        self._unread = 0
+        self._stranger_until = asyncio.get_running_loop().time() + STRANGER_MS_MAX / 1000
         self._handling = "Frame"
 
     # --- asyncio's calls ------------------------------------------------------------------------
@@ -134,16 +144,29 @@ class Connection(asyncio.Protocol):
         if len(self._server.connections) > CONNECTIONS_MAX:
             self.close("too many connections")
             return
+        self._server.strangers.came(self)
         loop = asyncio.get_running_loop()
-        self._first_frame = loop.call_later(
-            FIRST_FRAME_MS_MAX / 1000, self.close, "no whole request came"
-        )
+        self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
+
+    def _out_of_patience(self) -> None:
+        """It has had its time to say who it is; what it asked may still wait to be committed."""
+        if self._silent:
+            self.close("no whole request came")
+        elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
+        else:
+            self.close("it speaks for no registered broker")
 
     def data_received(self, data: bytes) -> None:
         try:
             self._framer.receive(data)
+            self._unread += len(data)
             while not self._closed_by_us and (frame := self._framer.next_frame()) is not None:
-                self._dispatch(control.decode_request(frame))
+                self._unread = 0
+                self._dispatch(control.decode_request(frame), len(frame))
+            if not self._server.strangers.holds(self, self._unread):
+                self.close("strangers have sent too much that is not whole")
         except (control.MalformedControlMessage, FrameTooLarge) as error:
             self.close(f"not a control message: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, only this connection pays
@@ -156,14 +179,13 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._server.connections.pop(self, None)
-        if self._first_frame is not None:
-            self._first_frame.cancel()
+        self._no_stranger()
         for task in self._tasks:
             task.cancel()
-        for cluster_id, lifetimes in self._lifetimes.items():
-            sessions = self._server.sessions(cluster_id)
-            if sessions is not None:
-                sessions.lost(self, lifetimes, by_peer=not self._closed_by_us)
+        cluster_id = self._speaker.cluster_id
+        sessions = None if cluster_id is None else self._server.sessions(cluster_id)
+        if sessions is not None:
+            sessions.lost(self, self._lifetimes, by_peer=not self._closed_by_us)
 
     def close(self, why: str) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -173,12 +195,23 @@ class Connection(asyncio.Protocol):
 
     # --- requests -------------------------------------------------------------------------------
 
-    def _dispatch(self, request: control.ControlRequest) -> None:
-        if self._first_frame is not None:
-            self._first_frame.cancel()
-            self._first_frame = None
+    def _no_stranger(self) -> None:
+        """It has shown who it is, or is gone."""
+        self._server.strangers.left(self)
+        self._shown.set()
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def _dispatch(self, request: control.ControlRequest, size: int) -> None:
+        self._silent = False
         body = request.body
-        self._handling = _kind(body)
+        self._handling = kind = _kind(body)
+        if kind in _ONE_AT_A_TIME and kind in self._tasks.values():
+            self.close(f"a second {kind} while one waits")
+            return
+        if kind == RegisterBroker.__name__ and size > REGISTRATION_BYTES_MAX:
+            self.close(f"a registration of {size} bytes")
+            return
         work: asyncio.Future[None]
         if isinstance(body, FetchMetadata):
             work = asyncio.ensure_future(self._stream(request.correlation_id, body))
@@ -207,6 +240,10 @@ class Connection(asyncio.Protocol):
             text = f"No controller of cluster {command.cluster_id} runs here."
             self._reply(correlation_id, None, refused(Reason.NotController, text))
             return _finished_future()
+        refusal = self._speaker.hear(command.cluster_id, command.request, controller.image)
+        if refusal is not None:
+            self._reply(correlation_id, controller, refusal)
+            return _finished_future()
         sessions = self._server.sessions(command.cluster_id)
         if isinstance(command.request, RegisterBroker) and sessions and sessions.enrich:
             found = sessions.enrich(command.request)
@@ -219,10 +256,13 @@ class Connection(asyncio.Protocol):
             text = f"{FORWARDED_MAX} requests of clients wait for the controller. Ask again later."
             self._reply(correlation_id, controller, refused(Reason.TooManyWaiting, text))
             return _finished_future()
-        # Decided here and now, in arrival order; only the answer waits.
-        answer = controller.submit(command.request)
-        self._note(command)
-        work = asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
+        if forwarded and not self._speaker.shown:
+            work = asyncio.ensure_future(self._once_shown(correlation_id, controller, command))
+        else:
+            # Decided here and now, in arrival order; only the answer waits.
+            answer = controller.submit(command.request)
+            self._note()
+            work = asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
         if forwarded:
             self._forwarded += 1
             work.add_done_callback(self._forwarded_one)
@@ -254,6 +294,20 @@ class Connection(asyncio.Protocol):
             answer = controller.submit(request)
             await self._answer(correlation_id, controller, command, answer)
 
+    async def _once_shown(
+        self, correlation_id: int, controller: Controller, command: control.Command
+    ) -> None:
+        """A client's request came before anything that shows whose connection this is."""
+        try:
+            async with asyncio.timeout(SHOWN_MS_MAX / 1000):
+                await self._shown.wait()
+        except TimeoutError:
+            text = "Only registered brokers pass clients' requests on. Register the broker first."
+            self._reply(correlation_id, controller, refused(Reason.BrokerIdNotRegistered, text))
+            return
+        answer = controller.submit(command.request)
+        await self._answer(correlation_id, controller, command, answer)
+
     async def _answer(
         self,
         correlation_id: int,
@@ -263,20 +317,22 @@ class Connection(asyncio.Protocol):
     ) -> None:
         answer = await future
         if isinstance(answer, Registered) and isinstance(command.request, RegisterBroker):
-            self._speaks_for(command.cluster_id, (command.request.broker_id, answer.broker_epoch))
+            self._speaker.registered(answer.broker_epoch)
+            self._note()
         self._reply(correlation_id, controller, answer)
 
-    def _note(self, command: control.Command) -> None:
-        request = command.request
-        if isinstance(request, Heartbeat | AlterPartition | AllocateProducerIds):
-            self._speaks_for(command.cluster_id, (request.broker_id, request.broker_epoch))
-
-    def _speaks_for(self, cluster_id: UUID, lifetime: Lifetime) -> None:
-        known = self._lifetimes.setdefault(cluster_id, set())
-        sessions = self._server.sessions(cluster_id)
-        if lifetime in known or sessions is None:
+    def _note(self) -> None:
+        """Whose connection this is, as soon as that is shown."""
+        speaker = self._speaker
+        if speaker.broker_id is None or speaker.broker_epoch is None:
             return
-        known.add(lifetime)
+        assert speaker.cluster_id is not None, "known with the broker's id"
+        lifetime = speaker.broker_id, speaker.broker_epoch
+        sessions = self._server.sessions(speaker.cluster_id)
+        if lifetime in self._lifetimes or sessions is None:
+            return
+        self._no_stranger()
+        self._lifetimes.add(lifetime)
         if self._transport is None or self._transport.is_closing():
             sessions.lost(self, {lifetime}, by_peer=not self._closed_by_us)
         else:
@@ -289,6 +345,11 @@ class Connection(asyncio.Protocol):
             refusal = refused(Reason.NotController, text)
             self._send(correlation_id, _no_update(ControllerEpoch(0), refusal))
             return
+        unknown = self._speaker.hear_stream(fetch, controller.image)
+        if unknown is not None:
+            self._send(correlation_id, _no_update(controller.epoch, unknown))
+            return
+        self._no_stranger()
         update = await controller.fetch_metadata(fetch)
         if isinstance(update, Refused):
             self._send(correlation_id, _no_update(controller.epoch, update))
@@ -315,6 +376,10 @@ class Connection(asyncio.Protocol):
             self.close("the broker does not read its replies")
             return
         self._transport.write(control.encode_reply(correlation_id, body))
+
+
+_ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
+"""What a broker asks and waits for before it asks again."""
 
 
 def _kind(body: control.Command | FetchMetadata) -> str:

@@ -1,0 +1,123 @@
+"""For which broker one connection to the controllers' port speaks, and what those may hold that
+speak for nobody yet.
+
+The server asks before it passes a request on.  A connection speaks for one broker, the first that
+it names, for good: whatever names another broker or another lifetime there is refused.  It has
+*shown* who it is once the metadata log knows the lifetime that it names.  That is no proof, there
+are no certificates yet: it keeps strangers, mistakes and half-open connections within bounds.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+from uuid import UUID
+
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages import Refused
+from plimsoll_core.model import ClusterImage
+from plimsoll_core.reasons import Reason
+from plimsoll_core.stream_messages import FetchMetadata
+from plimsoll_operator.controller.commit import refused
+from plimsoll_wire.control import BrokerRequest
+
+STRANGERS_MAX = 256
+"""Connections that have not shown yet who they are; one more costs the oldest of them its own."""
+STRANGERS_BYTES_MAX = 32 * 1024 * 1024
+"""What all of them together may have sent of requests that are not whole yet."""
+STRANGER_MS_MAX = 30_000
+"""So long it may take to show it; a broker that waits to be let in connects again."""
+
+
+class Speaker:
+    """One connection's.  `cluster_id` and `broker_id` are known together."""
+
+    def __init__(self) -> None:
+        self.cluster_id: UUID | None = None
+        self.broker_id: BrokerId | None = None
+        self.broker_epoch: BrokerEpoch | None = None
+        self.reads_metadata = False
+
+    @property
+    def shown(self) -> bool:
+        return self.broker_epoch is not None or self.reads_metadata
+
+    def hear(self, cluster_id: UUID, request: BrokerRequest, image: ClusterImage) -> Refused | None:
+        """Whether the request may be passed on; from now on the connection speaks for who it
+        names.  What names nobody (a client's request, forwarded) goes with who was shown."""
+        broker_id: BrokerId | None = getattr(request, "broker_id", None)
+        epoch: BrokerEpoch | None = getattr(request, "broker_epoch", None)
+        if broker_id is None:
+            broker_id = self.broker_id
+        if self.broker_id is None:
+            if broker_id is None:
+                return None
+            self.cluster_id, self.broker_id = cluster_id, broker_id
+        if (cluster_id, broker_id) != (self.cluster_id, self.broker_id):
+            return self._not_ours(f"broker {broker_id} of cluster {cluster_id}")
+        if epoch is None:
+            return None
+        if self.broker_epoch is None and _registered(image, broker_id) == epoch:
+            self.broker_epoch = epoch
+        if self.broker_epoch not in (None, epoch):
+            return self._not_ours(f"another process of that broker, with epoch {epoch},")
+        return None
+
+    def registered(self, broker_epoch: BrokerEpoch) -> None:
+        """The registration that came here was committed."""
+        self.broker_epoch = broker_epoch
+
+    def hear_stream(self, fetch: FetchMetadata, image: ClusterImage) -> Refused | None:
+        """The metadata is for registered brokers."""
+        if self.broker_id is None:
+            self.cluster_id, self.broker_id = fetch.cluster_id, fetch.broker_id
+        if (fetch.cluster_id, fetch.broker_id) != (self.cluster_id, self.broker_id):
+            return self._not_ours(f"broker {fetch.broker_id} of cluster {fetch.cluster_id}")
+        if _registered(image, fetch.broker_id) is None:
+            text = f"Broker {fetch.broker_id} is not registered: register it first."
+            return refused(Reason.BrokerIdNotRegistered, text)
+        self.reads_metadata = True
+        return None
+
+    def _not_ours(self, who: str) -> Refused:
+        mine = f"broker {self.broker_id} of cluster {self.cluster_id}"
+        text = f"This connection speaks for {mine}; {who} asks over one of its own."
+        return refused(Reason.InvalidRequest, text)
+
+
+def _registered(image: ClusterImage, broker_id: BrokerId | None) -> BrokerEpoch | None:
+    broker = None if broker_id is None else image.brokers.get(broker_id)
+    return None if broker is None else broker.broker_epoch
+
+
+class Connection(Protocol):
+    """What is closed when it is too much."""
+
+    def close(self, why: str) -> None: ...
+
+
+class Strangers:
+    """All connections of a server that have not shown who they are, oldest first."""
+
+    def __init__(self) -> None:
+        self._held: dict[Connection, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def came(self, connection: Connection) -> None:
+        """One more; the oldest gives way."""
+        self._held[connection] = 0
+        if len(self._held) > STRANGERS_MAX:
+            oldest = next(iter(self._held))
+            del self._held[oldest]
+            oldest.close("too many connections of nobody known")
+
+    def left(self, connection: Connection) -> None:
+        """It is gone, or has shown who it is."""
+        self._held.pop(connection, None)
+
+    def holds(self, connection: Connection, size: int) -> bool:
+        """So many bytes of it wait for the rest of a request; False: that is too much."""
+        if connection in self._held:
+            self._held[connection] = size
+        return sum(self._held.values()) <= STRANGERS_BYTES_MAX
