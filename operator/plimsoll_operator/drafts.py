@@ -17,6 +17,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.handlers.others import draft_of, unread_as_such
 from plimsoll_operator.handlers.term import Term
+from plimsoll_operator.handlers.volumes import GROW
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.reconcile.cluster import kafka_id
 from plimsoll_operator.reconcile.conditions import condition, unready
@@ -30,7 +31,7 @@ from plimsoll_operator.status.projection import (
     partitions_of,
     topic_status,
 )
-from plimsoll_operator.status.rolling import rolls_condition, settling_condition
+from plimsoll_operator.status.rolling import rolls_condition, settling_condition, with_troubles
 from plimsoll_operator.status.unclean import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean import UncleanRecovery
 from plimsoll_operator.status.unhealthy import Unhealthy
@@ -62,8 +63,12 @@ class Drafts:
         image, blocked = self.term.image, self._blocked()
         if not image.controller_epoch:
             return self._without_log(found)
-        status = msgspec.structs.replace(cluster_status(image, found), blocked=blocked)
+        status = msgspec.structs.replace(
+            cluster_status(image, found), blocked=blocked, volume_size=self.term.volume_size
+        )
         shown = {c.type: c for c in (*cluster_conditions(image, status), *self._notes())}
+        for type_ in ("Ready", "Reconciling"):
+            shown[type_] = with_troubles(shown[type_], self.term.troubles)
         if self.term.rolling is not None:
             shown["Reconciling"] = rolls_condition(self.term.rolling)
         elif self.term.settling is not None and shown["Reconciling"].status == "False":
@@ -103,7 +108,7 @@ class Drafts:
             "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
             UNCLEAN: self.unclean.condition(_wall_ms()),
         } | self.term.notes
-        if rows := self._blocked():
+        if rows := [row for row in self._blocked() if row.action != GROW]:
             notes["Blocked"] = blocked_condition(rows)
         return list(notes.values())
 

@@ -151,6 +151,8 @@ class Leader:
         self.term.blocked.clear()
         self.term.compared.clear()
         self.term.applied.clear()
+        self.term.troubles.clear()
+        self.term.volume_size = None
         self.term.settling = self.term.rolling = None
         self.term.reassignments.clear()
         self.term.rebalances.clear()

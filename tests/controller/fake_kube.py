@@ -53,6 +53,7 @@ class FakeKube:
         namespace: str | None = None,
         *,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> Listed:
         self._called("list", kind, namespace or "")
@@ -62,6 +63,7 @@ class FakeKube:
             if plural == kind.plural
             and namespace in (None, where)
             and _selected(body, label_selector)
+            and _matches(body, field_selector)
         ]
         return Listed(items=tuple(items), resource_version="1", server_ms=self.server_ms)
 
@@ -142,6 +144,17 @@ def _merged(known: Any, patch: Any) -> Any:
     if not isinstance(known, dict) or not isinstance(patch, dict):
         return patch
     return {**known, **{key: _merged(known.get(key), value) for key, value in patch.items()}}
+
+
+def _matches(body: Any, selector: str | None) -> bool:
+    for part in (selector or "").split(","):
+        found = body
+        path, _, value = part.partition("=")
+        for name in path.split(".") if path else ():
+            found = found.get(name, {})
+        if path and found != value:
+            return False
+    return True
 
 
 def _states(known: Any, manifest: Any) -> bool:

@@ -10,11 +10,15 @@ from plimsoll_core.messages import Answer, Done, Request, SetMembers
 from plimsoll_core.reasons import Refusal
 from plimsoll_core.records import MembersChanged
 from plimsoll_core.topic_configs import broker_configs
+from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.crds import LOG_CLUSTER
+from plimsoll_operator.drafts import Drafts
 from plimsoll_operator.handlers import cluster
 from plimsoll_operator.kube.errors import Rejected
-from plimsoll_operator.kube.resources import CONFIG_MAPS, STATEFUL_SETS, VOLUME_CLAIMS
+from plimsoll_operator.kube.resources import CONFIG_MAPS, LOG_CLUSTERS, STATEFUL_SETS, VOLUME_CLAIMS
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.writer import Target
 
 
 def committing(scene: Scene) -> None:
@@ -133,7 +137,7 @@ def test_wrong_broker_config_is_refused_with_a_sentence(configs, sentence):
 
 
 def hold_volume(scene: Scene, size: str) -> None:
-    found = labels.labels("main", scene.term.cluster_id, "broker")
+    found = labels.labels("main", scene.term.cluster_id, "broker") | {labels.BROKER_ID: "0"}
     meta = {"name": "data-main-broker-0-0", "namespace": "kafka", "labels": found}
     spec = {"resources": {"requests": {"storage": size}}}
     scene.kube.put(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
@@ -155,12 +159,67 @@ async def test_volumes_grow_and_never_shrink(held: str, wanted: str, after: str)
     assert volume_size(scene) == after
 
 
-async def test_volume_that_cannot_grow_says_why():
+FORBIDDEN = Rejected(403, "PATCH /api/v1/… answered: the class does not allow expansion")
+
+
+async def test_volume_that_cannot_grow_stalls_and_says_what_to_do():
     scene = a_scene(storage={"size": "2Gi"})
     await cluster.reconcile(scene.term)
     hold_volume(scene, "1Gi")
-    scene.kube.refuse["merge"] = Rejected(403, "the class does not allow expansion")
+    scene.kube.refuse["merge"] = FORBIDDEN
     await cluster.reconcile(scene.term)
-    note = scene.term.notes["Blocked"]
-    assert note.reason == "VolumeCannotGrow"
-    assert "does not allow expansion" in note.message
+    note = scene.term.notes["Stalled"]
+    assert (note.status, note.reason) == ("True", "VolumeCannotGrow")
+    assert "asks for 2Gi" in note.message
+    assert "at 1Gi: the class does not allow expansion. Set storage.size back" in note.message
+    assert "PATCH" not in note.message
+    assert "Blocked" not in scene.term.notes
+    (row,) = scene.term.blocked["GrowVolume"]
+    assert (row.broker, row.reason) == (0, "VolumeCannotGrow")
+    assert scene.term.volume_size == "1Gi"
+
+
+async def test_size_that_went_back_to_what_the_volumes_have_ends_the_stall():
+    scene = a_scene(storage={"size": "2Gi"})
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    scene.kube.refuse["merge"] = FORBIDDEN
+    await cluster.reconcile(scene.term)
+    scene.declare(storage={"size": "1Gi"})
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+    assert scene.term.blocked["GrowVolume"] == ()
+
+
+async def test_size_may_go_back_to_what_the_smallest_volume_has():
+    (rule,) = [rule for rule, text in LOG_CLUSTER.object_rules if "never shrinks" in text]
+    assert "oldSelf.status.volumeSize" in rule
+    scene = a_scene(storage={"size": "2Gi"})
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    scene.kube.refuse["merge"] = FORBIDDEN
+    await cluster.reconcile(scene.term)
+    shown = Drafts(scene.term).draft(Target(LOG_CLUSTERS, "kafka", "main"))
+    assert shown is not None
+    assert isinstance(shown.status, LogClusterStatus)
+    assert shown.status.volume_size == "1Gi"
+    conditions = {c.type: (c.status, c.reason) for c in shown.status.conditions}
+    assert conditions["Stalled"] == ("True", "VolumeCannotGrow")
+    assert conditions["Blocked"] == ("False", "NothingWaits")
+    assert [row.action for row in shown.status.blocked] == ["GrowVolume"]
+
+
+async def test_volume_claim_that_was_deleted_is_told_of_before_its_pod_ends():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    found = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
+    found["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    await cluster.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert note.reason == "VolumeDeleted"
+    assert "data-main-broker-0-0" in note.message
+    assert "delete the pods (main-broker-0-0)" in note.message
+    scene.kube.drop(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes

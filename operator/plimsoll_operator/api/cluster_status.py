@@ -12,6 +12,7 @@ from plimsoll_operator.api.meta import (
     BrokerNumber,
     Conditions,
     Count,
+    Quantity,
     Short,
     Time,
     TopicName,
@@ -77,9 +78,10 @@ class BootstrapServers(Api, frozen=True, kw_only=True):
 
 
 class BlockedAction(Api, frozen=True, kw_only=True):
-    """A voluntary action that waits, and resumes by itself.  `until`: what unblocks it."""
+    """A voluntary action that waits, and resumes by itself; but for GrowVolume, which is Stalled.
+    `until`: what unblocks it."""
 
-    action: Literal["Restart", "ReplacePod", "Drain", "Start"]
+    action: Literal["Restart", "ReplacePod", "Drain", "Start", "GrowVolume"]
     broker: BrokerNumber | None = None
     topic: TopicName | None = None
     partition: Count | None = None
@@ -107,5 +109,6 @@ class LogClusterStatus(Api, frozen=True, kw_only=True):
     partitions: PartitionsStatus | None = None
     metadata_log: MetadataLogStatus | None = None
     exposure: Exposure | None = None
+    volume_size: Annotated[Quantity, Meta(description="Of the smallest volume.")] | None = None
     blocked: Annotated[tuple[BlockedAction, ...], Meta(max_length=BLOCKED_MAX)] = ()
     conditions: Conditions = ()

@@ -60,6 +60,7 @@ def _same(field: str) -> str:
     )
 
 
+_SIZE = "quantity({}.spec.storage.size)"
 _READY = ".status.conditions[?(@.type=='Ready')]"
 _READY_COLUMNS: tuple[Column, ...] = (
     ("Ready", "string", f"{_READY}.status"),
@@ -75,10 +76,6 @@ LOG_CLUSTER = Kind(
     status=LogClusterStatus,
     description="A cluster of brokers that serve the Kafka protocol.",
     rules=(
-        (
-            "quantity(self.storage.size).compareTo(quantity(oldSelf.storage.size)) >= 0",
-            "storage.size never shrinks: a volume can grow, but not give space back.",
-        ),
         (
             "has(self.storage.storageClassName) == has(oldSelf.storage.storageClassName) && "
             "(!has(self.storage.storageClassName) || "
@@ -103,6 +100,13 @@ LOG_CLUSTER = Kind(
         ),
     ),
     object_rules=(
+        (
+            f"{_SIZE.format('self')}.compareTo({_SIZE.format('oldSelf')}) >= 0 || "
+            "(has(oldSelf.status) && has(oldSelf.status.volumeSize) && "
+            f"{_SIZE.format('self')}.compareTo(quantity(oldSelf.status.volumeSize)) >= 0)",
+            "storage.size never shrinks: a volume can grow, but not give space back. It may go "
+            "back to what the smallest volume has: status.volumeSize.",
+        ),
         (
             "self.metadata.name.size() <= 40 && !self.metadata.name.contains('.')",
             "A LogCluster's name has at most 40 characters and no dots: it begins the names of its "

@@ -21,9 +21,8 @@ from plimsoll_core.records import (
     RestartEnded,
 )
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.handlers import members
+from plimsoll_operator.handlers import members, volumes
 from plimsoll_operator.handlers.term import Task, Term, Work
-from plimsoll_operator.handlers.volumes import grow
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.resources import kind_of
@@ -64,7 +63,7 @@ async def reconcile(term: Term) -> None:
         for manifest in broker_sets(context, term.image.members):
             await _create(term, manifest)
         await members.follow(term, context, rows)
-        await grow(term, cluster)
+        await volumes.reconcile(term, cluster)
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:

@@ -26,7 +26,13 @@ from plimsoll_operator.handlers import repairs
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
-from plimsoll_operator.kube.resources import CONFIG_MAPS, NODES, PODS, STATEFUL_SETS
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    CORE_EVENTS,
+    NODES,
+    PODS,
+    STATEFUL_SETS,
+)
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.configmap import config_map_name
 from plimsoll_operator.manifests.context import Context
@@ -34,7 +40,14 @@ from plimsoll_operator.manifests.statefulset import revision, stateful_set
 from plimsoll_operator.reconcile.conditions import timestamp
 from plimsoll_operator.reconcile.configs import broker_configs_of
 from plimsoll_operator.reconcile.queue import Retry
-from plimsoll_operator.reconcile.rolls import Seen, is_out_of_service, is_stuck, trouble
+from plimsoll_operator.reconcile.rolls import (
+    FAILED_CREATE,
+    Seen,
+    is_out_of_service,
+    is_stuck,
+    not_created,
+    trouble,
+)
 from plimsoll_operator.status.rolling import Rolling
 
 logger = logging.getLogger("plimsoll.rolls")
@@ -62,7 +75,7 @@ async def reconcile(term: Term) -> None:
         term.stall(REFUSED, f"The API server refuses: {error}")
         raise Retry(str(error)) from error
     term.unstall(REFUSED)
-    if term.rolling is not None or term.blocked.get(REPLACE):
+    if term.rolling is not None or term.blocked.get(REPLACE) or pass_.absent:
         term.add_later(Work(Task.ROLLS, term.key), AGAIN_MS)
     term.mark_cluster()
 
@@ -77,6 +90,7 @@ class Pass:
         self.waits: list[BlockedAction] = []
         self.stuck: list[BlockedAction] = []
         self.now_ms = 0
+        self.absent: list[BrokerId] = []
 
     async def run(self) -> None:
         seen = await self._look()
@@ -91,6 +105,7 @@ class Pass:
         for one in sorted(seen, key=lambda one: (not self._active(one.broker_id), one.broker_id)):
             if self._is_due(one):
                 await self._begin(one)
+        await self._find_troubles(seen)
         self._tell(seen)
         if self.term.rolling is None:
             await self._sweep(seen)
@@ -240,20 +255,48 @@ class Pass:
 
     # --- what is told, and what is left over ------------------------------------------------------
 
+    async def _find_troubles(self, seen: list[Seen]) -> None:
+        """Why brokers that do not take part, or are being restarted, do not come up."""
+        term = self.term
+        self.absent = [one.broker_id for one in seen if not self._active(one.broker_id)]
+        found = {}
+        for one in seen:
+            if one.broker_id in self.absent or one.broker_id in term.image.grants:
+                why = trouble(one.pod) or (await self._not_created(one) if one.pod is None else "")
+                if why:
+                    found[one.broker_id] = why
+        term.troubles = found
+
+    async def _not_created(self, one: Seen) -> str:
+        """The StatefulSet's own word, when it cannot make the pod (a quota, a policy)."""
+        meta = one.owner["metadata"]
+        selector = f"involvedObject.uid={meta['uid']},reason={FAILED_CREATE}"
+        try:
+            found = await self.term.kube.list(
+                CORE_EVENTS, meta["namespace"], field_selector=selector
+            )
+        except Rejected:
+            return ""
+        return not_created(found.items)
+
     def _tell(self, seen: list[Seen]) -> None:
         term = self.term
         term.block(RESTART, _worst_first(self.waits))
         term.block(REPLACE, self.stuck)
-        old = [one.broker_id for one in seen if one.pod_revision != self.wanted]
+        new = [one.broker_id for one in seen if one.pod_revision == self.wanted]
+        old = [o.broker_id for o in seen if o.pod is not None and o.broker_id not in new]
         if not old and not term.image.grants:
             term.rolling = None
             return
+        grants = term.image.grants
         away = {
-            one.broker_id: trouble(one.pod) for one in seen if one.broker_id in term.image.grants
+            one.broker_id: term.troubles.get(one.broker_id, "")
+            for one in seen
+            if one.broker_id in grants
         }
         term.rolling = Rolling(
             revision=self.wanted,
-            current=len(seen) - len(old),
+            current=sum(broker_id not in grants for broker_id in new),
             total=len(seen),
             away=tuple(sorted(away.items())),
         )

@@ -79,7 +79,8 @@ class Term:
     `meters`: how fast they are; `plans`: what Rebalances show of theirs.  `seen_uids`: the Topic
     objects seen, and when each was made.  `tell`: an Event at the LogCluster.  `settling`: which
     members the spec asks for now, and since when.  `applied`: children, by kind and name, as they
-    were last made in this term."""
+    were last made in this term.  `troubles`: why brokers do not come up; `volume_size`: of the
+    smallest volume."""
 
     key: Key
     cluster_id: UUID
@@ -103,6 +104,8 @@ class Term:
     rebalancing: Rebalancing | None = None
     meters: dict[str, Meter] = field(default_factory=dict)
     rolling: Rolling | None = None
+    troubles: dict[BrokerId, str] = field(default_factory=dict)
+    volume_size: str | None = None
     applied: dict[tuple[str, str], Manifest] = field(default_factory=dict)
     compared: dict[str, Compared] = field(default_factory=dict)
     verifications: dict[Key, VerificationStatus] = field(default_factory=dict)

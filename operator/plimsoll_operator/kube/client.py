@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from plimsoll_operator.kube.access import Access, Token
-from plimsoll_operator.kube.errors import Unavailable, error
+from plimsoll_operator.kube.errors import REPLY, Unavailable, error
 from plimsoll_operator.kube.resources import Kind
 
 FIELD_MANAGER = "plimsoll-operator"
@@ -89,6 +89,7 @@ class Kube:
         namespace: str | None = None,
         *,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         metadata_only: bool = False,
     ) -> Listed:
         """All objects, fresh: a quorum read, in pages of one consistent snapshot."""
@@ -97,6 +98,8 @@ class Kube:
         params = {"limit": str(PAGE_ITEMS)}
         if label_selector is not None:
             params["labelSelector"] = label_selector
+        if field_selector is not None:
+            params["fieldSelector"] = field_selector
         while True:
             path = kind.path(namespace)
             call = Call(method="GET", path=path, params=dict(params), accept=accept)
@@ -260,7 +263,7 @@ class Kube:
         except (aiohttp.ClientError, TimeoutError, OSError) as failure:
             raise Unavailable(0, f"{call.method} {call.path}: {failure!r}") from failure
         if status >= 400:
-            raise error(status, f"{call.method} {call.path}: {_message(text)}")
+            raise error(status, f"{call.method} {call.path}{REPLY}{_message(text)}")
         return _decoded(text, call), _milliseconds(date)
 
     def _headers(self, content_type: str, accept: str) -> dict[str, str]:

@@ -6,6 +6,9 @@ says nothing: the request may or may not have been executed.
 
 from __future__ import annotations
 
+REPLY = " answered: "
+"""Stands between a request and what came of it."""
+
 
 class ApiError(Exception):
     """An answer that is not a success; `status` is HTTP's, 0 when there was none."""
@@ -14,6 +17,11 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.message = message
+
+    @property
+    def reply(self) -> str:
+        """What the API server said, without what was asked."""
+        return self.message.rsplit(REPLY, 1)[-1].strip().rstrip(".")
 
 
 class NotFound(ApiError):

@@ -50,6 +50,7 @@ VOLUME_CLAIMS = _core("PersistentVolumeClaim", "persistentvolumeclaims")
 NAMESPACES = _core("Namespace", "namespaces", namespaced=False)
 NODES = _core("Node", "nodes", namespaced=False)
 EVENTS = Kind(api_version="events.k8s.io/v1", kind="Event", plural="events")
+CORE_EVENTS = _core("Event", "events")
 STATEFUL_SETS = Kind(api_version="apps/v1", kind="StatefulSet", plural="statefulsets")
 DISRUPTION_BUDGETS = Kind(
     api_version="policy/v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"

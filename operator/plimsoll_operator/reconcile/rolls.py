@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
@@ -12,6 +13,7 @@ from plimsoll_operator.reconcile.conditions import milliseconds
 
 STUCK_MS = 30_000
 """A pod that is still there so long after its grace has a kubelet that does not answer."""
+FAILED_CREATE = "FailedCreate"
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
@@ -81,6 +83,15 @@ def trouble(pod: Object | None) -> str:
         if found.get("type") == "PodScheduled" and found.get("status") == "False":
             return _short(str(found.get("reason") or ""), str(found.get("message") or ""))
     return ""
+
+
+def not_created(events: Sequence[Object]) -> str:
+    """Why a StatefulSet makes no pod: its newest Event about that."""
+    newest = max(events, key=lambda e: str(e.get("lastTimestamp") or ""), default=None)
+    if newest is None:
+        return ""
+    # create Pod x in StatefulSet y failed error: pods "x" is forbidden: exceeded quota: …
+    return _short(FAILED_CREATE, str(newest.get("message") or "").split("failed error: ")[-1])
 
 
 def _short(reason: str, message: str) -> str:

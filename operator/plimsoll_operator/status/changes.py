@@ -11,6 +11,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import ClusterImage, PartitionKey, Reassignment, Rebalance
 from plimsoll_core.records import (
     BrokerFenced,
+    BrokerRegistered,
     BrokerUnfenced,
     ControllerChanged,
     PartitionsChanged,
@@ -89,19 +90,8 @@ def occurrences(
     """One Event per (broker, cause), however many partitions it touches."""
     for record in records:
         match record:
-            case BrokerFenced(broker_id=broker_id, cause=cause):
-                yield Occurrence(
-                    key=f"fenced-{broker_id}",
-                    reason="BrokerFenced",
-                    message=_fenced(old, new, broker_id, cause),
-                    warning=not (broker_id in old.grants or broker_id in old.leaving),
-                )
-            case BrokerUnfenced(broker_id=broker_id):
-                yield Occurrence(
-                    key=f"unfenced-{broker_id}",
-                    reason="BrokerUnfenced",
-                    message=f"Broker {broker_id} takes part.",
-                )
+            case BrokerFenced() | BrokerRegistered() | BrokerUnfenced():
+                yield from _presence(old, new, record)
             case PartitionsChanged() if _is_unclean(record):
                 yield _unclean(new, record)
             case ControllerChanged(controller_epoch=epoch, identity=identity):
@@ -128,6 +118,33 @@ def occurrences(
                 )
             case _:
                 pass
+
+
+def _presence(
+    old: ClusterImage, new: ClusterImage, record: BrokerFenced | BrokerRegistered | BrokerUnfenced
+) -> Iterator[Occurrence]:
+    """A broker comes or goes."""
+    broker_id = record.broker_id
+    if isinstance(record, BrokerFenced):
+        yield Occurrence(
+            key=f"fenced-{broker_id}",
+            reason="BrokerFenced",
+            message=_fenced(old, new, broker_id, record.cause),
+            warning=not (broker_id in old.grants or broker_id in old.leaving),
+        )
+    elif isinstance(record, BrokerUnfenced):
+        yield Occurrence(
+            key=f"unfenced-{broker_id}",
+            reason="BrokerUnfenced",
+            message=f"Broker {broker_id} takes part.",
+        )
+    elif _emptied(old, record):
+        yield Occurrence(
+            key=f"emptied-{broker_id}-{record.incarnation_id}",
+            reason="VolumeEmptied",
+            message=_came_back_empty(old, record),
+            warning=True,
+        )
 
 
 def _restart(record: RestartGranted | RestartEnded) -> Occurrence:
@@ -213,6 +230,20 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
         reason=UNCLEAN_EVENT,
         message=text[:LENGTH_MAX],
         warning=True,
+    )
+
+
+def _emptied(old: ClusterImage, record: BrokerRegistered) -> bool:
+    """Whether a known broker has none of the directories that it had."""
+    known = old.brokers.get(record.broker_id)
+    return known is not None and not set(known.directory_ids) & set(record.directory_ids)
+
+
+def _came_back_empty(old: ClusterImage, record: BrokerRegistered) -> str:
+    count = len(old.hosted.get(record.broker_id, ()))
+    return (
+        f"Broker {record.broker_id} came back with an emptied volume: what it held is gone from "
+        f"there, and its {count} replicas are copied from the others."
     )
 
 

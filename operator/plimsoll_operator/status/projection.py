@@ -162,7 +162,7 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
         # Only once it is led: until then the owner may still say which log it means.
         cluster_id=kafka_id(image.cluster_id) if image.controller_epoch else None,
         bootstrap_servers=BootstrapServers(internal=labels.bootstrap_address(name, namespace)),
-        brokers=msgspec.structs.replace(brokers_status(image), desired=cluster.count),
+        brokers=_brokers(image, cluster),
         selector=f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker",
         topics=_topics(topics),
         partitions=partitions_status(image.partitions.values()),
@@ -176,6 +176,14 @@ def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus
             ),
         ),
     )
+
+
+def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
+    """Of what is asked for; those that leave are extra."""
+    found = brokers_status(image)
+    staying = [b for b in image.members if b in image.brokers and b not in image.leaving]
+    ready = sum(image.brokers[b].active for b in staying)
+    return msgspec.structs.replace(found, desired=cluster.count, ready=min(ready, cluster.count))
 
 
 def brokers_status(image: ClusterImage) -> BrokersStatus:

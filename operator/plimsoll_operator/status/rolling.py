@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
+from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.reconcile.conditions import condition
+
+WAITING = ("WaitingForBrokers", "AddingBrokers", "PartitionsOffline", "UnderMinISR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rolling:
-    """A roll under way: how many brokers run the revision that the spec asks for, and who is away
-    for it, with what keeps its pod from coming up."""
+    """A roll under way: how many brokers run the revision that the spec asks for and are back with
+    it, and who is away for it, with what keeps its pod from coming up."""
 
     revision: str
     current: int
@@ -24,6 +30,14 @@ def rolls_condition(rolling: Rolling) -> Condition:
     for broker, trouble in rolling.away:
         text += f" Broker {broker} is being restarted{f' ({trouble})' if trouble else ''}."
     return condition("Reconciling", True, "RollingBrokers", text)
+
+
+def with_troubles(shown: Condition, troubles: Mapping[BrokerId, str]) -> Condition:
+    """A condition that waits for brokers, with what keeps their pods from coming up."""
+    if shown.reason not in WAITING or not troubles:
+        return shown
+    text = " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))
+    return msgspec.structs.replace(shown, message=f"{shown.message} {text}")
 
 
 def settling_condition(wanted: tuple[int, ...]) -> Condition:
