@@ -39,6 +39,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One broker.  `controllers`: "host:port", where a DNS name stands for all its addresses.
     `revision`: which pod template this runs in.
+    `health`: where the kubelet asks; None, as version 0.1 has it: where metrics are.
     `replication`: where followers are served; None, as version 0.1 has it: where clients are.
     `on_controller_loss`: whether leaders stop answering reads and acks=0/1 once they cannot know
     any more that nobody else leads."""
@@ -51,6 +52,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     replication: Address | None = None
     controllers: tuple[str, ...]
     metrics: Address | None = None
+    health: Address | None = None
     rack: str | None = None
     pod_uid: str | None = None
     revision: str = ""

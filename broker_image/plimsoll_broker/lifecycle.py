@@ -128,7 +128,7 @@ class BrokerNode:
         """The whole life."""
         metrics_server = MetricsServer(self)
         try:
-            await metrics_server.start(self.config.metrics)
+            await metrics_server.start(self.config.metrics, self.config.health)
             await self._until_stop(self._start())
             if not self._stop_wanted.is_set():
                 await self._until_stop(self._forever())

@@ -1,4 +1,4 @@
-"""What a broker tells about itself over HTTP: /metrics, /healthz, /readyz.
+"""What a broker tells about itself over HTTP: /metrics, and for the kubelet /healthz and /readyz.
 
 Prometheus, the kubelet and `plimsoll local` ask.  /healthz: the process turns; /readyz: it may be
 counted on, so that a disruption budget is right even with no controller.  Metrics are read from
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -181,50 +182,72 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 class MetricsServer:
-    """A listener for a few small GETs; one answer a connection."""
+    """Listeners for a few small GETs; one answer a connection.
+
+    Without a health port, as version 0.1 has it, the metrics' port answers for both."""
 
     def __init__(self, node: Node) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(BrokerCollector(node))
         self._node = node
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
 
-    async def start(self, address: Address | None) -> None:
+    async def start(self, metrics: Address | None, health: Address | None = None) -> None:
+        both = frozenset({b"/metrics", b"/healthz", b"/readyz"})
+        alone = both - {b"/metrics"}
+        await self._listen(metrics, both if health is None else both - alone)
+        await self._listen(health, alone)
+
+    async def _listen(self, address: Address | None, paths: frozenset[bytes]) -> None:
         if address is not None:
-            self._server = await asyncio.start_server(
-                self._serve, address.host, address.port, limit=REQUEST_BYTES_MAX
+            self._servers.append(
+                await asyncio.start_server(
+                    partial(self._serve, paths),
+                    address.host,
+                    address.port,
+                    limit=REQUEST_BYTES_MAX,
+                )
             )
 
-    async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+    @property
+    def ports(self) -> list[int]:
+        return [server.sockets[0].getsockname()[1] for server in self._servers]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close(self) -> None:
+        for server in self._servers:
+            server.close()
+
+    async def _serve(
+        self,
+        paths: frozenset[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         try:
             async with asyncio.timeout(REQUEST_MS_MAX / 1000):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(self._answer(head))
+                writer.write(self._answer(head, paths))
                 await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             return
         finally:
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    def _answer(self, head: bytes, paths: frozenset[bytes]) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or words[0] != b"GET":
             return _response("400 Bad Request", b"only GET\n")
         match words[1]:
+            case path if path not in paths:
+                return _response("404 Not Found", b"not found\n")
             case b"/metrics":
                 return _response("200 OK", generate_latest(self._registry))
             case b"/healthz":
                 return _response("200 OK", b"ok\n")
             case b"/readyz" if self._node.ready:
                 return _response("200 OK", b"ready\n")
-            case b"/readyz":
-                return _response("503 Service Unavailable", b"not ready\n")
             case _:
-                return _response("404 Not Found", b"not found\n")
+                return _response("503 Service Unavailable", b"not ready\n")
 
 
 def _response(status: str, body: bytes) -> bytes:

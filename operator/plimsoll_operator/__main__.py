@@ -92,7 +92,7 @@ async def run(parts: Parts) -> None:
     health = Health(parts, lambda: watches.ready)
     parts.metrics.watch(parts)
     await parts.server.start()
-    await health.start(parts.options.metrics_port)
+    await health.start(parts.options.metrics_port, parts.options.health_port)
     watching = asyncio.ensure_future(watches.run())
     comparing = asyncio.ensure_future(resync(parts, clusters))
     strays = asyncio.ensure_future(look_after_strays(parts))

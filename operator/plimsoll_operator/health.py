@@ -1,4 +1,5 @@
-"""What the process says over HTTP: alive, ready, metrics, and its clusters' partitions.
+"""What the process says over HTTP: metrics and its clusters' partitions on one port, alive and
+ready on another, which the kubelet asks.
 
 The partition view is for people and tools that ask now; it is never written anywhere.  It shows
 committed state only, and only where this process leads.
@@ -25,26 +26,34 @@ class Health:
     def __init__(self, parts: Parts, ready: Callable[[], bool]) -> None:
         self._parts = parts
         self._ready = ready
-        self._runner: web.AppRunner | None = None
+        self._runners: list[web.AppRunner] = []
 
-    async def start(self, port: int) -> None:
+    async def start(self, metrics_port: int, health_port: int) -> None:
+        views = [
+            web.get("/metrics", self._metrics),
+            web.get("/v1/clusters", self._clusters),
+            web.get("/v1/clusters/{namespace}/{cluster}/topics/{topic}", self._topic),
+        ]
+        health = [web.get("/healthz", self._alive), web.get("/readyz", self._readiness)]
+        await self._serve(views, metrics_port)
+        await self._serve(health, health_port)
+
+    async def _serve(self, routes: list[web.RouteDef], port: int) -> None:
         app = web.Application()
-        app.add_routes(
-            [
-                web.get("/healthz", self._alive),
-                web.get("/readyz", self._readiness),
-                web.get("/metrics", self._metrics),
-                web.get("/v1/clusters", self._clusters),
-                web.get("/v1/clusters/{namespace}/{cluster}/topics/{topic}", self._topic),
-            ]
-        )
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, None, port).start()
+        app.add_routes(routes)
+        runner = web.AppRunner(app, access_log=None)
+        self._runners.append(runner)
+        await runner.setup()
+        await web.TCPSite(runner, None, port).start()
+
+    @property
+    def addresses(self) -> list[list[Any]]:
+        """Where each of the two listens, views first."""
+        return [runner.addresses for runner in self._runners]
 
     async def close(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        for runner in self._runners:
+            await runner.cleanup()
 
     async def _alive(self, request: web.Request) -> Answer:
         return web.Response(text="ok\n")

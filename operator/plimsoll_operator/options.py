@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plimsoll_operator.manifests.labels import CONTROLLER_PORT, METRICS_PORT
+from plimsoll_operator.manifests.labels import CONTROLLER_PORT, HEALTH_PORT, METRICS_PORT
 
 
 class BadOption(Exception):
@@ -25,6 +25,7 @@ class Options:
     controllers: tuple[str, ...]
     controller_port: int = CONTROLLER_PORT
     metrics_port: int = METRICS_PORT
+    health_port: int = HEALTH_PORT
     namespaces: tuple[str, ...] = ()
     session_timeout_ms: int = 6_000
     log_level: str = "info"
@@ -42,6 +43,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> Options:
         controllers=_list(_required(env, "PLIMSOLL_CONTROLLERS")),
         controller_port=port,
         metrics_port=_integer(env, "PLIMSOLL_METRICS_PORT", METRICS_PORT),
+        health_port=_integer(env, "PLIMSOLL_HEALTH_PORT", HEALTH_PORT),
         namespaces=_list(env.get("PLIMSOLL_WATCH_NAMESPACES", "")),
         session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6),
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),

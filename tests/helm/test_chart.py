@@ -240,3 +240,14 @@ def test_each_alert_fires_when_it_should_and_stays_quiet_otherwise(tmp_path: Pat
     tested = {t["alertname"] for test in yaml.safe_load(tests.read_text())["tests"]
               for t in test["alert_rule_test"]}  # fmt: skip
     assert tested == {one["alert"] for group in rule["spec"]["groups"] for one in group["rules"]}
+
+
+def test_operators_probes_ask_the_health_port_and_nothing_else_does():
+    (deployment,) = of_kind("Deployment", "health.port=9105")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"controller": 9093, "metrics": 9100, "health": 9105}
+    probes = [container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
+    assert {probe["port"] for probe in probes} == {"health"}
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    assert env["PLIMSOLL_HEALTH_PORT"] == "9105"

@@ -36,6 +36,7 @@ def _data(context: Context) -> dict[str, str]:
         "replication": {"host": "0.0.0.0", "port": labels.REPLICATION_PORT},
         "controllers": list(context.controllers),
         "metrics": {"host": "0.0.0.0", "port": labels.METRICS_PORT},
+        "health": {"host": "0.0.0.0", "port": labels.HEALTH_PORT},
         "configs": _configs(context),
     }
     if context.cluster.on_controller_loss != "KeepServing":

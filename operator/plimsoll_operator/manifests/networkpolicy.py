@@ -20,6 +20,7 @@ def network_policy(context: Context) -> Manifest:
                     "ports": [
                         {"port": labels.KAFKA_PORT, "protocol": "TCP"},
                         {"port": labels.METRICS_PORT, "protocol": "TCP"},
+                        {"port": labels.HEALTH_PORT, "protocol": "TCP"},
                     ]
                 },
                 {

@@ -146,6 +146,7 @@ def _container(context: Context, broker_id: int) -> Manifest:
                 "protocol": "TCP",
             },
             {"name": "metrics", "containerPort": labels.METRICS_PORT, "protocol": "TCP"},
+            {"name": "health", "containerPort": labels.HEALTH_PORT, "protocol": "TCP"},
         ],
         "startupProbe": _probe("/healthz", period=2, failures=300),
         "livenessProbe": _probe("/healthz", period=10, failures=6),
@@ -162,7 +163,7 @@ def _container(context: Context, broker_id: int) -> Manifest:
 
 def _probe(path: str, *, period: int, failures: int) -> Manifest:
     return {
-        "httpGet": {"path": path, "port": "metrics"},
+        "httpGet": {"path": path, "port": "health"},
         "periodSeconds": period,
         "timeoutSeconds": 2,
         "failureThreshold": failures,
