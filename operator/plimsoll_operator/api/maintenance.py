@@ -21,6 +21,19 @@ class Maintenance(Api, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    allow_drills: (
+        Annotated[
+            bool,
+            Meta(
+                description=(
+                    "true: the containers of a broker's pod see each other's processes, so that a "
+                    "drill can kill the broker from beside. Whoever may open a debug container "
+                    "there reads the broker's memory. Default false."
+                )
+            ),
+        ]
+        | None
+    ) = None
     exposed_topics: (
         Annotated[
             ExposedTopics,

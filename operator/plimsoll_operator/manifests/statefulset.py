@@ -86,12 +86,14 @@ def _added(context: Context) -> PodTemplate:
 
 
 def _pod(context: Context, broker_id: int) -> Manifest:
+    maintenance = context.cluster.spec.maintenance
+    drills = bool(maintenance and maintenance.allow_drills)
     return {
         "serviceAccountName": labels.service_account(context.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # So that a fault drill can signal the broker from a process started beside it.
-        "shareProcessNamespace": True,
+        # A drill kills the broker from beside; else nobody there needs to see its memory.
+        "shareProcessNamespace": drills,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": pod_security(),
         "affinity": _spread(context),
