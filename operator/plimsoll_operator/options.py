@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plimsoll_operator.manifests.labels import CONTROLLER_PORT, HEALTH_PORT, METRICS_PORT
+from plimsoll_operator.manifests.labels import (
+    API_SERVER_PORTS,
+    CONTROLLER_PORT,
+    HEALTH_PORT,
+    METRICS_PORT,
+    Manifest,
+)
 
 
 class BadOption(Exception):
@@ -16,7 +23,9 @@ class BadOption(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`spark_image` empty: Verifications are not run.  `namespaces` empty: all are watched."""
+    """`spark_image` empty: Verifications are not run.  `namespaces` empty: all are watched.
+    `namespace`: the operator's own, empty when nobody said.  `metrics_from`: NetworkPolicy peers
+    that may read brokers' metrics, none: everybody."""
 
     identity: str
     broker_image: str
@@ -27,6 +36,9 @@ class Options:
     metrics_port: int = METRICS_PORT
     health_port: int = HEALTH_PORT
     namespaces: tuple[str, ...] = ()
+    namespace: str = ""
+    metrics_from: tuple[Manifest, ...] = ()
+    api_server_ports: tuple[int, ...] = API_SERVER_PORTS
     session_timeout_ms: int = 6_000
     log_level: str = "info"
 
@@ -44,6 +56,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> Options:
         controller_port=port,
         metrics_port=_integer(env, "PLIMSOLL_METRICS_PORT", METRICS_PORT),
         health_port=_integer(env, "PLIMSOLL_HEALTH_PORT", HEALTH_PORT),
+        namespace=env.get("POD_NAMESPACE", ""),
+        metrics_from=_peers(env, "PLIMSOLL_METRICS_FROM"),
+        api_server_ports=_ports(env, "PLIMSOLL_API_SERVER_PORTS") or API_SERVER_PORTS,
         namespaces=_list(env.get("PLIMSOLL_WATCH_NAMESPACES", "")),
         session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6),
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),
@@ -64,6 +79,24 @@ def _integer(env: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdigit():
         raise BadOption(f"{name} is {text!r}, which is not a whole number.")
     return int(text)
+
+
+def _ports(env: Mapping[str, str], name: str) -> tuple[int, ...]:
+    parts = _list(env.get(name, ""))
+    if not all(part.isdigit() for part in parts):
+        raise BadOption(f"{name} is {env[name]!r}, which is not a list of ports.")
+    return tuple(int(part) for part in parts)
+
+
+def _peers(env: Mapping[str, str], name: str) -> tuple[Manifest, ...]:
+    """A JSON array of NetworkPolicyPeers."""
+    try:
+        found = json.loads(env.get(name) or "[]")
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(peer, dict) for peer in found):
+        raise BadOption(f"{name} is not a JSON array of NetworkPolicy peers.")
+    return tuple(found)
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -21,8 +21,10 @@ from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.local.brokers import BrokerProcess
 from plimsoll_operator.local.layout import Layout, Ports
+from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.configmap import FILE, config_map
 from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.statefulset import revision
 from plimsoll_operator.manifests.verification import Driver
 from plimsoll_operator.manifests.verification import children as driver_children
@@ -228,3 +230,49 @@ class TestRevisions:
         assert one["metadata"]["name"] != other["metadata"]["name"]
         (volume, _) = self.template()["spec"]["volumes"]
         assert volume["configMap"]["name"] == one["metadata"]["name"]
+
+
+def test_processes_of_a_brokers_pod_see_each_other_only_for_drills():
+    def shared(**spec: Any) -> bool:
+        (manifest,) = broker_sets(a_context(**spec), [BrokerId(0)])
+        pod = manifest["spec"]["template"]["spec"]
+        return bool(pod["shareProcessNamespace"])
+
+    assert not shared()
+    assert not shared(maintenance={"suspended": True})
+    assert shared(maintenance={"allowDrills": True})
+
+
+def test_replication_port_is_open_to_the_clusters_brokers_and_the_operators_probe_only():
+    context = dataclasses.replace(a_context(), operator_namespace="plimsoll-system")
+    spec = network_policy(context)["spec"]
+    (rule,) = [r for r in spec["ingress"] if {"port": 9091, "protocol": "TCP"} in r["ports"]]
+    assert len(rule["ports"]) == 1
+    brokers, operator = rule["from"]
+    assert brokers == {"podSelector": {"matchLabels": labels.selector("main")}}
+    assert operator["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": "plimsoll-system"
+    }
+    assert operator["podSelector"]["matchLabels"][labels.COMPONENT] == "operator"
+
+
+def test_brokers_go_to_each_other_to_the_controller_and_to_dns_and_nowhere_else():
+    spec = network_policy(a_context())["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    dns, brokers, controller = spec["egress"]
+    assert {port["port"] for port in dns["ports"]} == {53}
+    assert brokers["to"] == [{"podSelector": {"matchLabels": labels.selector("main")}}]
+    assert {port["port"] for port in brokers["ports"]} == {9091, 9092}
+    assert [port["port"] for port in controller["ports"]] == [9093]
+    assert controller["to"][0]["podSelector"]["matchLabels"][labels.COMPONENT] == "operator"
+
+
+def test_metrics_of_brokers_are_read_by_whom_the_chart_names():
+    peer = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+    context = dataclasses.replace(a_context(), metrics_from=(peer,))
+    (rule,) = [
+        rule
+        for rule in network_policy(context)["spec"]["ingress"]
+        if {"port": 9100, "protocol": "TCP"} in rule["ports"]
+    ]
+    assert rule == {"ports": [{"port": 9100, "protocol": "TCP"}], "from": [peer]}

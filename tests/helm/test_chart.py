@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from plimsoll_operator.manifests import labels
+from plimsoll_operator.options import from_environment
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "plimsoll"
@@ -251,3 +252,28 @@ def test_operators_probes_ask_the_health_port_and_nothing_else_does():
     assert {probe["port"] for probe in probes} == {"health"}
     env = {one["name"]: one.get("value") for one in container["env"]}
     assert env["PLIMSOLL_HEALTH_PORT"] == "9105"
+
+
+def test_network_policy_names_both_directions():
+    peer = "networkPolicy.metricsFrom[0].podSelector.matchLabels.app=prometheus"
+    (policy,) = of_kind("NetworkPolicy", peer)
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    ingress = {rule["ports"][0]["port"]: rule.get("from") for rule in policy["spec"]["ingress"]}
+    assert ingress[9093][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
+    assert ingress[9100] == [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]
+    assert ingress[9101] is None, "the kubelet"
+    egress = {rule["ports"][0]["port"]: rule for rule in policy["spec"]["egress"]}
+    assert set(egress) == {53, 443, labels.REPLICATION_PORT}
+    assert [port["port"] for port in egress[443]["ports"]] == list(labels.API_SERVER_PORTS)
+    brokers = egress[labels.REPLICATION_PORT]
+    assert brokers["to"][0]["podSelector"]["matchLabels"] == {
+        labels.NAME: "plimsoll",
+        labels.COMPONENT: "broker",
+    }
+    (deployment,) = of_kind("Deployment", peer)
+    env = deployment["spec"]["template"]["spec"]["containers"][0]["env"]
+    told = {one["name"]: one.get("value") for one in env}
+    options = from_environment({**{k: v for k, v in told.items() if v}, "POD_NAMESPACE": "there"})
+    assert options.metrics_from == ({"podSelector": {"matchLabels": {"app": "prometheus"}}},)
+    assert options.api_server_ports == labels.API_SERVER_PORTS
+    assert options.namespace == "there"

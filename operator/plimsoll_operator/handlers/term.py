@@ -140,6 +140,8 @@ class Term:
             broker_image=self.options.broker_image,
             image_pull_policy=self.options.image_pull_policy,
             controllers=self.options.controllers,
+            operator_namespace=self.options.namespace,
+            metrics_from=self.options.metrics_from,
         )
 
     async def ask(self, request: Request) -> Answer:

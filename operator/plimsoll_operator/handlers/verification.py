@@ -45,6 +45,7 @@ async def reconcile(term: Term, key: Key) -> None:
         verification=verification,
         image=term.options.spark_image,
         image_pull_policy=term.options.image_pull_policy,
+        api_server_ports=term.options.api_server_ports,
     )
     try:
         status = await _step(term, verification, driver)

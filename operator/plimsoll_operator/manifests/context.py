@@ -14,7 +14,8 @@ from plimsoll_operator.manifests.labels import Manifest
 class Context:
     """A LogCluster, its id, and what the chart says.
 
-    `controllers` are host:port addresses; a name stands for all its addresses.
+    `controllers` are host:port addresses; a name stands for all its addresses.  `metrics_from`:
+    NetworkPolicy peers that may read metrics, none: everybody.
     """
 
     cluster: LogCluster
@@ -22,6 +23,8 @@ class Context:
     broker_image: str
     image_pull_policy: str
     controllers: tuple[str, ...]
+    operator_namespace: str = ""
+    metrics_from: tuple[Manifest, ...] = ()
 
     @property
     def name(self) -> str:

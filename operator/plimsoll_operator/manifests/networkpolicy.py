@@ -1,32 +1,99 @@
-"""The NetworkPolicy of broker pods: clients and peers on one port, metrics on another."""
+"""Who may speak with a cluster's pods, and with whom they may: brokers, and the driver of a
+Verification.
+
+Both directions are named.  Clients and the kubelet come from anywhere, replication from the
+cluster's own brokers and the operator's probe; brokers go to each other, to the operator and to
+DNS, and nowhere else.  Ports alone name what has no fixed place in a cluster: DNS and the API
+server.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.labels import Manifest
 
+DNS_PORTS = ({"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"})
+
 
 def network_policy(context: Context) -> Manifest:
+    """The brokers'."""
+    own = {"podSelector": {"matchLabels": labels.selector(context.name)}}
+    operator = _operator(context.operator_namespace)
+    metrics: Manifest = {"ports": [_tcp(labels.METRICS_PORT)]}
+    if context.metrics_from:
+        metrics["from"] = list(context.metrics_from)
+    ingress = [
+        # Clients, and the kubelet.
+        {"ports": [_tcp(labels.KAFKA_PORT), _tcp(labels.HEALTH_PORT)]},
+        metrics,
+        {"from": [own, operator], "ports": [_tcp(labels.REPLICATION_PORT)]},
+    ]
+    egress = [
+        {"ports": list(DNS_PORTS)},
+        # Brokers of version 0.1 replicate over the clients' port.
+        {"to": [own], "ports": [_tcp(labels.REPLICATION_PORT), _tcp(labels.KAFKA_PORT)]},
+        {"to": [operator], "ports": [_tcp(port) for port in _ports(context.controllers)]},
+    ]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": context.metadata(f"{context.name}-broker"),
         "spec": {
             "podSelector": {"matchLabels": labels.selector(context.name)},
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {
-                    "ports": [
-                        {"port": labels.KAFKA_PORT, "protocol": "TCP"},
-                        {"port": labels.METRICS_PORT, "protocol": "TCP"},
-                        {"port": labels.HEALTH_PORT, "protocol": "TCP"},
-                    ]
-                },
-                {
-                    "from": [{"podSelector": {"matchLabels": labels.selector(context.name)}}],
-                    "ports": [{"port": labels.REPLICATION_PORT, "protocol": "TCP"}],
-                },
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": ingress,
+            "egress": egress,
+        },
+    }
+
+
+def driver_policy(
+    metadata: Manifest,
+    selector: dict[str, str],
+    cluster: tuple[str, str],
+    api_server_ports: Sequence[int],
+) -> Manifest:
+    """A Verification's driver: it writes to the cluster's brokers and reports to the API server."""
+    namespace, name = cluster
+    brokers = {
+        "namespaceSelector": _named(namespace),
+        "podSelector": {"matchLabels": labels.selector(name)},
+    }
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata,
+        "spec": {
+            "podSelector": {"matchLabels": selector},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [],
+            "egress": [
+                {"ports": list(DNS_PORTS)},
+                {"to": [brokers], "ports": [_tcp(labels.KAFKA_PORT)]},
+                {"ports": [_tcp(port) for port in api_server_ports]},
             ],
         },
     }
+
+
+def _operator(namespace: str) -> Manifest:
+    """The operator's pods; in any namespace when its own is not told."""
+    return {
+        "namespaceSelector": _named(namespace) if namespace else {},
+        "podSelector": {"matchLabels": {labels.NAME: "plimsoll", labels.COMPONENT: "operator"}},
+    }
+
+
+def _named(namespace: str) -> Manifest:
+    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+
+
+def _ports(addresses: Sequence[str]) -> list[int]:
+    return sorted({int(address.rpartition(":")[2]) for address in addresses})
+
+
+def _tcp(port: int) -> Manifest:
+    return {"port": port, "protocol": "TCP"}

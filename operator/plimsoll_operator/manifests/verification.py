@@ -10,6 +10,7 @@ import msgspec
 from plimsoll_operator.api.verification import Runner, Verification, Verify
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.labels import Manifest
+from plimsoll_operator.manifests.networkpolicy import driver_policy
 from plimsoll_operator.manifests.security import container_security, pod_security
 
 FILE = "verification.json"
@@ -30,6 +31,7 @@ class Driver:
     verification: Verification
     image: str
     image_pull_policy: str
+    api_server_ports: tuple[int, ...] = labels.API_SERVER_PORTS
 
     @property
     def name(self) -> str:
@@ -71,6 +73,12 @@ def children(driver: Driver) -> list[Manifest]:
         role_binding(driver),
         report(driver),
         config(driver),
+        driver_policy(
+            driver.metadata(f"{driver.name}-driver"),
+            {labels.COMPONENT: "verification", labels.VERIFICATION: driver.name},
+            driver.verification.cluster_key,
+            driver.api_server_ports,
+        ),
         job(driver),
     ]
 
