@@ -1,20 +1,28 @@
 """A missing Topic object deletes nothing until its absence is proven: one test per way to err."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
-from tests.controller.builders import OBJECT, a_cluster_body, an_image, with_topic
+from tests.controller.builders import OBJECT, a_cluster_body, an_image, replay, with_topic
 from tests.controller.fake_kube import FakeKube
+from tests.controller.terms import Deciding
 
 from plimsoll_core.messages import Answer, Done, Refused, Request, TopicObjectGone
+from plimsoll_core.model import PendingDeletion, TopicObject
+from plimsoll_core.records import TopicCreated, TopicOrphaned
 from plimsoll_operator.handlers import absence
 from plimsoll_operator.handlers.term import Term, Work
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
 from plimsoll_operator.objects import Objects
 from plimsoll_operator.options import Options
+from plimsoll_operator.reconcile.conditions import timestamp
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import Occurrence
+from plimsoll_operator.status.projection import cluster_status
 
+DAY_MS = 86_400_000
 APPLIED = {"creationTimestamp": "2026-02-01T00:00:00Z"}
 
 
@@ -189,8 +197,119 @@ async def test_mass_deletion_stands_in_the_clusters_status_with_the_way_out():
     await scene.look()
     note = scene.term.notes["Stalled"]
     assert (note.status, note.reason) == ("True", "MassDeletion")
-    assert "maxPerHour" in note.message
+    assert "plimsoll.dev/acknowledge-deletion=" in note.message
     scene.topic_object(OBJECT.uid)
     scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", OBJECT.name))
     await scene.look()
     assert "Stalled" not in scene.term.notes
+
+
+# --- many at once ---------------------------------------------------------------------------------
+
+SINCE_MS = 1_795_000_000_000
+ACKNOWLEDGE = "plimsoll.dev/acknowledge-deletion"
+
+
+class Vanished(Scene):
+    """So many topics whose objects vanish at once, and a controller that decides."""
+
+    def __init__(self, count: int, **deletion: Any) -> None:
+        super().__init__(topics={"deletion": deletion})
+        image = an_image()
+        for number in range(count):
+            name = f"t{number:02d}"
+            created = TopicCreated(
+                cause="created",
+                topic_id=UUID(int=number + 1),
+                name=name,
+                replication_factor=1,
+                min_isr=1,
+                object=TopicObject(namespace="kafka", name=name, uid=name),
+            )
+            image = replay(image, created)
+        self.deciding = Deciding(image)
+        self.events: list[Occurrence] = []
+        self.kube.server_ms = SINCE_MS
+        self.term.controller = self.deciding  # type: ignore[assignment]
+        self.term.tell = self.events.append
+
+    def annotate(self, value: str) -> None:
+        body = a_cluster_body(topics={"deletion": {"maxPerHour": 20}})
+        body["metadata"]["annotations"] = {ACKNOWLEDGE: value}
+        self.kube.put(LOG_CLUSTERS, body)
+        self.objects.clusters.put(body)
+
+    @property
+    def left(self) -> int:
+        return len(self.deciding.image.topics)
+
+
+async def test_mass_deletion_is_told_when_it_happens_with_all_that_is_needed():
+    scene = Vanished(60)
+    await absence.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert note.reason == "MassDeletion"
+    assert "60 Topic objects disappeared within an hour (t00, t01, t02, t03, t04 and 55 more)" in (
+        note.message
+    )
+    assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}." in note.message
+    assert "maxPerHour of kafka/main to 60 or more" in note.message
+    assert [(e.reason, e.warning) for e in scene.events] == [("MassDeletion", True)]
+    await absence.reconcile(scene.term)
+    assert len(scene.events) == 1
+
+
+async def test_a_few_that_vanish_stall_nothing():
+    scene = Vanished(20)
+    await absence.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+
+
+async def test_acknowledgement_lets_go_what_had_vanished_and_nothing_later():
+    scene = Vanished(60)
+    await absence.reconcile(scene.term)
+    scene.annotate(timestamp(SINCE_MS))
+    await absence.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+    scene.kube.server_ms = SINCE_MS + DAY_MS
+    await absence.reconcile(scene.term)
+    assert scene.left == 0
+    later = Vanished(60)
+    later.annotate(timestamp(SINCE_MS - 2_000))
+    await absence.reconcile(later.term)
+    assert later.term.notes["Stalled"].reason == "MassDeletion"
+    later.kube.server_ms = SINCE_MS + DAY_MS
+    await absence.reconcile(later.term)
+    assert later.left == 60
+
+
+async def test_acknowledgement_without_a_grace_is_within_the_hour():
+    scene = Vanished(30, graceSeconds=0)
+    await absence.reconcile(scene.term)
+    assert scene.left == 10
+    assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}" in scene.term.notes["Stalled"].message
+    body = a_cluster_body(topics={"deletion": {"graceSeconds": 0}})
+    body["metadata"]["annotations"] = {ACKNOWLEDGE: timestamp(SINCE_MS)}
+    scene.objects.clusters.put(body)
+    await absence.reconcile(scene.term)
+    assert scene.left == 0
+
+
+async def test_what_is_no_time_acknowledges_nothing():
+    scene = Vanished(60)
+    scene.annotate("yes")
+    await absence.reconcile(scene.term)
+    assert scene.term.notes["Stalled"].reason == "MassDeletion"
+
+
+def test_all_that_are_pending_are_counted():
+    scene = Vanished(60)
+    image = scene.deciding.image
+    for topic_id in image.topics:
+        pending = PendingDeletion(since_ms=SINCE_MS, until_ms=SINCE_MS + DAY_MS)
+        image = replay(image, TopicOrphaned(cause="x", topic_id=topic_id, pending=pending))
+    found = scene.objects.clusters.get(("kafka", "main"))
+    assert found is not None
+    shown = cluster_status(image, found).topics
+    assert shown is not None
+    assert (shown.pending_deletions, len(shown.pending_deletion)) == (60, 20)

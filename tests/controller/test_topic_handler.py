@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.controller.builders import TOPIC_ID, an_image, with_topic
-from tests.controller.terms import Scene
+from tests.controller.terms import Deciding, Scene
 
 from plimsoll_core.election_messages import (
     ElectionAnswer,
@@ -13,8 +13,11 @@ from plimsoll_core.election_messages import (
     NameLeaders,
 )
 from plimsoll_core.messages import Answer, DeclareTopic, Request, TopicAnswer, TopicsAnswer
+from plimsoll_core.model import TopicObject
 from plimsoll_operator.handlers import topic
+from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import Occurrence
 
 KEY = ("kafka", "orders")
 SENTENCE = "Partition 7 cannot be led by broker 2: it does not take part now."
@@ -73,3 +76,23 @@ async def test_refusal_is_shown_and_asked_again():
     scene.controller.reply = answering(ElectionAnswer(topic="orders", index=7, leader=2))
     await topic.reconcile(scene.term, KEY)
     assert KEY not in scene.term.refusals
+
+
+async def test_topic_of_a_namespace_that_is_not_allowed_any_more_is_detached_and_told():
+    holder = TopicObject(namespace="team", name="orders", uid="u1")
+    image = with_topic(an_image(), ((0, 1, 2),), holder)
+    deciding = Deciding(image)
+    allowed = {"from": "Selector", "selector": {"matchLabels": {"team": "yes"}}}
+    scene = Scene(image, deciding, topics={"allowedNamespaces": allowed})
+    events: list[Occurrence] = []
+    scene.term.tell = events.append
+    scene.kube.put(NAMESPACES, {"metadata": {"name": "team", "labels": {}}})
+    spec = {"clusterRef": {"name": "main", "namespace": "kafka"}}
+    metadata = {"name": "orders", "namespace": "team", "uid": "u1", "generation": 3}
+    scene.objects.topics.put({"metadata": metadata, "spec": spec})
+    for _ in range(2):
+        await topic.reconcile(scene.term, ("team", "orders"))
+    (event,) = events
+    assert (event.reason, event.warning) == ("TopicDetached", True)
+    assert "the object team/orders" in event.message
+    assert deciding.image.topics[TOPIC_ID].object is None

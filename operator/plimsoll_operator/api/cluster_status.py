@@ -44,6 +44,10 @@ class TopicsStatus(Api, frozen=True, kw_only=True):
 
     declared: Count
     client_created: Count
+    pending_deletions: (
+        Annotated[int, Meta(ge=0, description="How many; pendingDeletion shows the first 20.")]
+        | None
+    ) = None
     pending_deletion: Annotated[tuple[PendingTopic, ...], Meta(max_length=20)] = ()
 
 

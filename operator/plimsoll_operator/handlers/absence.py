@@ -19,10 +19,19 @@ from plimsoll_operator.api.cluster_topics import (
     TopicDeletion,
     Topics,
 )
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.reconcile.deletions import (
+    acknowledged_until_ms,
+    is_acknowledged,
+    mass_deletion,
+    sentence,
+    way_out,
+)
 from plimsoll_operator.reconcile.queue import Retry
+from plimsoll_operator.status.changes import LENGTH_MAX, Occurrence
 
 logger = logging.getLogger("plimsoll.absence")
 
@@ -55,26 +64,34 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
         logger.warning("the Topic CRD is going, and every object with it: absent topics stay")
         return
     refusals: list[str] = []
+    server_ms = None
     for namespace in sorted({t.object.namespace for t in suspects if t.object}):
         if not await _namespace_stands(term, namespace):
             logger.info("namespace %s is going or gone: its absent topics stay", namespace)
             continue
         listed = await term.kube.list(TOPICS, namespace)
+        server_ms = listed.server_ms or server_ms
         present = {item["metadata"]["uid"] for item in listed.items}
         names = {item["metadata"]["name"] for item in listed.items}
         for topic in suspects:
             holder = topic.object
-            if holder is None or holder.namespace != namespace:
+            if holder is None or holder.namespace != namespace or listed.server_ms is None:
                 continue
-            if holder.uid in present or holder.name in names or listed.server_ms is None:
+            if holder.uid in present or holder.name in names:
                 continue
-            if term.seen_uids.get(holder.uid, "") < since:
-                logger.warning("topic %s: the CRD is another one now; it stays", topic.name)
-                continue
-            if await _is_absent(term, holder):
+            if await _is_proven(term, topic, holder, since):
                 refusals += await _report(term, topic, listed.server_ms)
-    _say(term, refusals)
+    if server_ms is not None:
+        _say(term, refusals, server_ms)
     _look_again(term)
+
+
+async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
+    """It did not go with its CRD, and a last read does not find it."""
+    if term.seen_uids.get(holder.uid, "") < since:
+        logger.warning("topic %s: the CRD is another one now; it stays", topic.name)
+        return False
+    return await _is_absent(term, holder)
 
 
 async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
@@ -83,29 +100,49 @@ async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
     cluster = term.cluster
     if cluster is None:
         return []
-    deletion = (cluster.spec.topics or Topics()).deletion or TopicDeletion()
-    grace_s = deletion.grace_seconds
-    per_hour = deletion.max_per_hour
+    grace_s, per_hour = _limits(cluster)
     answer = await term.ask(
         TopicObjectGone(
             object=topic.object,
             server_now_ms=server_ms,
-            grace_ms=1000 * (GRACE_SECONDS_DEFAULT if grace_s is None else grace_s),
-            removals_per_hour_max=REMOVALS_PER_HOUR_DEFAULT if per_hour is None else per_hour,
+            grace_ms=1000 * grace_s,
+            removals_per_hour_max=per_hour,
+            acknowledged=is_acknowledged(topic, cluster, server_ms),
         )
     )
     term.mark_cluster()
     if isinstance(answer, Refused) and answer.reason == Reason.MassDeletion.name:
-        return [answer.message]
+        return [f"{answer.message} {way_out(cluster, server_ms)}"]
     return []
 
 
-def _say(term: Term, refusals: list[str]) -> None:
-    if refusals:
-        text = f"{refusals[0]} Raising spec.topics.deletion.maxPerHour acknowledges it."
-        term.stall(Reason.MassDeletion.name, text)
-    else:
+def _limits(cluster: LogCluster) -> tuple[int, int]:
+    """For how many seconds data is kept, and how many topics may go within an hour."""
+    deletion = (cluster.spec.topics or Topics()).deletion or TopicDeletion()
+    grace_s, per_hour = deletion.grace_seconds, deletion.max_per_hour
+    return (
+        GRACE_SECONDS_DEFAULT if grace_s is None else grace_s,
+        REMOVALS_PER_HOUR_DEFAULT if per_hour is None else per_hour,
+    )
+
+
+def _say(term: Term, refusals: list[str], server_ms: int) -> None:
+    """When it happens, not when the grace is over: by then nobody remembers."""
+    cluster = term.cluster
+    if cluster is None:
+        return
+    _, most = _limits(cluster)
+    mass = mass_deletion(term.image, most, acknowledged_until_ms(cluster), server_ms)
+    text = sentence(mass, cluster, most) if mass else next(iter(refusals), "")
+    if not text:
         _no_mass_deletion(term)
+        return
+    if Reason.MassDeletion.name not in term.stalls:
+        reason = Reason.MassDeletion.name
+        key = f"mass-deletion-{mass.newest_ms if mass else server_ms}"
+        message = text[:LENGTH_MAX]
+        term.tell(Occurrence(key=key, reason=reason, message=message, warning=True))
+    term.stall(Reason.MassDeletion.name, text)
 
 
 def _no_mass_deletion(term: Term) -> None:

@@ -72,6 +72,8 @@ async def reconcile(term: Term) -> None:
     term.unstall("ChildRefused")
     term.observed[term.key] = cluster.metadata.generation
     term.add(Work(Task.ROLLS, term.key))
+    if any(topic.pending_deletion for topic in term.image.topics.values()):
+        term.add(Work(Task.ABSENT_TOPICS, term.key))  # it may have been acknowledged
     term.mark_cluster()
 
 

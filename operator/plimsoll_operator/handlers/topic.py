@@ -14,6 +14,7 @@ from plimsoll_operator.objects import INVALID_SPEC, Key
 from plimsoll_operator.reconcile.conditions import condition, not_ready
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.reconcile.topics import declare, named_leaders, object_of
+from plimsoll_operator.status.changes import Occurrence
 
 
 async def reconcile(term: Term, key: Key) -> None:
@@ -89,8 +90,20 @@ async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
     """A namespace that is no longer allowed loses its topics' binding, never their data."""
     if refusal.reason is not Reason.NotAllowed:
         return
-    if term.bound_topic(topic) is not None:
-        await term.ask(DetachTopic(object=object_of(topic)))
+    bound = term.bound_topic(topic)
+    if bound is None:
+        return
+    answer = await term.ask(DetachTopic(object=object_of(topic)))
+    if isinstance(answer, Refused):
+        raise Retry(answer.message)
+    namespace, name = topic.key
+    text = (
+        f"Topic {bound.name} is detached from the object {namespace}/{name}, whose namespace may "
+        "declare no topics here any more. It stays as it is, with its data, and counts among "
+        "those without an object; the same object takes it back when its namespace may again."
+    )
+    key = f"detached-{bound.id}"
+    term.tell(Occurrence(key=key, reason="TopicDetached", message=text, warning=True))
 
 
 async def _namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:

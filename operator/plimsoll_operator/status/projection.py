@@ -229,6 +229,7 @@ def _topics(topics: list[Topic]) -> TopicsStatus:
     return TopicsStatus(
         declared=sum(t.object is not None for t in topics),
         client_created=sum(t.object is None for t in topics),
+        pending_deletions=len(pending) or None,
         pending_deletion=tuple(
             PendingTopic(name=name, until=timestamp(until_ms))
             for until_ms, name in pending[:PENDING_MAX]
