@@ -74,11 +74,12 @@ class RunReassignment(Message, frozen=True, kw_only=True):
     """A Reassignment object as it is now: begin, go on, pause or roll back.
 
     Asked as often as somebody looks at the object; what holds already adds nothing.  `wall_ms` is
-    the asker's clock, for what people read.
+    the asker's clock, for what people read; `waited_ms` is how old the object is.
     """
 
     object: ReassignmentObject
     moves: tuple[TopicMove, ...]
+    waited_ms: int = 0
     bytes_per_second: int | None = None
     paused: bool = False
     cancelled: bool = False

@@ -157,6 +157,7 @@ class Leader:
         self.term.reassignments.clear()
         self.term.rebalances.clear()
         self.term.plans.clear()
+        self.term.plan_hashes.clear()
         self.term.rebalancing = None
         self.term.meters.clear()
         self.term.verifications.clear()

@@ -110,13 +110,14 @@ async def test_the_approved_plan_is_carried_out():
     assert held == [3] * 5
 
 
-async def test_a_plan_that_has_changed_asks_again():
+async def test_a_hash_that_was_never_shown_is_called_unknown():
     scene = Rebalancings()
     await scene.look()
     scene.change(approvedPlan="sha256:another")
     status = await scene.look()
     assert status.phase == "AwaitingApproval"
-    assert conditions(status)["Ready"] == ("False", "PlanChanged")
+    assert conditions(status)["Ready"] == ("False", "UnknownPlan")
+    assert "spec.approvedPlan is sha256:another, which is no plan" in says(status, "Ready")
     assert status.plan.hash in says(status, "Ready")
     assert not scene.deciding.image.rebalances
 

@@ -87,6 +87,73 @@ async def test_progress_is_shown():
     assert (status.phase, status.counts.acked, status.verdict) == ("Verifying", 4, "")
 
 
+async def test_reading_back_says_what_it_does_and_until_when():
+    scene = a_scene()
+    await step(scene)
+    report(scene, progress_json={"phase": "Verifying", "counts": {}})
+    message = (await step(scene)).conditions[0].message
+    assert "verify.timeoutSeconds (600)" in message
+    assert "kubectl logs job/check-driver" in message
+
+
+def add(scene: Scene, name: str, made: str, **more: Any) -> None:
+    """Another Verification of the same topic."""
+    meta = {"namespace": "kafka", "generation": 1, "creationTimestamp": made}
+    spec = {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 10}}
+    body = {"metadata": {**meta, "name": name, "uid": name}, "spec": spec, **more}
+    scene.objects.verifications.put(body)
+
+
+async def test_two_about_one_topic_run_one_after_the_other_and_say_so():
+    scene = a_scene()
+    add(scene, "later", "2026-11-22T00:00:02Z")
+    add(scene, "earlier", "2026-11-22T00:00:01Z")
+    scene.objects.verifications.drop(KEY)
+    later, earlier = ("kafka", "later"), ("kafka", "earlier")
+    for key in (later, earlier, later):
+        await verification.reconcile(scene.term, key)
+    assert scene.made("jobs") == ["earlier-driver"]
+    (waits,) = scene.term.verifications[later].conditions
+    assert waits.reason == "TopicBusy"
+    assert "Verification earlier" in waits.message
+    meta = scene.kube.find(CONFIG_MAPS, "kafka", "earlier-report")
+    scene.kube.put(CONFIG_MAPS, {**meta, "data": {"verdict.json": json.dumps(VERDICT)}})
+    for key in (earlier, later):
+        await verification.reconcile(scene.term, key)
+    assert scene.made("jobs") == ["earlier-driver", "later-driver"]
+
+
+async def test_one_that_had_ended_before_the_term_holds_up_nobody():
+    scene = a_scene()
+    ended = {"type": "Complete", "status": "True", "reason": "Passed", "message": "x"}
+    add(scene, "earlier", "", status={"conditions": [ended]})
+    scene.objects.verifications.drop(KEY)
+    add(scene, "later", "2026-11-22T00:00:02Z")
+    await verification.reconcile(scene.term, ("kafka", "later"))
+    assert scene.made("jobs") == ["later-driver"]
+
+
+@pytest.mark.parametrize(("rate", "starts"), [(9, False), (10, True)])
+async def test_rate_at_which_the_records_are_never_written_fails_before_a_pod_starts(
+    rate: int, starts: bool
+):
+    scene = a_scene()
+    meta = {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1}
+    spec = {
+        "clusterRef": {"name": "main"},
+        "topic": "orders",
+        "produce": {"records": 1_000, "recordsPerSecond": rate},
+        "verify": {"timeoutSeconds": 100},
+        "deadlineSeconds": 200,
+    }
+    scene.objects.verifications.put({"metadata": meta, "spec": spec})
+    status = await step(scene)
+    assert (scene.made("jobs") == ["check-driver"]) is starts
+    if not starts:
+        assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
+        assert "1000 records at 9 a second take 111 s" in status.conditions[0].message
+
+
 async def test_verdict_is_final_and_no_second_run_is_started():
     scene = a_scene()
     await step(scene)

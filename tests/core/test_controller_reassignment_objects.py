@@ -115,7 +115,7 @@ class TestBegin:
         end = len(five.log)
         answer = run(five, to(0, 1, 3), to(0, 1, 9, partitions=(1,)))
         assert isinstance(answer, Refused)
-        assert "not registered: 9" in answer.message
+        assert "do not exist: 9" in answer.message
         assert len(five.log) == end
 
     def test_a_topic_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
@@ -132,6 +132,30 @@ class TestBegin:
         assert answer.reason == "UnknownTopicOrPartition"
         assert "Topic orders has no partition 3" in answer.message
         assert not five.image.reassignments
+
+    @pytest.mark.parametrize(
+        ("move", "reason", "text"),
+        [
+            (TopicMove(topic="no", replicas=(1, 2, 3)), "UnknownTopicOrPartition", "no topic no"),
+            (to(0, 1, 3, partitions=(99,)), "UnknownTopicOrPartition", "no partition 99"),
+            (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8, 9"),
+        ],
+    )
+    def test_what_does_not_exist_fails_after_a_minute(
+        self, five: Any, move: TopicMove, reason: str, text: str
+    ) -> None:
+        early = run(five, move, waited_ms=59_999)
+        assert isinstance(early, Refused)
+        assert "waited for for a minute" in early.message
+        late = run(five, move, waited_ms=60_000)
+        assert (late.phase, late.reason) == ("Failed", reason)
+        assert text in late.message
+
+    def test_what_does_not_exist_is_not_hidden_by_what_moves_now(self, five: Any) -> None:
+        """Else it is found only when the other move is over."""
+        assert run(five, to(0, 1, 3)).phase == "Running"
+        late = run(five, to(7, 8, 9), object=OTHER, waited_ms=60_000)
+        assert (late.phase, late.reason) == ("Failed", "InvalidReplicaAssignment")
 
     def test_a_factor_without_the_brokers_is_waited_for(self, five: Any) -> None:
         """Brokers may be added: it has not failed, and nothing has begun."""

@@ -45,6 +45,9 @@ ROWS_MAX = 1_000
 """Reassignment objects that the image remembers."""
 FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
 """Refusals that waiting does not mend: the object is wrong, not the moment."""
+MISSING_MS = 60_000
+"""What an object names and is not there is waited for until the object is so old: objects are often
+applied together."""
 TARGET_DOWN = "TargetDown"
 NO_LEADER = "NoLeader"
 
@@ -95,6 +98,11 @@ def _begin(turn: Turn, request: RunReassignment) -> Answer | Refusal:
     if len(turn.image.reassignments) >= ROWS_MAX:
         text = f"There are {ROWS_MAX} Reassignments already; delete old ones."
         return Refusal(reason=Reason.TooManyWaiting, message=text)
+    if (missing := _missing(turn, request)) is not None:
+        if request.waited_ms < MISSING_MS:
+            return replace_message(missing, f"{missing.message} It is waited for for a minute.")
+        failed = replace(row, reason=missing.reason.name, message=missing.message)
+        return _end(turn, failed, "Failed", request.wall_ms)
     named = _named(turn, request)
     if isinstance(named, Refusal):
         return _refused(turn, row, named, request.wall_ms)
@@ -123,6 +131,21 @@ def _refused(turn: Turn, row: Reassignment, refusal: Refusal, wall_ms: int) -> A
         return refusal
     failed = replace(row, reason=refusal.reason.name, message=refusal.message)
     return _end(turn, failed, "Failed", wall_ms)
+
+
+def _missing(turn: Turn, request: RunReassignment) -> Refusal | None:
+    """A topic, a partition or a broker that does not exist; a member may still join."""
+    for move in request.moves:
+        partitions = _partitions(turn, move)
+        if isinstance(partitions, Refusal):
+            return partitions
+        unknown = set(move.replicas or ()) - set(turn.image.brokers) - set(turn.image.members)
+        if unknown:
+            text = f"The target of topic {move.topic} names brokers that do not exist: "
+            return Refusal(
+                reason=Reason.InvalidReplicaAssignment, message=f"{text}{_listed(unknown)}."
+            )
+    return None
 
 
 def _named(turn: Turn, request: RunReassignment) -> Named | Refusal:

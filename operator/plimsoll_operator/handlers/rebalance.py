@@ -8,6 +8,7 @@ Only the plan is memory; until it is approved it is made anew whenever the clust
 from __future__ import annotations
 
 import time
+from collections import deque
 
 import msgspec
 
@@ -32,6 +33,8 @@ from plimsoll_operator.status.rebalances import FINAL, View, plan_status, status
 LOOK_MS = 1_000
 AWAIT_MS = 15_000
 REFUSED_MS = 5_000
+HASHES_MAX = 100
+"""Of one Rebalance: plans that were shown, so that one of them is told from a slip of the hand."""
 
 
 def rebalancing_of(term: Term) -> Rebalancing:
@@ -110,6 +113,8 @@ def _view(term: Term, found: Rebalance, seen: Seen, plan: PlanStatus | None) -> 
         planned=None if seen.sketch is None else seen.sketch.planned,
         meter=term.meters.setdefault(found.metadata.uid, Meter()),
         seen=(term.controller.soft.copies, time.monotonic_ns() // 1_000_000),
+        shown=term.plan_hashes.get(found.metadata.uid, ()),
+        wall_ms=wall_ms(),
     )
 
 
@@ -133,6 +138,9 @@ async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStat
                 rate = bytes_per_second(throttle.bytes_per_second)
             shown = plan_status(term.image, planned, rate, sketch.made_ms, details)
             term.plans[uid] = shown
+            hashes = term.plan_hashes.setdefault(uid, deque(maxlen=HASHES_MAX))
+            if shown.hash not in hashes:
+                hashes.append(shown.hash)
         return shown
     row = term.image.rebalances.get(uid)
     if shown is None and row is not None and row.plan_hash:
@@ -187,6 +195,7 @@ def _prune(term: Term) -> None:
     for uid in [uid for uid in rebalancing.sketches if uid not in known]:
         rebalancing.forget(uid)
         term.plans.pop(uid, None)
+        term.plan_hashes.pop(uid, None)
 
 
 def _rows(term: Term, key: Key) -> list[Row]:
@@ -204,6 +213,7 @@ async def _forget(term: Term, row: Row) -> None:
     uid = row.object.uid
     term.meters.pop(uid, None)
     term.plans.pop(uid, None)
+    term.plan_hashes.pop(uid, None)
     rebalancing_of(term).forget(uid)
 
 

@@ -6,6 +6,7 @@ lost with the term, and rebuilt by the next one from the log and the objects.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -76,11 +77,11 @@ class Term:
     type.  `stalls`: what no waiting mends, by reason.  `blocked`: what voluntary actions wait for,
     by action; `rolling`: a roll under way; `compared`: StatefulSets, by uid, as last found right.
     `reassignments`, `rebalances`: what these objects show, with the generation that it speaks of;
-    `meters`: how fast they are; `plans`: what Rebalances show of theirs.  `seen_uids`: the Topic
-    objects seen, and when each was made.  `tell`: an Event at the LogCluster.  `settling`: which
-    members the spec asks for now, and since when.  `applied`: children, by kind and name, as they
-    were last made in this term.  `troubles`: why brokers do not come up; `volume_size`: of the
-    smallest volume."""
+    `meters`: how fast they are; `plans`: what Rebalances show of theirs; `plan_hashes`: all that
+    were.  `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an Event at the
+    LogCluster.  `settling`: which members the spec asks for now, and since when.  `applied`:
+    children, by kind and name, as they were last made in this term.  `troubles`: why brokers do
+    not come up; `volume_size`: of the smallest volume."""
 
     key: Key
     cluster_id: UUID
@@ -101,6 +102,7 @@ class Term:
     reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
     rebalances: dict[Key, tuple[int, RebalanceStatus]] = field(default_factory=dict)
     plans: dict[str, PlanStatus] = field(default_factory=dict)
+    plan_hashes: dict[str, deque[str]] = field(default_factory=dict)
     rebalancing: Rebalancing | None = None
     meters: dict[str, Meter] = field(default_factory=dict)
     rolling: Rolling | None = None

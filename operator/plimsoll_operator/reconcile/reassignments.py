@@ -18,7 +18,7 @@ from plimsoll_operator.api.reassignment import (
     ReassignmentSpec,
     ReassignmentStatus,
 )
-from plimsoll_operator.reconcile.conditions import condition, timestamp
+from plimsoll_operator.reconcile.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.reconcile.quantities import bytes_per_second
 from plimsoll_operator.status.moves import Copies, Meter, active, byte_counts, partition_counts
 
@@ -28,7 +28,7 @@ FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed"})
 
 def run_request(found: Reassignment, wall_ms: int) -> RunReassignment:
     """What the object asks of its cluster's controller."""
-    spec = found.spec
+    spec, made = found.spec, found.metadata.creation_timestamp
     return RunReassignment(
         object=object_of(found),
         moves=tuple(_topic_move(spec, move) for move in spec.moves),
@@ -38,6 +38,7 @@ def run_request(found: Reassignment, wall_ms: int) -> RunReassignment:
         paused=bool(spec.paused),
         cancelled=bool(spec.cancelled),
         wall_ms=wall_ms,
+        waited_ms=max(0, wall_ms - milliseconds(made)) if made else 0,
     )
 
 

@@ -5,6 +5,7 @@ The plan is the operator's memory; the row and what is left of it are in the met
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from plimsoll_core.messages import Refused
@@ -44,7 +45,8 @@ Answer = RebalanceState | Refused | None
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """What a status is made of.  `plan`: as it is shown, whoever made it.  `planned`: the plan
-    itself, when this term made it.  `seen`: what brokers have told, and when (monotonic)."""
+    itself, when this term made it.  `seen`: what brokers have told, and when (monotonic).  `shown`:
+    the hashes that were shown in this term."""
 
     image: ClusterImage
     answer: Answer
@@ -52,6 +54,8 @@ class View:
     planned: Planned | Refusal | None
     meter: Meter
     seen: tuple[Copies, int]
+    shown: Collection[str] = ()
+    wall_ms: int = 0
 
 
 def status_of(found: Rebalance, view: View) -> RebalanceStatus:
@@ -117,8 +121,16 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
 def _asked(found: Rebalance, view: View) -> tuple[str, str]:
     name = view.plan.hash if view.plan else ""
     ask = f"Set spec.approvedPlan to {name} to carry out the plan in status.plan."
-    if found.spec.approved_plan:
-        return "PlanChanged", f"The plan that was approved is not the one of now. {ask}"
+    if any(p.moving for p in view.image.partitions.values()):
+        ask += " Others move partitions now, and what they move changes it: approve it after them."
+    approved = found.spec.approved_plan
+    if approved and approved == name:
+        return "Starting", "The plan is approved, and is about to begin."
+    if approved in view.shown:
+        return "PlanChanged", f"The plan that was approved is not the one of now any more. {ask}"
+    if approved:
+        text = f"spec.approvedPlan is {approved}, which is no plan that was shown lately."
+        return "UnknownPlan", f"{text} {ask}"
     return "AwaitingApproval", ask
 
 
@@ -258,10 +270,20 @@ def _progress(row: Row, view: View) -> Progress:
         replicas_moved=row.replicas_moved,
         partitions_left=len(rest.moves),
         bytes_left=binary(left),
-        eta_seconds=-(-left // rate) if rate and not row.paused else None,
+        eta_seconds=None if row.paused else _eta_seconds(row, view, left, rate),
         wave=min((move.wave for move in rest.moves.values()), default=row.waves),
         lowest_isr_margin=row.lowest_isr_margin,
     )
+
+
+def _eta_seconds(row: Row, view: View, left: int, rate: int | None) -> int | None:
+    """By bytes or by partitions, whichever takes longer: many small ones cost rounds, not bytes."""
+    found = [-(-left // rate)] if rate else []
+    elapsed_ms = view.wall_ms - row.started_ms
+    if row.moved and elapsed_ms > 0:
+        partitions = max(0, row.total - row.moved - row.dropped)
+        found.append(-(-partitions * elapsed_ms // (row.moved * 1000)))
+    return max(found, default=None)
 
 
 def _waiting_bytes(rest: RebalanceRest) -> int:
