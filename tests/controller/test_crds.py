@@ -1,11 +1,13 @@
 """The CRDs under `crds/` are what the models say, and the API server can price their rules."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from plimsoll_operator.api.crds import (
     KINDS,
+    LOG_CLUSTER,
     Kind,
     crd,
     file_name,
@@ -64,3 +66,19 @@ def test_an_older_operator_can_write_status_under_a_newer_crd(kind: Kind):
     conditions = schema["properties"].pop("conditions")
     assert requirements(schema) == []
     assert "type" in conditions["items"]["required"]
+
+
+@pytest.mark.parametrize("value", ["100m", "2", "1.5", ".5", "512Mi", "1e3", "12E", "3k", "5n"])
+def test_quantity_of_kubernetes_is_taken(value: str):
+    assert re.match(cpu_schema()["pattern"], value)
+
+
+@pytest.mark.parametrize("value", ["lots", "", "1 Gi", "1GiB", "Mi", "1K", "--1"])
+def test_what_is_no_quantity_is_refused_by_the_schema(value: str):
+    """Else the pods' StatefulSet is refused, and a restart that was granted comes to nothing."""
+    assert not re.match(cpu_schema()["pattern"], value)
+
+
+def cpu_schema() -> dict:
+    brokers = spec_schema(LOG_CLUSTER)["properties"]["brokers"]["properties"]
+    return brokers["resources"]["properties"]["requests"]["additionalProperties"]

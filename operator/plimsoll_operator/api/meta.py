@@ -79,11 +79,25 @@ class LocalClusterRef(Api, frozen=True, kw_only=True):
     name: Name
 
 
+ResourceQuantity = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=253,
+        # As Kubernetes' own: signs, fractions, exponents and all its suffixes.
+        pattern=(
+            r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+            r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+        ),
+    ),
+]
+
+
 class ResourceRequirements(Api, frozen=True, kw_only=True):
     """Requests and limits of a container, as Kubernetes writes them."""
 
-    requests: Annotated[dict[Short, int | Short], Meta(max_length=16)] | None = None
-    limits: Annotated[dict[Short, int | Short], Meta(max_length=16)] | None = None
+    requests: Annotated[dict[Short, int | ResourceQuantity], Meta(max_length=16)] | None = None
+    limits: Annotated[dict[Short, int | ResourceQuantity], Meta(max_length=16)] | None = None
 
 
 UncleanRecovery = Literal["Manual", "Balanced", "Proactive"]

@@ -57,11 +57,13 @@ def _convert_union(schema: Schema, components: dict[str, Schema]) -> Schema:
         return _convert({**members[0], **rest}, components)
     types = {m["type"] for m in members}
     if types == {"integer", "string"}:
+        (text,) = [m for m in members if m["type"] == "string"]
         return {
             **_without(rest, *_DROPPED),
             "anyOf": [{"type": "integer"}, {"type": "string"}],
             "x-kubernetes-int-or-string": True,
-            "maxLength": max(m.get("maxLength", 0) for m in members),
+            "maxLength": text.get("maxLength", 0),
+            **({"pattern": text["pattern"]} if "pattern" in text else {}),
         }
     assert types == {"integer", "boolean", "string"}, types
     # No schema type takes all three; without one, what is said of numbers and of strings holds
