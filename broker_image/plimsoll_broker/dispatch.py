@@ -6,9 +6,10 @@ a version we do not serve closes the connection, except ApiVersions, which answe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from plimsoll_broker.overtaking import Refused
 from plimsoll_wire.messages import encode_response
@@ -36,14 +37,16 @@ class Connection:
 
     `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
+    `line`: the last produce that those sent later wait for.
     """
 
-    __slots__ = ("fetch_replied_ms", "fetch_session", "refused")
+    __slots__ = ("fetch_replied_ms", "fetch_session", "line", "refused")
 
     def __init__(self) -> None:
         self.fetch_replied_ms: int | None = None
         self.fetch_session: Closable | None = None
         self.refused: Refused | None = None
+        self.line: asyncio.Task[Any] | None = None
 
     def close(self) -> None:
         """It is lost, or what was built on it is given up."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from plimsoll_wire import primitives
-from plimsoll_wire.primitives import Reader
+from plimsoll_wire.primitives import MalformedMessage, Reader
 from plimsoll_wire.versions import ApiKey, is_flexible
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -21,6 +21,8 @@ _I32 = struct.Struct(">i")
 _LEADER = struct.Struct(">iiB")
 _NODE = struct.Struct(">i")
 
+NAMED_MAX = 10_000
+"""Topics and partitions of one Produce: reading their names must not hold up others."""
 CURRENT_LEADER_TAG = 0
 NODE_ENDPOINTS_TAG = 0
 
@@ -47,7 +49,8 @@ class ProduceRequest(NamedTuple):
 class ProducedPartition(NamedTuple):
     """One partition's part of a reply.
 
-    `leader`: (id, epoch) for those errors that tell a client where to go (v10).
+    `leader`: (id, epoch) for those errors that tell a client where to go (v10).  `bad_record`:
+    which record of the batch the refusal is about, by its index (v8).
     """
 
     partition: int
@@ -57,6 +60,7 @@ class ProducedPartition(NamedTuple):
     log_start_offset: int = -1
     message: str | None = None
     leader: tuple[int, int] | None = None
+    bad_record: int | None = None
 
 
 class NodeEndpoint(NamedTuple):
@@ -69,14 +73,20 @@ class NodeEndpoint(NamedTuple):
 
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
+    """Raises MalformedMessage, also for one that names more partitions than any broker has."""
     reader = Reader(body, is_flexible(ApiKey.PRODUCE, version))
     transactional_id = reader.nullable_string()
     acks, timeout_ms = reader.unpack(_ACKS_TIMEOUT)
     topics = []
+    named = 0
     for _ in range(reader.count(2)):
         name = reader.string()
         partitions = []
-        for _ in range(reader.count(5)):
+        count = reader.count(5)
+        named += 1 + count
+        if named > NAMED_MAX:
+            raise MalformedMessage(f"more than {NAMED_MAX} topics and partitions")
+        for _ in range(count):
             partitions.append(ProducePartition(reader.i32(), reader.nullable_bytes()))
             reader.tags()
         reader.tags()
@@ -112,13 +122,18 @@ def encode_response(
 
 
 def _partition(partition: ProducedPartition, version: int, flexible: bool) -> bytes:
-    index, code, base_offset, append_time, log_start, message, leader = partition
+    index, code, base_offset, append_time, log_start, message, leader, bad_record = partition
     if version < 5:
         return _PARTITION_V2.pack(index, code, base_offset, append_time)
     fixed = _PARTITION_V5.pack(index, code, base_offset, append_time, log_start)
     if version < 8:
         return fixed
-    rest = primitives.count(0, flexible) + primitives.nullable_message(message, flexible)
+    text = primitives.nullable_message(message, flexible)
+    errors = primitives.count(0, flexible)
+    if bad_record is not None:
+        tags_end = primitives.EMPTY_TAGS if flexible else b""
+        errors = primitives.count(1, flexible) + _I32.pack(bad_record) + text + tags_end
+    rest = errors + text
     if not flexible:
         return fixed + rest
     tags = {}

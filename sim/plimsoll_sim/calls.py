@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_sim.brokers import KAFKA_PORT
+from plimsoll_sim.payload import records_of
 from plimsoll_sim.reality import EPOCH_NS
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.framing import Framer
@@ -20,7 +21,6 @@ from plimsoll_wire.versions import ApiKey, is_flexible
 
 ANSWER_S = 45.0
 TIMEOUT_MS = 30_000
-HEADER_BYTES = 61
 NOW_MS = EPOCH_NS // 1_000_000
 
 
@@ -125,7 +125,7 @@ def sealed(sent: Sent, producer: tuple[int, int] | None) -> bytes:
     """The batch as it is sent, by an idempotent producer's id and epoch or by nobody."""
     by = (*producer, sent.sequence) if producer else (-1, -1, -1)
     header = BatchHeader(0, 0, -1, 2, 0, 0, sent.records - 1, NOW_MS, NOW_MS, *by, sent.records)
-    return seal(header, sent.ident)
+    return seal(header, records_of(sent.ident, sent.records))
 
 
 def produce_values(at: tuple[str, int], acks: int, batch: bytes) -> dict[str, Any]:

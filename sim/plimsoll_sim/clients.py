@@ -15,7 +15,6 @@ from typing import Protocol
 
 from plimsoll_core.replica.values import Code
 from plimsoll_sim.calls import (
-    HEADER_BYTES,
     PRODUCER_ID_VALUES,
     Caller,
     Connection,
@@ -26,6 +25,7 @@ from plimsoll_sim.calls import (
     produce_values,
     sealed,
 )
+from plimsoll_sim.payload import ident_of
 from plimsoll_wire.batches import iter_headers
 from plimsoll_wire.versions import ApiKey
 
@@ -263,7 +263,7 @@ class Consumer(Client):
         records = bytes(one.records or b"")
         at = 0
         for header in iter_headers(records):
-            ident = records[at + HEADER_BYTES : at + header.length]
+            ident = ident_of(records, at)
             at += header.length
             if header.last_offset >= self.offset:
                 self._witness.consumed(self.at, header.base_offset, ident)

@@ -53,9 +53,26 @@ def a_batch(
     filler: int = 10,
     timestamp: int = 1_000,
 ) -> bytes:
-    """A sealed batch as a producer sends it; `producer` is (id, epoch, first sequence)."""
+    """A sealed batch as a producer sends it; `producer` is (id, epoch, first sequence).  The first
+    record's value has `filler` bytes, those of the others have none."""
     header = BatchHeader(0, 0, -1, 2, 0, 0, records - 1, timestamp, timestamp, *producer, records)
-    return seal(header, b"x" * filler)
+    return seal(header, a_record(0, b"x" * filler) + b"".join(map(a_record, range(1, records))))
+
+
+def a_record(offset: int, value: bytes = b"", time: int = 0) -> bytes:
+    """Without key and headers."""
+    body = b"\x00%b%b\x01%b%b\x00" % (varint(time), varint(offset), varint(len(value)), value)
+    return varint(len(body)) + body
+
+
+def varint(value: int) -> bytes:
+    """Zigzag, of what is not negative."""
+    left, out = value << 1, bytearray()
+    while left >= 0x80:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
 
 
 class Controller:

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
+from functools import partial
 
+from plimsoll_broker.batch_checks import BadSent
 from plimsoll_broker.dispatch import CloseConnection, Connection, Reply, RequestContext
 from plimsoll_broker.failures import Answering
+from plimsoll_broker.handlers.produce_order import (
+    BYTES_AT_ONCE,
+    PARTITIONS_AT_ONCE,
+    Checked,
+    InOrder,
+    check_here,
+)
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.overtaking import Refused
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.replica.values import Append, Code, Duplicate
 from plimsoll_core.replica.waiting import AckWaiter
-from plimsoll_wire.batches import (
-    CODEC_MAX,
-    BadBatch,
-    BatchError,
-    BatchHeader,
-    check_crc,
-    parse_header,
-)
+from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,
     ProducedPartition,
@@ -34,125 +37,177 @@ from plimsoll_wire.produce import (
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 LEADER_HINTS_VERSION = 10
+NOT_HERE = BadSent(Code.NOT_LEADER_OR_FOLLOWER, "")
+"""It was not checked, because it could not be taken then."""
 OVERTAKES = "a batch that was sent before was refused; send that first"
 _NOT_HERE = frozenset({Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 Results = list[tuple[str, list[ProducedPartition]]]
+_Sent = tuple[str, int, memoryview | None]
+"""Topic, partition and what was sent for it."""
 
 
-class _Pending:
-    """A reply that waits until `remaining` partitions have been answered."""
+class _Answer:
+    """One request's answers as they come; it is whole once `whole` was called and nobody waits."""
 
-    __slots__ = ("future", "remaining", "results", "version")
+    __slots__ = ("_future", "_remaining", "failed", "request", "results", "version")
 
-    def __init__(self, version: int, results: Results, remaining: int) -> None:
+    def __init__(self, version: int, request: ProduceRequest) -> None:
         self.version = version
-        self.results = results
-        self.remaining = remaining
-        self.future: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        self.request = request
+        self.results: Results = [(topic.name, []) for topic in request.topics]
+        self.failed = False
+        self._remaining = 1  # until `whole`
+        self._future: asyncio.Future[Reply | None] | None = None
+
+    def add(self, topic: int, result: ProducedPartition) -> None:
+        self.failed = self.failed or result.code != Code.NONE
+        self.results[topic][1].append(result)
+
+    def waiter(self, topic: int) -> _Ack:
+        """For the partition that was added last: its answer is not final yet."""
+        self._remaining += 1
+        return _Ack(self, (topic, len(self.results[topic][1]) - 1))
 
     def answered(self, at: tuple[int, int], code: int) -> None:
         if code != Code.NONE:
             partitions = self.results[at[0]][1]
             partitions[at[1]] = ProducedPartition(partitions[at[1]].partition, code)
-        self.remaining -= 1
+        self._remaining -= 1
         # The client may have gone: its session cancelled the future then.
-        if self.remaining == 0 and not self.future.done():
-            with Answering(self.future):
-                self.future.set_result(encode_response(self.version, self.results))
+        if not self._remaining and self._future is not None and not self._future.done():
+            with Answering(self._future):
+                self._future.set_result(encode_response(self.version, self.results))
+
+    def whole(self) -> asyncio.Future[Reply | None] | None:
+        """Nothing more is added.  None: nobody waits either."""
+        self._remaining -= 1
+        if self._remaining:
+            self._future = asyncio.get_running_loop().create_future()
+        return self._future
 
 
 class _Ack:
     """What one partition's waiter holds."""
 
-    __slots__ = ("at", "pending")
+    __slots__ = ("answering", "at")
 
-    def __init__(self, pending: _Pending, at: tuple[int, int]) -> None:
-        self.pending = pending
+    def __init__(self, answering: _Answer, at: tuple[int, int]) -> None:
+        self.answering = answering
         self.at = at
 
     def answer(self, code: int) -> None:
-        self.pending.answered(self.at, code)
+        self.answering.answered(self.at, code)
 
 
 class ProduceHandler:
-    """`__call__` is the route's handler."""
+    """`__call__` is the route's handler.
+
+    A request that is checked in a moment is served in that moment.  One that is not is looked at in
+    a thread, and what its connection sends behind it waits for it, so that nothing overtakes.
+    """
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
+        self._serving = InOrder()
 
-    def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None] | None:
-        version = context.api_version
-        request = decode_request(context.body, version)
-        results: Results = []
-        waiting: list[tuple[Hosted, int, tuple[int, int]]] = []
-        failed = False
-        for topic in request.topics:
-            produced: list[ProducedPartition] = []
-            results.append((topic.name, produced))
-            for index, records in topic.partitions:
-                hosted = self._manager.by_name(topic.name, index)
-                at = (topic.name, index)
-                result, required = self._in_order(context.connection, request, hosted, at, records)
-                if required is not None and hosted is not None:
-                    waiting.append((hosted, required, (len(results) - 1, len(produced))))
-                failed = failed or result.code != Code.NONE
-                produced.append(result)
-        if request.acks == 0:
-            if failed:
+    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
+        request = decode_request(context.body, context.api_version)
+        connection = context.connection
+        if self._serving.idle(connection):
+            checked = check_here(request, self._leads)
+            if checked is not None:
+                answer = _Answer(context.api_version, request)
+                for number, topic in enumerate(request.topics):
+                    for at, sent in enumerate(topic.partitions):
+                        result = checked.get((number, at), NOT_HERE)
+                        self._partition(connection, answer, number, sent, result)
+                return self._finished(answer)
+        return self._serving.add(connection, partial(self._serve, context, request))
+
+    async def _serve(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> Reply | asyncio.Future[Reply | None] | None:
+        """A long one: others are heard in between."""
+        answer = _Answer(context.api_version, request)
+        checked = await self._serving.check(request, self._leads)
+        served = size = 0
+        for number, topic in enumerate(request.topics):
+            for at, (index, records) in enumerate(topic.partitions):
+                result = checked.get((number, at), NOT_HERE)
+                self._partition(context.connection, answer, number, (index, records), result)
+                served, size = served + 1, size + len(records or b"")
+                if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
+                    size = 0
+                    await asyncio.sleep(0)
+        return self._finished(answer)
+
+    def _leads(self, topic: str, index: int, size: int) -> bool:
+        """Whether a batch of so many bytes may be taken here at all."""
+        hosted = self._manager.by_name(topic, index)
+        leads = hosted is not None and hosted.replica.leader is not None
+        return leads and hosted is not None and size <= hosted.max_message_bytes
+
+    def _finished(self, answer: _Answer) -> Reply | asyncio.Future[Reply | None] | None:
+        future = answer.whole()
+        if answer.request.acks == 0:
+            if answer.failed:
                 # The only way to tell a client that asked not to be told.
                 raise CloseConnection("produce-failed")
             return None
-        if not waiting:
-            return self._reply(version, results, failed)
-        return self._wait(version, request.timeout_ms, results, waiting)
-
-    def _wait(
-        self,
-        version: int,
-        timeout_ms: int,
-        results: Results,
-        waiting: list[tuple[Hosted, int, tuple[int, int]]],
-    ) -> asyncio.Future[Reply | None]:
-        pending = _Pending(version, results, len(waiting))
-        deadline_ms = self._manager.now_ms() + min(max(timeout_ms, 0), TIMEOUT_MS_MAX)
-        for hosted, required, at in waiting:
-            hosted.replica.wait_for_commit(AckWaiter(required, deadline_ms, _Ack(pending, at)))
-            self._manager.touch(hosted)
-        return pending.future
+        return future or self._reply(answer.version, answer.results, answer.failed)
 
     # --- one partition --------------------------------------------------------------------------
+
+    def _partition(
+        self,
+        connection: Connection,
+        answer: _Answer,
+        topic: int,
+        sent: tuple[int, memoryview | None],
+        checked: Checked,
+    ) -> None:
+        """Take or refuse it, and let its writer wait if that is what it wants."""
+        name = answer.request.topics[topic].name
+        hosted = self._manager.by_name(name, sent[0])
+        result, required = self._in_order(
+            connection, answer.request, hosted, (name, *sent), checked
+        )
+        answer.add(topic, result)
+        if required is not None and hosted is not None:
+            timeout_ms = min(max(answer.request.timeout_ms, 0), TIMEOUT_MS_MAX)
+            waiter = AckWaiter(required, self._manager.now_ms() + timeout_ms, answer.waiter(topic))
+            hosted.replica.wait_for_commit(waiter)
+            self._manager.touch(hosted)
 
     def _in_order(
         self,
         connection: Connection,
         request: ProduceRequest,
         hosted: Hosted | None,
-        at: tuple[str, int],
-        records: memoryview | None,
+        sent: _Sent,
+        checked: Checked,
     ) -> tuple[ProducedPartition, int | None]:
         """`_one`, unless the batch was sent behind one that was refused."""
         refused = connection.refused
+        topic, index, records = sent
+        at = (topic, index)
         if refused:
             newest = _nothing if hosted is None else hosted.log.producers.newest
             why = refused.overtaken_by(at, records, newest, self._manager.now_ms())
             if why is not None:
                 return ProducedPartition(at[1], why, message=OVERTAKES), None
-        result, required = self._one(request, hosted, *at, records)
+        result, required = self._one(request, hosted, sent, checked)
         if refused or result.code != Code.NONE:
             refused = connection.refused = refused or Refused()
             refused.answered(at, records, result.code, self._manager.now_ms())
         return result, required
 
     def _one(
-        self,
-        request: ProduceRequest,
-        hosted: Hosted | None,
-        topic: str,
-        index: int,
-        records: memoryview | None,
+        self, request: ProduceRequest, hosted: Hosted | None, sent: _Sent, checked: Checked
     ) -> tuple[ProducedPartition, int | None]:
         """The partition's result, and the offset that must be committed before it is told."""
+        topic, index, records = sent
         if request.acks not in (-1, 0, 1):
             return _refused(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"), None
         if request.transactional_id is not None:
@@ -162,14 +217,21 @@ class ProduceHandler:
             return ProducedPartition(index, manager.missing(manager.topic_id(topic), index)), None
         if request.acks != -1 and not self._manager.may_serve(hosted):
             return ProducedPartition(index, Code.NOT_LEADER_OR_FOLLOWER), None
-        checked = _check(hosted, records)
-        if isinstance(checked, ProducedPartition):
-            return checked._replace(partition=index), None
+        if records is not None and len(records) > hosted.max_message_bytes:
+            message = f"{len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
+            return _refused(index, Code.MESSAGE_TOO_LARGE, message), None
+        if checked is NOT_HERE and hosted.replica.failed:
+            return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR), None
+        if not isinstance(checked, BatchHeader):
+            return ProducedPartition(
+                index, checked.code, message=checked.message or None, bad_record=checked.record
+            ), None
         assert records is not None
-        verdict = hosted.replica.produce(checked, request.acks)
+        header = checked
+        verdict = hosted.replica.produce(header, request.acks)
         match verdict:
             case Append():
-                return self._append(hosted, records, checked, verdict, request.acks)
+                return self._append(hosted, records, header, verdict, request.acks)
             case Duplicate(base_offset, last_offset):
                 result = self._success(hosted, base_offset, None)
                 return result, last_offset + 1 if request.acks == -1 else None
@@ -222,31 +284,3 @@ def _nothing(producer_id: int) -> None:
 
 def _refused(index: int, code: Code, message: str) -> ProducedPartition:
     return ProducedPartition(index, code, message=message)
-
-
-def _check(hosted: Hosted, records: memoryview | None) -> BatchHeader | ProducedPartition:
-    """The one batch's header, or why it is none that a client may send."""
-    if not records:
-        return _refused(0, Code.INVALID_RECORD, "there is no record batch")
-    try:
-        header = parse_header(records)
-    except BatchError as error:
-        torn = error.reason in (BadBatch.TORN, BadBatch.LENGTH)
-        code = Code.CORRUPT_MESSAGE if torn else Code.INVALID_RECORD
-        return _refused(0, code, error.reason.value)
-    if header.length > hosted.max_message_bytes:
-        message = f"{header.length} bytes; max.message.bytes is {hosted.max_message_bytes}"
-        return _refused(0, Code.MESSAGE_TOO_LARGE, message)
-    if not check_crc(records, 0, header.length):
-        return _refused(0, Code.CORRUPT_MESSAGE, BadBatch.CRC.value)
-    for broken, why in (
-        (header.length != len(records), "more than one record batch"),
-        (header.base_offset != 0, "the base offset is not 0"),
-        (header.count != header.last_offset_delta + 1, "the offsets do not count the records"),
-        (header.is_control or header.is_transactional, "transactions are not supported"),
-        (header.producer_id >= 0 and header.base_sequence < 0, "a producer id without a sequence"),
-        (header.codec > CODEC_MAX, "an unknown compression codec"),
-    ):
-        if broken:
-            return _refused(0, Code.INVALID_RECORD, why)
-    return header

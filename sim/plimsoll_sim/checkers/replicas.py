@@ -19,9 +19,9 @@ from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.checkers import contents
 from plimsoll_sim.checkers.lifetimes import LifetimeChecker
 from plimsoll_sim.ghost import Batch, Copy, MetadataGhost, PartitionGhost, Violation
+from plimsoll_sim.payload import ident_of
 from plimsoll_wire.batches import iter_headers
 
-HEADER_BYTES = 61
 READ_BYTES = 2**30
 
 
@@ -290,7 +290,7 @@ def _read(hosted: Hosted, start: int) -> list[Batch]:
         data = log.read(offset, READ_BYTES, log.log_end_offset)
         at = 0
         for header in iter_headers(data):
-            ident = bytes(data[at + HEADER_BYTES : at + header.length])
+            ident = ident_of(data, at)
             at += header.length
             producer = (header.producer_id, header.producer_epoch, header.base_sequence)
             if header.base_offset >= start:

@@ -13,7 +13,6 @@ from typing import Any
 
 from plimsoll_core.replica.values import Code
 from plimsoll_sim.calls import (
-    HEADER_BYTES,
     PRODUCER_ID_VALUES,
     Caller,
     Connection,
@@ -25,6 +24,7 @@ from plimsoll_sim.calls import (
     sealed,
 )
 from plimsoll_sim.ghost import Violation
+from plimsoll_sim.payload import ident_of
 from plimsoll_sim.process import Process
 from plimsoll_sim.world import World
 from plimsoll_wire.batches import iter_headers
@@ -154,7 +154,7 @@ class Actor(Caller):
         seen: list[str] = []
         at_byte = 0
         for header in iter_headers(records):
-            ident = records[at_byte + HEADER_BYTES : at_byte + header.length]
+            ident = ident_of(records, at_byte)
             at_byte += header.length
             seen.append(f"{ident.decode()}@{header.base_offset}")
             self._saw(at, header.base_offset, ident)

@@ -20,9 +20,9 @@ from plimsoll_core.model import Partition
 from plimsoll_core.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.replica.isr import proposal_in_flight
 from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.calls import HEADER_BYTES
 from plimsoll_sim.disk import Folder
 from plimsoll_sim.ghost import Batch
+from plimsoll_sim.payload import ident_of
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
 
@@ -286,7 +286,7 @@ def _parsed(data: bytes | memoryview) -> list[Batch]:
     found: list[Batch] = []
     at = 0
     for header in _whole(data):
-        ident = bytes(data[at + HEADER_BYTES : at + header.length])
+        ident = ident_of(data, at)
         at += header.length
         producer = (header.producer_id, header.producer_epoch, header.base_sequence)
         found.append(

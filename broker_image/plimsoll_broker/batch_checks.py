@@ -1,0 +1,125 @@
+"""What is checked of a batch that a client sends, before it is written for ever.
+
+Called by the produce handler, on the event loop where it is short and in a thread where it is not.
+Looks at bytes only: what a partition's configs say is the handler's.  A batch that passes opens,
+and holds as many records as it says; what the records hold is the client's.  Source: Kafka's
+LogValidator, as far as it can be had for a tenth of the throughput (docs/guarantees.md says what is
+not looked at).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from plimsoll_core.replica.values import Code
+from plimsoll_wire.batches import (
+    CODEC_MASK,
+    CODEC_MAX,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    BadBatch,
+    BatchError,
+    BatchHeader,
+    check_crc,
+    parse_header,
+)
+from plimsoll_wire.compression import TooLarge, opened
+from plimsoll_wire.records import BadRecords, check_records
+
+OPENED_BYTES_MAX = 32 * 1024 * 1024
+"""Of one compressed batch."""
+RECORD_BYTES_MIN = 7
+"""Length, attributes, time, offset, two lengths and a header count, a byte each."""
+
+_ATTRIBUTES = struct.Struct(">h")
+_COUNT = struct.Struct(">i")
+_ATTRIBUTES_AT = 21
+_COUNT_AT = 57
+
+
+class BadSent(NamedTuple):
+    """Why a batch is none that a client may send; `record`: which of its records it is about."""
+
+    code: Code
+    message: str
+    record: int | None = None
+
+
+def effort(records: memoryview | None) -> tuple[int, int]:
+    """How many records `check_batch` would walk over, and how many bytes it would open first.
+
+    A header that is no header is no effort.
+    """
+    if records is None or len(records) < HEADER_SIZE:
+        return 0, 0
+    (attributes,) = _ATTRIBUTES.unpack_from(records, _ATTRIBUTES_AT)
+    (count,) = _COUNT.unpack_from(records, _COUNT_AT)
+    return max(count, 0), len(records) if attributes & CODEC_MASK else 0
+
+
+def check_batch(
+    records: memoryview | None, opened_bytes_max: int = OPENED_BYTES_MAX
+) -> BatchHeader | BadSent:
+    """The one batch's header, once all of it was looked at.
+
+    Raises TooLarge where compressed records need more room than the caller gives.
+    """
+    if not records:
+        return BadSent(Code.INVALID_RECORD, "there is no record batch")
+    try:
+        header = parse_header(records)
+    except BatchError as error:
+        torn = error.reason in (BadBatch.TORN, BadBatch.LENGTH)
+        code = Code.CORRUPT_MESSAGE if torn else Code.INVALID_RECORD
+        return BadSent(code, error.reason.value)
+    if not check_crc(records, 0, header.length):
+        return BadSent(Code.CORRUPT_MESSAGE, BadBatch.CRC.value)
+    return (
+        _bad_header(header, len(records))
+        or _bad_records(header, records, opened_bytes_max)
+        or header
+    )
+
+
+def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
+    if header.length != size:
+        return BadSent(Code.INVALID_RECORD, "more than one record batch")
+    if header.base_offset != 0:
+        return BadSent(Code.INVALID_RECORD, "the base offset is not 0")
+    if header.count <= 0 or header.count != header.last_offset_delta + 1:
+        return BadSent(Code.INVALID_RECORD, "the offsets do not count the records")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        return BadSent(Code.INVALID_RECORD, "a producer id without a sequence")
+    if header.producer_id >= 0 and header.producer_epoch < 0:
+        return BadSent(Code.INVALID_PRODUCER_EPOCH, "a producer id without an epoch")
+    plain = 0 <= header.attributes <= CODEC_MAX
+    return None if plain else _bad_attributes(header)
+
+
+def _bad_attributes(header: BatchHeader) -> BadSent | None:
+    """What is said of a whole batch beside a codec that there is."""
+    if header.is_control or header.is_transactional:
+        return BadSent(Code.INVALID_RECORD, "transactions are not supported")
+    if header.attributes & LOG_APPEND_TIME:
+        message = "the batch says that a log gave it its time, which is not for a producer to say"
+        return BadSent(Code.INVALID_TIMESTAMP, message)
+    if header.codec > CODEC_MAX:
+        return BadSent(Code.INVALID_RECORD, "an unknown compression codec")
+    return None
+
+
+def _bad_records(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> BadSent | None:
+    try:
+        body = opened(header.codec, records[HEADER_SIZE:], opened_bytes_max)
+        if header.count > len(body) // RECORD_BYTES_MIN:
+            room = len(body) // RECORD_BYTES_MIN
+            raise BadRecords(f"the batch says {header.count} records; {room} would fit", room)
+        check_records(body, header.count)
+    except TooLarge as error:
+        if opened_bytes_max < OPENED_BYTES_MAX:
+            raise
+        return BadSent(Code.INVALID_RECORD, error.sentence)
+    except BadRecords as error:
+        return BadSent(Code.INVALID_RECORD, error.sentence, error.index)
+    return None

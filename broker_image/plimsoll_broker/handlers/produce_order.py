@@ -1,0 +1,155 @@
+"""Produces that take longer than a moment, one after the other for each connection.
+
+Called by the produce handler.  A large or compressed batch is checked in a thread; whatever the
+same connection sends meanwhile waits behind it, because a client's batches must not overtake each
+other and a client sends those of a partition over one connection.  Bounded by what a session lets
+in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from plimsoll_broker.batch_checks import BadSent, check_batch, effort
+from plimsoll_broker.dispatch import CloseConnection, Connection, Reply
+from plimsoll_broker.threads import in_thread
+from plimsoll_wire.batches import BatchHeader
+from plimsoll_wire.compression import TooLarge
+from plimsoll_wire.primitives import MalformedMessage
+from plimsoll_wire.produce import ProduceRequest
+
+RECORDS_AT_ONCE = 10_000
+"""Walked over on the event loop: a millisecond or two."""
+BYTES_AT_ONCE = 4 * 2**20
+"""Summed up and written without hearing anybody else."""
+PARTITIONS_AT_ONCE = 100
+CHECKED_AT_ONCE = 2
+"""Threads that check, so that others are left for the disk."""
+
+OPENING_AT_ONCE = 128 * 2**10
+OPENED_AT_ONCE = 2 * 2**20
+"""Of compressed batches, before and after: a producer's usual request is opened on the event loop,
+since a thread costs more than that."""
+
+Checked = BatchHeader | BadSent
+Served = Reply | asyncio.Future[Reply | None] | None
+_Where = tuple[int, int]
+"""Which topic and which of its partitions, as the request counts them."""
+Answers = dict[_Where, Checked]
+
+
+Wanted = Callable[[str, int, int], bool]
+"""Topic, partition and size: whether such a batch may be taken here at all."""
+
+
+def check_here(request: ProduceRequest, wanted: Wanted) -> Answers | None:
+    """What `check_batch` says of every batch that is wanted, or None: that takes longer than a
+    moment, or writing them does."""
+    room = _room(request)
+    if room is None:
+        return None
+    found: Answers = {}
+    try:
+        for number, topic in enumerate(request.topics):
+            for at, (index, records) in enumerate(topic.partitions):
+                if wanted(topic.name, index, len(records or b"")):
+                    found[number, at] = check_batch(records, room)
+    except TooLarge:
+        return None
+    return found
+
+
+def _room(request: ProduceRequest) -> int | None:
+    """How large each of its compressed batches may turn out to be, if all of them are short."""
+    partitions = records = opening = compressed = size = 0
+    for topic in request.topics:
+        for _, data in topic.partitions:
+            walked, opened = effort(data)
+            partitions += 1
+            records += walked
+            opening += opened
+            compressed += opened > 0
+            size += len(data or b"")
+    short = (
+        partitions <= PARTITIONS_AT_ONCE
+        and records <= RECORDS_AT_ONCE
+        and opening <= OPENING_AT_ONCE
+        and size <= BYTES_AT_ONCE
+    )
+    return OPENED_AT_ONCE // max(compressed, 1) if short else None
+
+
+class InOrder:
+    """The lines of all connections; `Connection.line` is the last that each waits for."""
+
+    def __init__(self) -> None:
+        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+        self._tasks: set[asyncio.Task[Served]] = set()
+
+    def idle(self, connection: Connection) -> bool:
+        return connection.line is None or connection.line.done()
+
+    def add(
+        self, connection: Connection, serve: Callable[[], Coroutine[Any, Any, Served]]
+    ) -> Awaitable[Reply | None]:
+        """Serve it behind whatever this connection sent before.  What was begun is done, also for
+        a client that has gone."""
+        before = None if self.idle(connection) else connection.line
+        task = asyncio.ensure_future(_behind(before, serve))
+        connection.line = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return _answered(task)
+
+    async def check(self, request: ProduceRequest, wanted: Wanted) -> Answers:
+        """As `check_here`, in threads."""
+        found: Answers = {}
+        some: list[tuple[_Where, memoryview | None]] = []
+        size = 0
+        for number, topic in enumerate(request.topics):
+            for at, (index, records) in enumerate(topic.partitions):
+                bytes_ = len(records or b"")
+                if not wanted(topic.name, index, bytes_):
+                    continue
+                some.append(((number, at), records))
+                size += bytes_
+                if size > BYTES_AT_ONCE or len(some) >= PARTITIONS_AT_ONCE:
+                    found |= await self._check(some)
+                    some, size = [], 0
+        return found | await self._check(some) if some else found
+
+    async def _check(self, some: list[tuple[_Where, memoryview | None]]) -> Answers:
+        async with self._checking:
+            return await in_thread(partial(_check_all, some))
+
+
+def _check_all(some: list[tuple[_Where, memoryview | None]]) -> Answers:
+    return {where: check_batch(records) for where, records in some}
+
+
+async def _behind(
+    before: asyncio.Task[Served] | None, serve: Callable[[], Coroutine[Any, Any, Served]]
+) -> Served:
+    if before is not None:
+        await asyncio.wait((before,))
+        if before.cancelled() or before.exception() is not None:
+            raise CloseConnection("behind-a-failure")
+    return await serve()
+
+
+async def _answered(task: asyncio.Task[Served]) -> Reply | None:
+    try:
+        result = await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_surface)  # the session has gone: nobody else would hear of a bug
+        raise
+    return await result if isinstance(result, asyncio.Future) else result
+
+
+def _surface(task: asyncio.Task[Served]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, MalformedMessage | CloseConnection):
+        raise error

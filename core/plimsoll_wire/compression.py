@@ -1,0 +1,90 @@
+"""Opening the records of a compressed batch, up to a size: for checking them, never for writing.
+
+Called off the event loop.  Clients that read know all of these; what does not open here does not
+open there.  Source: the protocol's RecordBatch v2; snappy comes bare (librdkafka) or in the blocks
+of snappy-java (Kafka's own client).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import cramjam
+
+from plimsoll_wire.records import BadRecords
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_GUESS_BYTES = 16 * 1024
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_SIZE = 16
+_BLOCK = struct.Struct(">i")
+_FULL = "failed to write whole buffer"
+"""What cramjam says when there was more to write than room."""
+
+
+class TooLarge(BadRecords):
+    """It would open to more than was allowed."""
+
+
+def opened(codec: int, data: bytes | memoryview, limit: int) -> bytes:
+    """The records as they were before they were compressed, at most `limit` bytes.
+
+    Raises TooLarge, or BadRecords for what is no such data.
+    """
+    if codec == NONE:
+        return bytes(data)
+    try:
+        if codec == SNAPPY:
+            return _snappy(data, limit)
+        return _frames(
+            {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}[codec], data, limit
+        )
+    except cramjam.DecompressionError as error:
+        raise BadRecords(f"the records are no {NAMES[codec]}: {error}") from None
+
+
+def _frames(library: object, data: bytes | memoryview, limit: int) -> bytes:
+    """How large it will be is not always told: guess, and guess more."""
+    into: Callable[[object, bytearray], int] = library.decompress_into  # type: ignore[attr-defined]
+    size = min(max(_GUESS_BYTES, 6 * len(data)), limit)
+    while True:
+        room = bytearray(size)
+        try:
+            used = into(data, room)
+        except cramjam.DecompressionError as error:
+            if _FULL not in str(error):
+                raise
+            if size >= limit:
+                raise TooLarge(f"the records open to more than {limit} bytes") from None
+            size = min(8 * size, limit)
+        else:
+            return bytes(memoryview(room)[:used])
+
+
+def _snappy(data: bytes | memoryview, limit: int) -> bytes:
+    if bytes(data[: len(_XERIAL)]) != _XERIAL:
+        return _snappy_block(data, limit)
+    out = bytearray()
+    position = _XERIAL_HEADER_SIZE
+    while position < len(data):
+        if position + _BLOCK.size > len(data):
+            raise BadRecords("the records' snappy ends inside a block's length")
+        (size,) = _BLOCK.unpack_from(data, position)
+        position += _BLOCK.size
+        if not 0 <= size <= len(data) - position:
+            raise BadRecords("the records' snappy has a block that is longer than the batch")
+        out += _snappy_block(data[position : position + size], limit - len(out))
+        position += size
+    return bytes(out)
+
+
+def _snappy_block(data: bytes | memoryview, limit: int) -> bytes:
+    size = cramjam.snappy.decompress_raw_len(data)
+    if size > limit:
+        raise TooLarge(f"the records open to more than {limit} bytes")
+    room = bytearray(size)
+    used = cramjam.snappy.decompress_raw_into(data, room)
+    return bytes(memoryview(room)[:used])

@@ -1,0 +1,118 @@
+"""What is sealed as a batch of records is one, or is refused with the record that is none."""
+
+import contextlib
+import gzip
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from plimsoll_wire.batches import HEADER_SIZE
+from plimsoll_wire.compression import GZIP, LZ4, SNAPPY, ZSTD, TooLarge, opened
+from plimsoll_wire.records import BadRecords, check_records
+
+XERIAL = b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01" * 2
+
+
+def records_of(sizes: list[int], headers: int = 1) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000_000)
+    for offset, size in enumerate(sizes):
+        key = None if offset % 3 == 0 else b"key"
+        pairs = [("name", b"value"), ("none", None)][:headers]
+        builder.append(offset, 1_000 + 1_000 * offset, key, b"v" * size, pairs)
+    return bytes(builder.build())[HEADER_SIZE:]
+
+
+@given(sizes=st.lists(st.integers(0, 20_000), min_size=1, max_size=30), headers=st.integers(0, 2))
+def test_what_a_client_library_makes_passes(sizes, headers):
+    check_records(records_of(sizes, headers), len(sizes))
+
+
+@given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30), other=st.integers(1, 40))
+def test_another_count_than_it_says_is_refused(sizes, other):
+    if other != len(sizes):
+        with pytest.raises(BadRecords) as refused:
+            check_records(records_of(sizes), other)
+        assert refused.value.index == min(other - 1, len(sizes))
+
+
+@given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=5), data=st.data())
+def test_torn_records_are_refused(sizes, data):
+    records = records_of(sizes)
+    with pytest.raises(BadRecords):
+        check_records(records[: data.draw(st.integers(0, len(records) - 1))], len(sizes))
+
+
+@given(garbage=st.binary(max_size=200), count=st.integers(1, 30))
+def test_garbage_raises_nothing_else(garbage, count):
+    with contextlib.suppress(BadRecords):
+        check_records(garbage, count)
+
+
+@pytest.mark.parametrize(
+    ("records", "sentence"),
+    [
+        (b"\x0c\x00\x00\x02\x01\x00\x00", "offset is 1 from"),
+        (b"\x04\x00\x00", "ends inside"),
+        (b"\x02\x00", "ends inside"),
+        (b"\x04\x00\x00" + b"\x00" * 5, "something behind the 1 records"),
+        (b"\x0e\x00\x00\x00\x01\x00\x00", "leads out of its batch"),
+        (b"\x0d\x00\x00\x00\x01\x00\x00", "negative length"),
+        (b"\xff" * 12, "more than ten bytes"),
+    ],
+)
+def test_a_record_whose_fields_are_no_record_is_refused(records, sentence):
+    with pytest.raises(BadRecords, match=sentence):
+        check_records(records, 1)
+
+
+def compressed(codec: int, records: bytes) -> bytes:
+    match codec:
+        case 1:
+            return gzip.compress(records)
+        case 2:
+            return bytes(cramjam.snappy.compress_raw(records))
+        case 3:
+            return bytes(cramjam.lz4.compress(records))
+        case _:
+            return bytes(cramjam.zstd.compress(records))
+
+
+def xerial(records: bytes, block: int = 700) -> bytes:
+    """As Kafka's own client writes snappy."""
+    blocks = [records[at : at + block] for at in range(0, len(records), block)]
+    packed = [bytes(cramjam.snappy.compress_raw(each)) for each in blocks]
+    return XERIAL + b"".join(len(each).to_bytes(4) + each for each in packed)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("size", [10, 300_000])
+def test_every_codec_opens_to_what_was_closed(codec, size):
+    records = records_of([size] * 5)
+    assert bytes(opened(codec, compressed(codec, records), len(records))) == records
+    if codec == SNAPPY:
+        assert bytes(opened(codec, xerial(records), len(records))) == records
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+def test_nothing_opens_to_more_than_is_allowed(codec):
+    records = records_of([100_000] * 5)
+    for data in (compressed(codec, records), *([xerial(records)] if codec == SNAPPY else [])):
+        with pytest.raises(TooLarge):
+            opened(codec, data, len(records) - 1)
+
+
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("spoil", [lambda d: d[:-3], lambda d: b"not what it says", lambda d: b""])
+def test_what_is_no_such_data_is_bad_records(codec, spoil):
+    with pytest.raises(BadRecords):
+        check_records(opened(codec, spoil(compressed(codec, records_of([500]))), 10_000), 1)
+
+
+@given(garbage=st.binary(max_size=200), codec=st.sampled_from([GZIP, SNAPPY, LZ4, ZSTD]))
+def test_garbage_opens_to_bad_records_or_little(garbage, codec):
+    for data in (garbage, XERIAL + garbage):
+        with contextlib.suppress(BadRecords):
+            assert len(opened(codec, data, 1_000)) <= 1_000
