@@ -66,7 +66,7 @@ async def asked(client: Client, timestamp: int, *indexes: int) -> list[tuple[int
 @pytest.fixture
 async def one(broker: Make, controller: Controller) -> Broker:
     started = await broker(0).start()
-    controller.create("t", (0,), (0,), (0,))
+    controller.create("t", (0,), (0,), (0,), **{"retention.ms": "-1"})
     return started
 
 
