@@ -13,13 +13,19 @@ from pathlib import Path
 
 from plimsoll_sim.ghost import Violation
 from plimsoll_sim.loop import Livelock
-from plimsoll_sim.scenario import mishaps, restarts, setting, talk
+from plimsoll_sim.scenario import mishaps, restarts, setting, strangers, talk
 from plimsoll_sim.scenario.script import BadScript, Block, Command, Words, parse
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_sim.world import Crash, NotAlive
 
-VERBS: dict[str, Verb] = {**setting.VERBS, **mishaps.VERBS, **restarts.VERBS, **talk.VERBS}
+VERBS: dict[str, Verb] = {
+    **setting.VERBS,
+    **mishaps.VERBS,
+    **restarts.VERBS,
+    **talk.VERBS,
+    **strangers.VERBS,
+}
 
 
 @dataclass(slots=True, kw_only=True)
