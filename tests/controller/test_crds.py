@@ -8,6 +8,7 @@ import pytest
 from plimsoll_operator.api.crds import (
     KINDS,
     LOG_CLUSTER,
+    TOPIC,
     Kind,
     crd,
     file_name,
@@ -82,3 +83,8 @@ def test_what_is_no_quantity_is_refused_by_the_schema(value: str):
 def cpu_schema() -> dict:
     brokers = spec_schema(LOG_CLUSTER)["properties"]["brokers"]["properties"]
     return brokers["resources"]["properties"]["requests"]["additionalProperties"]
+
+
+def test_long_topic_names_widen_nobodys_lines():
+    columns = crd(TOPIC)["spec"]["versions"][0]["additionalPrinterColumns"]
+    assert [c["name"] for c in columns if c.get("priority")] == ["Topic"]

@@ -239,3 +239,8 @@ def test_cluster_that_cannot_shrink_is_not_done():
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.status) == ("True", "True")
     assert reconciling.message == "There are 3 brokers, 2 are asked for."
+
+
+def test_one_partition_is_not_several():
+    (ready,) = shown(with_topic(an_image(), ((0, 1, 2),))).conditions
+    assert ready.message == "1 partition has a leader and at least min ISR."

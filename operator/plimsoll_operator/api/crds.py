@@ -30,7 +30,7 @@ Column = tuple[str, str, str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One CRD: `columns` are (name, type, JSON path); `rules` are (CEL, sentence), about `spec`;
-    `object_rules` look at the whole object."""
+    `object_rules` look at the whole object; `wide` columns are shown with `-o wide` alone."""
 
     name: str
     plural: str
@@ -43,6 +43,7 @@ class Kind:
     object_rules: tuple[Rule, ...] = ()
     scale: dict[str, str] | None = None
     selectable: tuple[str, ...] = ()
+    wide: frozenset[str] = frozenset()
 
 
 def _within_factor(at: str) -> str:
@@ -175,6 +176,7 @@ TOPIC = Kind(
         *_READY_COLUMNS,
     ),
     selectable=(".spec.clusterRef.name", ".spec.topicName"),
+    wide=frozenset({"Topic"}),  # a name of 249 characters makes everybody's lines as long
 )
 
 REASSIGNMENT = Kind(
@@ -339,7 +341,9 @@ def crd(kind: Kind) -> dict[str, Any]:
         "schema": {"openAPIV3Schema": object_schema(kind)},
         "subresources": subresources,
         "additionalPrinterColumns": [
-            {"name": name, "type": type_, "jsonPath": path} for name, type_, path in kind.columns
+            {"name": name, "type": type_, "jsonPath": path}
+            | ({"priority": 1} if name in kind.wide else {})
+            for name, type_, path in kind.columns
         ],
     }
     if kind.selectable:

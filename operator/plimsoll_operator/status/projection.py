@@ -147,8 +147,12 @@ def _serving(partitions: list[Partition], sight: Sight) -> Condition:
         "Ready",
         True,
         "Serving",
-        f"{len(partitions)} partitions have a leader and at least min ISR.",
+        f"{_have(len(partitions))} a leader and at least min ISR.",
     )
+
+
+def _have(partitions: int) -> str:
+    return "1 partition has" if partitions == 1 else f"{partitions} partitions have"
 
 
 # --- clusters ------------------------------------------------------------------------------------
@@ -289,5 +293,5 @@ def _cluster_ready(
     if brokers.ready == 0 or missing > 0:
         text = f"{brokers.ready} of {brokers.desired} brokers have joined so far."
         return condition("Ready", False, "WaitingForBrokers", text)
-    text = f"{partitions.total} partitions have a leader and at least min ISR."
+    text = f"{_have(partitions.total)} a leader and at least min ISR."
     return condition("Ready", True, "Serving", text)
