@@ -12,14 +12,17 @@ import ctypes
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
 
+import msgspec
 import uvloop
 
 from plimsoll_broker import config as configs
 from plimsoll_broker.config import BadConfig, BrokerConfig
+from plimsoll_broker.container import memory_limit
 from plimsoll_broker.failures import surface
 from plimsoll_broker.heartbeats import LifetimeOver
 from plimsoll_broker.lifecycle import BrokerNode, CannotStart
@@ -59,6 +62,17 @@ def die_with_parent(parent_pid: int) -> None:
         sys.exit(1)
 
 
+def _within_its_container(config: BrokerConfig) -> BrokerConfig:
+    """As many descriptors as may be had, and told how many, and how much memory there is."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    return msgspec.structs.replace(
+        config,
+        memory_limit_bytes=config.memory_limit_bytes or memory_limit(),
+        open_files_max=config.open_files_max or (None if files < 0 else files),
+    )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="plimsoll_broker", description="One Plimsoll broker.")
     parser.add_argument("--config", type=Path, required=True, help="JSON or YAML")
@@ -77,6 +91,7 @@ def main() -> int:
     except BadConfig as error:
         logger.error("%s", error)
         return 2
+    config = _within_its_container(config)
     # What exists after the imports lives as long as the process: never look at it again.
     gc.freeze()
     try:

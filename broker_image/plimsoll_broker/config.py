@@ -42,7 +42,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `health`: where the kubelet asks; None, as version 0.1 has it: where metrics are.
     `replication`: where followers are served; None, as version 0.1 has it: where clients are.
     `on_controller_loss`: whether leaders stop answering reads and acks=0/1 once they cannot know
-    any more that nobody else leads."""
+    any more that nobody else leads.
+    `memory_limit_bytes`, `open_files_max`: what the process may have; `__main__` finds out."""
 
     cluster_id: UUID
     broker_id: int | None = None
@@ -57,6 +58,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     pod_uid: str | None = None
     revision: str = ""
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
+    memory_limit_bytes: int | None = None
+    open_files_max: int | None = None
     configs: dict[str, str | int | bool] = {}
 
     @property

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from plimsoll_broker.budget import Account
 from plimsoll_broker.overtaking import Refused
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import SUPPORTED, ApiKey, Versions
@@ -37,16 +38,25 @@ class Connection:
 
     `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
     that follower's fetches build on.  `refused`: batches that none sent later may overtake.
+    `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
     `line`: the last produce that those sent later wait for.
     """
 
-    __slots__ = ("fetch_replied_ms", "fetch_session", "line", "refused")
+    __slots__ = ("account", "fetch_replied_ms", "fetch_session", "is_broker", "line", "refused")
 
-    def __init__(self) -> None:
+    def __init__(self, account: Account | None = None) -> None:
+        self.account = Account(None, 0) if account is None else account
         self.fetch_replied_ms: int | None = None
         self.fetch_session: Closable | None = None
+        self.is_broker = False
         self.refused: Refused | None = None
         self.line: asyncio.Task[Any] | None = None
+
+    def belongs_to_broker(self) -> None:
+        """It is a follower's: outside the clients' budget, and closed for no client."""
+        if not self.is_broker:
+            self.is_broker = True
+            self.account.close()
 
     def close(self) -> None:
         """It is lost, or what was built on it is given up."""

@@ -25,6 +25,7 @@ from plimsoll_broker.metadata_copy import MetadataCopy
 from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_broker.metrics import MetricsServer
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.server import Server
 from plimsoll_broker.serving import Serving
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.store import LogStore
@@ -100,8 +101,9 @@ class BrokerNode:
         return self._serving.data.manager if self._serving is not None else None
 
     @property
-    def connections(self) -> int:
-        return self._serving.server.connections if self._serving is not None else 0
+    def listeners(self) -> Mapping[str, Server]:
+        """By name; none until this lifetime serves."""
+        return {} if self._serving is None else self._serving.listeners
 
     @property
     def handler_failures(self) -> Mapping[str, int]:

@@ -1,25 +1,124 @@
-"""What one listener lets its connections have: numbers, sizes, times.
+"""What one listener lets its connections have and do: numbers, sizes, times.
 
 Made by whoever makes a `Server`; sessions and the server keep to it.  Each listener has limits of
-its own, so that what clients use up is nothing that brokers need.  Values only.
+its own, so that what clients use up is nothing that brokers need.  Values and one decision; no I/O.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from plimsoll_wire.versions import ApiKey
+
 MIB = 1024 * 1024
+SLOWEST_REQUEST = 16 * 1024
+"""Bytes a second that somebody who is sending a large request has to keep up."""
+SLOWEST_READER = 64 * 1024
+"""Bytes a second that a reader has to keep up while memory is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """`connections_max`: open at a time.  `idle_ms_max`: silence of a client that waits for
-    nothing.  `frame_bytes_max`: one request.  `in_flight_max`: requests of one connection that
-    have no reply yet.  `output_bytes_max`: unsent bytes of one connection beyond which it is
-    neither read nor answered."""
+    """`connections_max`: open at a time; beyond it the one that was silent for longest is closed
+    for a new one, or, where `makes_room` is False, the new one is turned away.
+    `silent_ms_max`: how long somebody who has just connected may say nothing; `idle_ms_max`: a
+    client that waits for nothing.  `half_closed_ms_max`: one that sends no more but waits.
+    `request_ms_max`: from a request's first byte to its last, and longer for large ones
+    (`SLOWEST_REQUEST`); `unread_ms_max`: replies of which nothing is taken, `unread_short_ms_max`
+    while memory is short; `starved_ms_max`: a request for which there is no memory.
+    `frame_bytes_max`: one Produce; `other_frame_bytes_max`: any other request that is served;
+    `unknown_frame_bytes_max`: what nobody serves.
+    `in_flight_max`: requests of one connection that have no reply yet.
+    `output_bytes_max`: unsent bytes of one connection beyond which it is neither read nor
+    answered nor granted more, until all of them are sent."""
 
     connections_max: int = 4096
+    makes_room: bool = True
+    silent_ms_max: int = 30 * 1000
     idle_ms_max: int = 10 * 60 * 1000
+    half_closed_ms_max: int = 60 * 1000
+    request_ms_max: int = 30 * 1000
+    unread_ms_max: int = 60 * 1000
+    unread_short_ms_max: int = 10 * 1000
+    starved_ms_max: int = 10 * 1000
     frame_bytes_max: int = 100 * MIB
+    other_frame_bytes_max: int = 4 * MIB
+    unknown_frame_bytes_max: int = 64 * 1024
     in_flight_max: int = 64
-    output_bytes_max: int = 4 * MIB
+    output_bytes_max: int = 256 * 1024
+
+    def frame_bytes(self, api_key: int) -> int:
+        """How large a request of a served API may be."""
+        if api_key == ApiKey.PRODUCE:
+            return self.frame_bytes_max
+        return min(self.other_frame_bytes_max, self.frame_bytes_max)
+
+    @property
+    def sweep_ms(self) -> int:
+        """How often it is worth looking who is overdue."""
+        times = (self.silent_ms_max, self.idle_ms_max, self.half_closed_ms_max)
+        others = (self.request_ms_max, self.unread_ms_max, self.unread_short_ms_max)
+        return max(min(*times, *others, self.starved_ms_max) // 4, 10)
+
+
+REASONS = (
+    "frame-too-large",
+    "half-closed",
+    "half-request",
+    "handler-failed",
+    "idle",
+    "made-room",
+    "malformed",
+    "no-memory-for-request",
+    "not-reading",
+    "silent",
+    "unsupported-version",
+)
+"""Why connections are closed, so that all are counted from the start; handlers add a few."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Conduct:
+    """What a connection has done, in seconds; None: it does not do that.
+
+    `silent`: since its last byte.  `spoken`: whether it has ever made a request.  `waiting`: for a
+    reply.  `owing`: since the first byte of a request that is not whole, `came` bytes of which are
+    here.  `starved`: since memory for the rest of it was asked for.  `unread`: since it took the
+    last bytes of its replies.  `draining`: since something of its replies is unsent, of which it
+    took `taken` bytes.  `half_closed`: since it said that it will send no more."""
+
+    silent: float
+    spoken: bool
+    waiting: bool
+    owing: float | None = None
+    came: int = 0
+    starved: float | None = None
+    unread: float | None = None
+    draining: float | None = None
+    taken: int = 0
+    half_closed: float | None = None
+
+
+def overdue(conduct: Conduct, limits: ListenerLimits, *, short: bool) -> str | None:
+    """Why a connection has to go, in a word, if it has; `short`: somebody waits for memory that
+    unsent replies hold."""
+    if _after(conduct.starved, limits.starved_ms_max):
+        return "no-memory-for-request"
+    if _after(conduct.owing, limits.request_ms_max, conduct.came / SLOWEST_REQUEST):
+        return "half-request"
+    if _after(conduct.unread, limits.unread_ms_max):
+        return "not-reading"
+    grace = conduct.taken / SLOWEST_READER
+    if short and _after(conduct.draining, limits.unread_short_ms_max, grace):
+        return "not-reading"
+    if _after(conduct.half_closed, limits.half_closed_ms_max):
+        return "half-closed"
+    if conduct.waiting or conduct.unread is not None:
+        return None
+    if not conduct.spoken and _after(conduct.silent, limits.silent_ms_max):
+        return "silent"
+    return "idle" if _after(conduct.silent, limits.idle_ms_max) else None
+
+
+def _after(seconds: float | None, ms_max: int, grace: float = 0.0) -> bool:
+    return seconds is not None and seconds > ms_max / 1000 + grace

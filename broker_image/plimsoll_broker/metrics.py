@@ -18,7 +18,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
+from plimsoll_broker.limits import REASONS
 from plimsoll_broker.replicas import ReplicaManager, Traffic
+from plimsoll_broker.server import Server
 from plimsoll_core.replica.isr import PendingShrink
 from plimsoll_process.holds import Holds
 from plimsoll_process.loopwatch import loop_metrics
@@ -44,7 +46,8 @@ class Node(Protocol):
         """None until the logs are loaded."""
 
     @property
-    def connections(self) -> int: ...
+    def listeners(self) -> Mapping[str, Server]:
+        """By name; none until the logs are loaded."""
 
     @property
     def holds(self) -> Holds | None:
@@ -69,7 +72,8 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield _gauge("ready", "Whether the broker may be counted on", int(self._node.ready))
-        yield _gauge("connections", "Open client connections", self._node.connections)
+        yield from _connections(self._node.listeners)
+        yield from _client_memory(self._node.listeners)
         yield _handler_failures(self._node.handler_failures)
         if self._node.holds is not None:
             yield from loop_metrics(PREFIX, self._node.holds)
@@ -90,6 +94,51 @@ def _handler_failures(counts: Mapping[str, int]) -> Metric:
     for name in sorted(names):
         family.add_metric([name], counts.get(name, 0))
     return family
+
+
+def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+    """Why somebody was closed is told from the start, for every reason there is."""
+    clients = listeners.get("clients")
+    yield _gauge("connections", "Open client connections", clients.connections if clients else 0)
+    open_now = GaugeMetricFamily(
+        PREFIX + "listener_connections", "Open connections, by listener", labels=["listener"]
+    )
+    limit = GaugeMetricFamily(
+        PREFIX + "listener_connections_limit",
+        "Connections that a listener may have open",
+        labels=["listener"],
+    )
+    away = CounterMetricFamily(
+        PREFIX + "connections_turned_away",
+        "New connections that a full listener had no room for",
+        labels=["listener"],
+    )
+    text = "Connections that the broker closed, by listener and reason"
+    closed = CounterMetricFamily(PREFIX + "connections_closed", text, labels=["listener", "reason"])
+    for name, server in sorted(listeners.items()):
+        open_now.add_metric([name], server.connections)
+        limit.add_metric([name], server.limits.connections_max)
+        away.add_metric([name], server.stats.turned_away)
+        for reason in sorted({*REASONS, *server.stats.closed_for}):
+            closed.add_metric([name, reason], server.stats.closed_for[reason])
+    yield from (open_now, limit, away, closed)
+
+
+def _client_memory(listeners: Mapping[str, Server]) -> Iterator[Metric]:
+    """Bytes that clients hold together: replies not taken yet, requests not whole or looked at."""
+    names = ["budget"]
+    used = GaugeMetricFamily(PREFIX + "memory_budget_used_bytes", "In use", labels=names)
+    limit = GaugeMetricFamily(PREFIX + "memory_budget_limit_bytes", "To be had", labels=names)
+    text = "Requests and fetches that had to wait for memory"
+    waits = CounterMetricFamily(PREFIX + "memory_budget_waits", text, labels=names)
+    for server in listeners.values():
+        if server.memory is not None:
+            memory = server.memory
+            for name, pool in (("replies", memory.replies), ("requests", memory.requests)):
+                used.add_metric([name], pool.used)
+                limit.add_metric([name], pool.limit)
+                waits.add_metric([name], pool.refused)
+    yield from (used, limit, waits)
 
 
 def _traffic(traffic: Traffic) -> Iterator[Metric]:

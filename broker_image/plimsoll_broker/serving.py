@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any
 
+from plimsoll_broker.client_limits import client_limits
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.controller_client import ControllerClient
 from plimsoll_broker.copy_reports import CopyReports
@@ -17,6 +18,7 @@ from plimsoll_broker.datapath import DataPath
 from plimsoll_broker.dispatch import Dispatch
 from plimsoll_broker.handlers.view import ImageWatch
 from plimsoll_broker.limits import MIB, ListenerLimits
+from plimsoll_broker.memory import ClientMemory
 from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_broker.recovery_reports import RecoveryReports
 from plimsoll_broker.routes import replication_routes, routes
@@ -29,7 +31,11 @@ from plimsoll_core.listeners import Port
 from plimsoll_core.replica.lease import Lease
 
 REPLICATION_LIMITS = ListenerLimits(
-    connections_max=1024, idle_ms_max=60_000, frame_bytes_max=16 * MIB, in_flight_max=4
+    connections_max=1024,
+    idle_ms_max=60_000,
+    frame_bytes_max=16 * MIB,
+    other_frame_bytes_max=16 * MIB,
+    in_flight_max=4,
 )
 """Brokers have a few connections to each other and one request on each; the largest names 100,000
 partitions."""
@@ -58,9 +64,19 @@ class Serving:
         self._copies = CopyReports(self.data.manager, client, broker)
         port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
         table = routes(broker, self.data.manager, client, self._watch, port)
-        self.server = Server(Dispatch(table))
+        limits, budgets = client_limits(
+            config.kafka_configs, config.memory_limit_bytes, config.open_files_max
+        )
+        self.server = Server(Dispatch(table), limits, ClientMemory(budgets))
         followers = replication_routes(self.data.manager)
         self.replication = Server(Dispatch(followers), REPLICATION_LIMITS)
+
+    @property
+    def listeners(self) -> Mapping[str, Server]:
+        """By who they are for."""
+        if self._config.replication is None:
+            return {"clients": self.server}
+        return {"clients": self.server, "replication": self.replication}
 
     @property
     def handler_failures(self) -> Mapping[str, int]:

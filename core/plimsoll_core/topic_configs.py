@@ -202,6 +202,20 @@ _COARSER = (
 )
 """Kafka's names for the same in longer units; the finer one wins."""
 
+
+def _bytes(name: str, doc: str) -> ConfigKey:
+    """A size of memory that can hold anything at all, or -1."""
+    plain = _integer(name, -1, -1, INT64_MAX, doc)
+    least = 4 * 2**20
+
+    def parse(text: str) -> int | str | None:
+        value = plain.parse(text)
+        return value if isinstance(value, int) and (value == -1 or value >= least) else None
+
+    wants = f"-1 or a whole number from {least} to {INT64_MAX}"
+    return ConfigKey(name=name, default="-1", parse=parse, wants=wants, doc=doc)
+
+
 _OWN = {
     key.name: key
     for key in (
@@ -209,8 +223,31 @@ _OWN = {
         _integer("num.replica.fetchers", 1, 1, 64, "Connections to each leader that is followed."),
         _integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
         _integer("log.index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
+        _integer("max.connections", 4_096, 1, INT32_MAX, "Clients' connections to a broker."),
+        _integer(
+            "connections.max.idle.ms", 600_000, 1, INT32_MAX, "A silent client is closed after it."
+        ),
+        _integer(
+            "socket.request.max.bytes",
+            104_857_600,
+            2**20,
+            INT32_MAX,
+            "The largest Produce request.",
+        ),
+        _bytes("memory.limit.bytes", "What a broker may use; -1: as its container says."),
+        _bytes(
+            "queued.max.request.bytes",
+            "Clients' requests that are being received or looked at; -1: an eighth of the memory.",
+        ),
+        _bytes(
+            "queued.max.response.bytes",
+            "Replies that clients have not taken yet; -1: a quarter of the memory.",
+        ),
     )
 }
+
+OWN_DEFAULTS = {name: key.default for name, key in _OWN.items()}
+"""Of the broker's own configs."""
 
 
 def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:

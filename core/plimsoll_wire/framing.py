@@ -13,8 +13,9 @@ import struct
 _LENGTH = struct.Struct(">i")
 
 CHUNK_BYTES = 16 * 1024
-FIRST_BYTES_MAX = 1024 * 1024
-"""A large frame's memory grows with what really comes, not with what was announced."""
+GROWTH = 4
+"""A large frame's memory grows with what really came, by this factor, and not with what was
+announced."""
 
 
 class FrameTooLarge(Exception):
@@ -27,11 +28,11 @@ class Framer:
     A frame is a bytearray that nobody else refers to: its owner may write into it.
     """
 
-    __slots__ = ("_begin", "_chunk", "_end", "_frame", "_frame_bytes_max", "_got", "_length")
+    __slots__ = ("_begin", "_chunk", "_end", "_frame", "_got", "_length", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
-        self._chunk = bytearray(CHUNK_BYTES)
+        self.frame_bytes_max = frame_bytes_max
+        self._chunk = bytearray()
         self._begin = 0
         self._end = 0
         self._frame: bytearray | None = None
@@ -62,18 +63,44 @@ class Framer:
         """Where the next bytes belong; empty when frames have to be taken first."""
         frame = self._frame
         if frame is not None and self._got < self._length:
-            if self._got == len(frame):
-                grown = bytearray(min(self._length, 2 * len(frame)))
+            if more := self.growth:
+                grown = bytearray(len(frame) + more)
                 grown[: self._got] = frame
                 self._frame = frame = grown
             return memoryview(frame)[self._got :]
         if self._begin == self._end:
             self._begin = self._end = 0
+            if not self._chunk:
+                self._chunk = bytearray(CHUNK_BYTES)
         elif self._begin and 2 * self._end > len(self._chunk):
             self._chunk[: self._end - self._begin] = self._chunk[self._begin : self._end]
             self._end -= self._begin
             self._begin = 0
         return memoryview(self._chunk)[self._end :]
+
+    @property
+    def growth(self) -> int:
+        """By how many bytes the next `get_buffer` makes a large frame's memory grow."""
+        frame = self._frame
+        if frame is None or self._got < len(frame) or self._got == self._length:
+            return 0
+        return min(self._length, max(GROWTH * len(frame), CHUNK_BYTES)) - len(frame)
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory that an unfinished large frame has; small ones share the chunk."""
+        return 0 if self._frame is None else len(self._frame)
+
+    @property
+    def came(self) -> int:
+        """Bytes of an unfinished large frame that are here."""
+        return 0 if self._frame is None else self._got
+
+    def rest(self) -> None:
+        """Keep no memory for what may come, as long as nothing is there."""
+        if self._begin == self._end:
+            self._begin = self._end = 0
+            self._chunk = bytearray()
 
     def received(self, count: int) -> None:
         """So many bytes were written into the last `get_buffer`."""
@@ -87,6 +114,15 @@ class Framer:
         """Whether the peer owes the rest of a frame."""
         return self._frame is not None or self._begin < self._end
 
+    def announced(self, count: int) -> tuple[int, bytes] | None:
+        """The length of the frame that comes next and its first `count` bytes, as far as they are
+        here; None when its length is not, or when it is being received already."""
+        begin = self._begin + _LENGTH.size
+        if self._frame is not None or begin > self._end:
+            return None
+        length: int = _LENGTH.unpack_from(self._chunk, self._begin)[0]
+        return length, bytes(self._chunk[begin : min(begin + count, self._end)])
+
     def next_frame(self) -> bytearray | None:
         """The next frame without its length, or None until more has come."""
         frame = self._frame
@@ -99,8 +135,8 @@ class Framer:
         if begin > self._end:
             return None
         length: int = _LENGTH.unpack_from(self._chunk, self._begin)[0]
-        if not 0 <= length <= self._frame_bytes_max:
-            raise FrameTooLarge(f"a frame of {length} bytes; the limit is {self._frame_bytes_max}")
+        if not 0 <= length <= self.frame_bytes_max:
+            raise FrameTooLarge(f"a frame of {length} bytes; the limit is {self.frame_bytes_max}")
         end = begin + length
         if end <= self._end:
             self._begin = end
@@ -112,8 +148,7 @@ class Framer:
     def _begin_large(self, begin: int, length: int) -> None:
         self._length = length
         self._got = self._end - begin
-        self._frame = bytearray(max(min(length, FIRST_BYTES_MAX), self._got))
-        self._frame[: self._got] = self._chunk[begin : self._end]
+        self._frame = self._chunk[begin : self._end]
         self._begin = self._end = 0
         if len(self._chunk) > CHUNK_BYTES:
-            self._chunk = bytearray(CHUNK_BYTES)
+            self._chunk = bytearray()

@@ -1,6 +1,7 @@
 """A server with handlers that answer at once, later, never or badly; and a raw client."""
 
 import asyncio
+import socket
 import struct
 
 from plimsoll_broker.dispatch import CloseConnection
@@ -85,6 +86,12 @@ class Client:
             (size,) = struct.unpack(">i", await self.reader.readexactly(4))
             data = await self.reader.readexactly(size)
         return struct.unpack_from(">i", data)[0], data[4:]
+
+    def reset(self):
+        """End the connection so that the server's kernel hears of it: no half-close."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
 
     async def closed(self):
         """The rest of what comes until the server closes."""

@@ -12,7 +12,7 @@ def told(manager: ReplicaManager | None = None, **node: Any) -> dict[str, float]
     broker that is ready and idle."""
     idle = {
         "ready": True,
-        "connections": 0,
+        "listeners": {},
         "controller_silent_ms": 0,
         "handler_failures": {},
         "holds": None,

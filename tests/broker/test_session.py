@@ -87,7 +87,7 @@ async def test_what_a_client_waited_for_is_cancelled_when_it_goes(harness):
     client = await harness.connect()
     client.send(ApiKey.LIST_OFFSETS, 1)
     await harness.handlers.until_seen(1)
-    client.writer.transport.abort()
+    client.reset()
     (future,) = harness.handlers.parked
     with pytest.raises(asyncio.CancelledError):
         async with asyncio.timeout(WAIT_S):
@@ -97,7 +97,7 @@ async def test_what_a_client_waited_for_is_cancelled_when_it_goes(harness):
 
 async def test_a_large_request_and_a_large_reply(harness):
     client = await harness.connect()
-    body = bytes(range(256)) * 20_000
+    body = bytes(range(256)) * 12_000
     client.send(ApiKey.METADATA, 1, body)
     correlation_id, reply = await client.reply()
     assert (correlation_id, reply) == (1, b"at once " + body)
@@ -141,34 +141,6 @@ async def test_a_client_that_does_not_read_stops_being_served(harness):
     client.reader._transport.resume_reading()
     for expected in range(len(harness.handlers.seen) - 1):
         assert (await client.reply())[0] == expected
-
-
-async def test_too_many_connections_are_turned_away(harness):
-    clients = [await harness.connect() for _ in range(20)]
-    clients[-1].send(ApiKey.METADATA, 1)
-    await clients[-1].reply()
-    assert await (await harness.connect()).closed() == b""
-    assert harness.server.stats.turned_away == 1
-    clients[0].send(ApiKey.METADATA, 1)
-    assert await clients[0].reply() == (1, b"at once ")
-
-
-async def test_an_idle_half_request_is_closed_and_a_waiting_one_is_not():
-    handlers = Handlers()
-    server = Server(Dispatch(handlers.table()), ListenerLimits(idle_ms_max=200))
-    await server.start("127.0.0.1", 0)
-    harness = Harness(server, handlers)
-    half = await harness.connect()
-    half.writer.write(b"\x00\x00\x01\x00\x00\x03")
-    waiting = await harness.connect()
-    waiting.send(ApiKey.LIST_OFFSETS, 9)
-    assert await half.closed() == b""
-    assert server.stats.closed_for["idle"] == 1
-    handlers.parked[0].set_result(b"still here")
-    assert await waiting.reply() == (9, b"still here")
-    for client in harness.clients:
-        client.writer.close()
-    await server.stop()
 
 
 # --- negotiation ----------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeader
 from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.limits import ListenerLimits
+from plimsoll_broker.memory import ClientMemory
 from plimsoll_broker.peer import PeerConnection
 from plimsoll_broker.routes import replication_routes
 from plimsoll_broker.server import Server
@@ -158,6 +160,9 @@ class Link:
 class Broker:
     """One data path with its late."""
 
+    limits: ListenerLimits | None = None
+    memory: ClientMemory | None = None
+
     def __init__(self, controller: Controller, broker_id: int, directory: Path) -> None:
         self.controller = controller
         self.id = BrokerId(broker_id)
@@ -180,7 +185,7 @@ class Broker:
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             ApiKey.INIT_PRODUCER_ID,
         )
-        self.server = Server(Dispatch(late.table))
+        self.server = Server(Dispatch(late.table), self.limits, self.memory)
         own = await self.server.start("127.0.0.1", self.clients_port)
         endpoints = [Endpoint(name=CLIENTS, host="127.0.0.1", port=own)]
         followers = _Late(ApiKey.FETCH, ApiKey.LIST_OFFSETS)

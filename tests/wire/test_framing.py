@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_wire.framing import CHUNK_BYTES, FIRST_BYTES_MAX, Framer, FrameTooLarge
+from plimsoll_wire.framing import CHUNK_BYTES, GROWTH, Framer, FrameTooLarge
 
-LIMIT = 4 * FIRST_BYTES_MAX
+LIMIT = 4 * 2**20
 
 frames = st.lists(
     st.one_of(
@@ -87,11 +87,52 @@ def test_an_impossible_length_is_refused_at_once(length):
         framer.next_frame()
 
 
-def test_memory_grows_with_what_comes_and_not_with_what_was_announced():
+def test_memory_of_a_large_frame_grows_with_what_came_and_not_with_what_was_announced():
     framer = Framer(LIMIT)
     framer.receive(struct.pack(">i", LIMIT) + b"z" * 100)
-    assert framer.next_frame() is None
-    assert len(framer.get_buffer()) <= FIRST_BYTES_MAX
+    came = 100
+    while framer.next_frame() is None:
+        room = framer.get_buffer()
+        assert framer.held <= max(GROWTH * came, CHUNK_BYTES)
+        came += len(room)
+        framer.received(len(room))
+    assert came == LIMIT
+
+
+def test_growth_says_before_the_memory_is_made_how_much_it_will_be():
+    framer = Framer(LIMIT)
+    framer.receive(struct.pack(">i", LIMIT) + b"z" * 100)
+    assert framer.growth == 0, "small frames and beginnings have their chunk"
+    said = 0
+    while framer.next_frame() is None:
+        before, growth = framer.held, framer.growth
+        framer.received(len(framer.get_buffer()))
+        assert framer.held == before + growth
+        said += growth
+    assert said == LIMIT - 100
+
+
+def test_a_framer_at_rest_keeps_no_memory_and_goes_on():
+    framer = Framer(LIMIT)
+    framer.receive(framed([b"abc"]) + b"\0\0")
+    assert taken(framer) == [b"abc"]
+    framer.rest()
+    framer.receive(b"\0\1x")
+    assert taken(framer) == [b"x"], "half a frame is not lost"
+    framer.rest()
+    framer.receive(framed([b"def"]))
+    assert taken(framer) == [b"def"]
+
+
+def test_what_is_announced_can_be_looked_at_before_it_is_taken():
+    framer = Framer(LIMIT)
+    framer.receive(b"\0\0\0")
+    assert framer.announced(8) is None
+    framer.receive(b"\x09ab")
+    assert framer.announced(8) == (9, b"ab")
+    framer.receive(b"cdefghi")
+    assert framer.announced(8) == (9, b"abcdefgh")
+    assert framer.next_frame() == b"abcdefghi"
 
 
 def test_a_large_frame_grows_to_its_full_length():

@@ -26,6 +26,7 @@ from plimsoll_broker.handlers.fetch_reading import (
 from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.sending import Granted
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.listeners import Port, may_ask
 from plimsoll_core.replica.values import Code
@@ -55,11 +56,24 @@ class _Asked(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What one look at the logs gave; `urgent`: an error or a divergence must not wait."""
+    """What one look at the logs gave; `urgent`: an error or a divergence must not wait.  `granted`
+    bytes of memory are held for it, of `wanted`."""
 
     topics: list[Topic]
     size: int
     urgent: bool
+    granted: int
+    wanted: int
+
+    def is_enough(self, min_bytes: int) -> bool:
+        """Also what is less than was asked for, when there is no memory for more."""
+        short = self.granted < self.wanted and self.size > 0
+        return self.urgent or short or self.size >= min_bytes
+
+    @property
+    def starved(self) -> bool:
+        """Nothing could be read for lack of memory."""
+        return self.granted == 0 < self.wanted
 
 
 class _Poll:
@@ -89,7 +103,17 @@ class _Poll:
     # --- reading --------------------------------------------------------------------------------
 
     def read(self) -> _Read:
-        left = min(self.request.max_bytes, RESPONSE_BYTES_MAX)
+        """Within the memory that there is for its connection; `reply` or `drop` what it gives."""
+        wanted = max(0, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        granted = self.connection.account.grant(wanted)
+        try:
+            return self._look(granted, wanted)
+        except BaseException:
+            self.connection.account.settle(granted, 0)
+            raise
+
+    def _look(self, granted: int, wanted: int) -> _Read:
+        left = granted
         topics: list[Topic] = []
         size = 0
         urgent = False
@@ -104,7 +128,7 @@ class _Poll:
                 left -= got
                 fetched.append(result)
             topics.append((topic.name or "", topic.topic_id, fetched))
-        return _Read(topics, size, urgent)
+        return _Read(topics, size, urgent, granted, wanted)
 
     def _read(self, one: _Asked, left: int) -> FetchedPartition:
         assert one.hosted is not None, "who is not here is refused"
@@ -112,26 +136,37 @@ class _Poll:
 
     def reply(self, read: _Read) -> Reply:
         traffic = self.manager.traffic
+        self.connection.account.settle(read.granted, read.size)
+        epoch = None
         if self.for_follower:
             traffic.replicated_out += read.size
             self.connection.fetch_replied_ms = self.manager.now_ms()
             epoch = self.manager.controller_epoch
-            return encode_response(self.version, read.topics, controller_epoch=epoch)
-        traffic.bytes_out += read.size
-        return encode_response(self.version, read.topics)
+        else:
+            traffic.bytes_out += read.size
+        return Granted(
+            encode_response(self.version, read.topics, controller_epoch=epoch), read.size
+        )
+
+    def drop(self, read: _Read) -> None:
+        """It was not enough; what is there is read again when there is more."""
+        self.connection.account.settle(read.granted, 0)
+        if read.starved:
+            self.connection.account.wait(self)
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def park(self) -> asyncio.Future[Reply | None]:
+    def park(self, read: _Read) -> asyncio.Future[Reply | None]:
         loop = asyncio.get_running_loop()
         self.future = loop.create_future()
         self.future.add_done_callback(self._leave)
         wait_ms = min(self.request.max_wait_ms, WAIT_MS_MAX)
         self.timer = loop.call_later(wait_ms / 1000, self._expired)
-        self._wait_again()
+        self._wait_again(read)
         return self.future
 
-    def _wait_again(self) -> None:
+    def _wait_again(self, read: _Read) -> None:
+        self.drop(read)
         for _, asked in self.asked:
             for one in asked:
                 if one.hosted is not None:
@@ -140,6 +175,7 @@ class _Poll:
     def _leave(self, future: asyncio.Future[Reply | None]) -> None:
         if self.timer is not None:
             self.timer.cancel()
+        self.connection.account.forget(self)
         for _, asked in self.asked:
             for one in asked:
                 if one.hosted is not None:
@@ -149,7 +185,7 @@ class _Poll:
         """All of its partitions are looked at again anyway."""
 
     def wake(self) -> None:
-        """A partition moved: answer if that is enough, else wait for more."""
+        """A partition moved, or there is memory: answer if that is enough, else wait for more."""
         self._answer(at_last=False)
 
     def _expired(self) -> None:
@@ -160,10 +196,10 @@ class _Poll:
             return
         with Answering(self.future):
             read = self.read()
-            if at_last or read.urgent or read.size >= self.request.min_bytes:
+            if at_last or read.is_enough(self.request.min_bytes):
                 self.future.set_result(self.reply(read))
             else:
-                self._wait_again()
+                self._wait_again(read)
 
 
 class FetchHandler:
@@ -182,6 +218,8 @@ class FetchHandler:
         if request.controller_epoch is not None:
             self._heard(request, request.controller_epoch)
         if request.replica_id is not None:
+            if self._is_registered(request):
+                context.connection.belongs_to_broker()
             return self._follower(context, request)
         if request.session_id != 0:
             return encode_response(version, [], _FETCH_SESSION_ID_NOT_FOUND)
@@ -265,10 +303,10 @@ class FetchHandler:
         ]
         poll = _Poll(self._manager, context, request, asked)
         read = poll.read()
-        enough = read.urgent or read.size >= request.min_bytes or not request.topics
+        enough = read.is_enough(request.min_bytes) or not request.topics
         if enough or request.max_wait_ms <= 0:
             return poll.reply(read)
-        return poll.park()
+        return poll.park(read)
 
     def _arrived(
         self, follower: Follower | None, topic: FetchTopic, partition: FetchPartition
