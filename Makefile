@@ -36,6 +36,15 @@ FOR ?= 600
 sim: setup ## Clusters on virtual time under random faults, new seeds for ten minutes (FOR=seconds)
 	@.venv/bin/python -W ignore -m plimsoll_sim --seconds $(FOR) --jobs $$(nproc)
 
+FRAMES ?= 100000
+.PHONY: fuzz
+fuzz: setup ## Hostile bytes at every port of a real cluster, then guided by coverage (FRAMES=count)
+	@$(PY) -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	@$(PY) -m tests.fuzz frames --frames $(FRAMES)
+	@$(PY) -m tests.fuzz coverage --seconds $(FOR_FUZZ)
+
+FOR_FUZZ ?= 60
+
 JOBS ?= $(shell nproc)
 .PHONY: mutants
 mutants: setup ## Guards taken out one by one: seeds and scenarios that notice, into docs/simulation.md

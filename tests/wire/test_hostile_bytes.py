@@ -1,0 +1,41 @@
+"""Bytes of anybody raise what their readers expect, and nothing else; a bounded, seeded run."""
+
+import random
+from uuid import UUID
+
+import pytest
+from tests.fuzz.frames import REQUESTS, Frames
+from tests.fuzz.targets import TARGETS
+
+from plimsoll_wire.headers import parse_request_header
+from plimsoll_wire.versions import SUPPORTED
+
+INPUTS = 600
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_noise_raises_nothing_unexpected(name):
+    dice = random.Random(f"noise for {name}")
+    for _ in range(INPUTS):
+        TARGETS[name](dice.randbytes(dice.choice((1, 5, 20, 60, 300))))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_spoilt_requests_raise_nothing_unexpected(name):
+    frames = Frames(7, UUID(int=7))
+    for _ in range(INPUTS):
+        TARGETS[name](frames.frame())
+        TARGETS[name](frames.control_frame()[4:])
+
+
+def test_every_api_in_every_version_is_made_and_can_be_read_before_it_is_spoilt():
+    frames = Frames(3, UUID(int=3))
+    for key, version in REQUESTS:
+        header = parse_request_header(bytearray(frames.request(key, version)[4:]))
+        assert (header.api_key, header.api_version) == (key, version)
+    assert {key for key, _ in REQUESTS} == set(SUPPORTED)
+
+
+def test_the_same_seed_makes_the_same_frames():
+    one, same = Frames(5, UUID(int=5)), Frames(5, UUID(int=5))
+    assert [one.frame() for _ in range(50)] == [same.frame() for _ in range(50)]
