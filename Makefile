@@ -45,6 +45,10 @@ fuzz: setup ## Hostile bytes at every port of a real cluster, then guided by cov
 
 FOR_FUZZ ?= 60
 
+.PHONY: slow-peers
+slow-peers: setup ## What 200 deaf consumers, 5,000 idle connections and half requests cost a cluster
+	@$(PY) -m bench.slow_peers
+
 JOBS ?= $(shell nproc)
 .PHONY: mutants
 mutants: setup ## Guards taken out one by one: seeds and scenarios that notice, into docs/simulation.md

@@ -23,7 +23,9 @@ from plimsoll_wire.versions import ApiKey
 MIB = 2**20
 FETCH_VERSION = 11
 RECEIVE_BUFFER = 4096
-BACK_S = 0.2
+BACK_S = 1.0
+IDLE_BACK_S = 5.0
+"""As long as clients wait at most before they connect again, and pools that are idle."""
 TOGETHER = 100
 """Connections that are opened at a time."""
 
@@ -108,7 +110,7 @@ async def _keep(number: int, says: bytes, target: tuple[str, int], opening: asyn
                 sock.close()
                 gone.release()
         await gone.acquire()
-        await asyncio.sleep(BACK_S)
+        await asyncio.sleep(BACK_S if says else IDLE_BACK_S)
 
 
 async def _crowd(crowd: Crowd, topic: tuple[str, int, int], target: tuple[str, int]) -> None:
