@@ -15,6 +15,7 @@ import os
 import resource
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,8 @@ async def _run(config: BrokerConfig) -> None:
     node = BrokerNode(config)
     loop = asyncio.get_running_loop()
     surface(loop, node.fail)
+    # They wait for disks, not for processors: as many as there are processors would be too few.
+    loop.set_default_executor(ThreadPoolExecutor(THREADS_MAX, "work"))
     watch = LoopWatch()
     node.holds = watch.holds
     watch.start()
@@ -49,6 +52,7 @@ async def _run(config: BrokerConfig) -> None:
 
 
 PR_SET_PDEATHSIG = 1
+THREADS_MAX = 32
 FINAL = 3
 
 

@@ -94,7 +94,7 @@ class DataPath:
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What must run for as long as the broker does; any end is a failure."""
         yield "proposals", self._sender.run()
-        yield "upkeep", self._upkeep.run()
+        yield from self._upkeep.tasks()
         yield "fetchers", self._watch_fetchers()
 
     async def _watch_fetchers(self) -> None:

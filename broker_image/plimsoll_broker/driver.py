@@ -63,7 +63,7 @@ class Driver:
             hosted.log.append(data, (header,))
             self._flush_when_due(hosted)
         except StorageError as error:
-            self._fail(hosted, error)
+            self.fail(hosted, error)
             return False
         except Exception as error:
             raise CommitPathFailed(f"{hosted!r}: a produced batch") from error
@@ -77,7 +77,8 @@ class Driver:
         if messages is not None and log.log_end_offset - log.recovery_point >= messages:
             log.flush()
 
-    def _fail(self, hosted: Hosted, error: StorageError) -> None:
+    def fail(self, hosted: Hosted, error: StorageError) -> None:
+        """The disk broke under it: nothing more is promised from what it holds."""
         logger.error("%r is out of service until the broker starts again: %s", hosted, error)
         hosted.log.fault = hosted.log.fault or error  # half cut, say: never closed cleanly
         hosted.replica.fail()
@@ -94,7 +95,7 @@ class Driver:
                 hosted.log.write_back()
             self._flush_when_due(hosted)
         except StorageError as error:
-            self._fail(hosted, error)
+            self.fail(hosted, error)
             return False
         return True
 
@@ -103,7 +104,7 @@ class Driver:
         try:
             hosted.log.truncate_to(offset)
         except StorageError as error:
-            self._fail(hosted, error)
+            self.fail(hosted, error)
             return False
         hosted.replica.cut()
         return True
@@ -116,7 +117,7 @@ class Driver:
         try:
             hosted.log.discard_to(reset.offset)
         except StorageError as error:
-            self._fail(hosted, error)
+            self.fail(hosted, error)
             return False
         hosted.replica.cut()
         return True
@@ -130,7 +131,7 @@ class Driver:
         try:
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
         except StorageError as error:
-            self._fail(hosted, error)
+            self.fail(hosted, error)
 
     # --- a step's effects -----------------------------------------------------------------------
 

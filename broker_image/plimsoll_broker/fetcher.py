@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from plimsoll_broker.following import BACKOFF_MS, BACKOFF_MS_MAX, Followed, Following, Question
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.peer import PeerConnection, PeerLost
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.slices import in_slices
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.threads import in_thread
 from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower
@@ -54,6 +57,17 @@ class _Lost(NamedTuple):
 
     question: Question
     nothing_shared: bool = False
+
+
+class _Cut(NamedTuple):
+    """A partition that is to be cut there."""
+
+    question: Question
+    offset: int
+
+    @property
+    def hosted(self) -> Hosted:
+        return self.question.followed.hosted
 
 
 class Fetcher:
@@ -169,9 +183,7 @@ class Fetcher:
             raise PeerLost(f"fetch refused with {code}")
         self._following.answered(session_id)
         size = sum(len(one.records) for one in replies)
-        lost = [question for one in replies if (question := self._take(one))]
-        for question in lost:
-            await self._start_again(question)
+        await self._take_up(replies)
         return size
 
     async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
@@ -204,8 +216,43 @@ class Fetcher:
 
     # --- one partition's answer -----------------------------------------------------------------
 
-    def _take(self, reply: PartitionReply) -> _Lost | None:
-        """Do what the reply says, or say that it takes the leader's offsets to know what to do."""
+    async def _take_up(self, replies: Iterable[PartitionReply]) -> None:
+        """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
+        cuts: list[_Cut] = []
+        lost: list[_Lost] = []
+        async for reply in in_slices(replies):
+            match self._take(reply):
+                case _Cut() as cut:
+                    cuts.append(cut)
+                case _Lost() as one:
+                    lost.append(one)
+        if cuts:
+            await self._cut(cuts)
+        for one in lost:
+            await self._start_again(one)
+
+    async def _cut(self, cuts: Iterable[_Cut]) -> None:
+        """The checkpoints say less of all these logs before any of them is cut: each for itself
+        they would be written once for every partition."""
+        manager = self._manager
+        places = {(c.hosted.name, c.hosted.key.index): c.offset for c in cuts}
+        try:
+            await in_thread(manager.store.begin_lower(places))
+        except StorageError as error:
+            logger.error("nothing is cut, since the checkpoints cannot say less: %s", error)
+            for cut in cuts:
+                self._back_off(cut.question.followed)
+            return
+        async for cut in in_slices(cuts):
+            hosted, position = cut.hosted, cut.question.position
+            if manager.is_here(hosted) and hosted.replica.expects(self._leader, position):
+                manager.driver.truncate(hosted, cut.offset)
+                if hosted.replica.position() == position:
+                    # Nothing was cut: asking again at once cannot help.
+                    self._back_off(cut.question.followed)
+
+    def _take(self, reply: PartitionReply) -> _Cut | _Lost | None:
+        """Do what the reply says, or say what has to be done that takes longer."""
         following = self._following
         question = following.asked.get((reply.topic_id, reply.partition))
         if question is None:
@@ -223,10 +270,8 @@ class Fetcher:
             if offset is None:
                 self._back_off(followed)
                 return _Lost(question, nothing_shared=True)
-            self._manager.driver.truncate(hosted, offset)
-            if hosted.replica.position() == position:
-                self._back_off(followed)  # nothing was cut: asking again at once cannot help
-        elif self._append(hosted, reply):
+            return _Cut(question, offset)
+        if self._append(hosted, reply):
             followed.backoff_ms = BACKOFF_MS
         else:
             self._back_off(followed)

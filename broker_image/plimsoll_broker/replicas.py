@@ -18,6 +18,7 @@ from uuid import UUID
 from immutables import Map
 
 from plimsoll_broker.driver import Driver, ParkedFetch
+from plimsoll_broker.flushing import Flusher
 from plimsoll_broker.hosted import Hosted, effective_configs
 from plimsoll_broker.movement import Movement
 from plimsoll_broker.storage.config import LogConfig
@@ -106,6 +107,7 @@ class ReplicaManager:
         self.traffic = Traffic()
         self.movement = Movement(settings.broker_id, now_ms)
         self.driver = Driver(self._count_and(propose))
+        self.flusher = Flusher(self)
         self.fetchers: Fetchers | None = None
         self.controllers: ControllerEpochs | None = None
         self.lease: Lease | None = None
@@ -360,20 +362,27 @@ class ReplicaManager:
 
     # --- time -----------------------------------------------------------------------------------
 
-    def check_lag(self) -> None:
+    def check_lag(self, hosted: Hosted) -> None:
         """Every half of the lag limit."""
-        now_ms = self.now_ms()
-        for hosted in self._hosted.values():
-            if hosted.replica.leader is not None:
-                hosted.replica.check_lag(now_ms)
-                self.touch(hosted)
+        if hosted.replica.leader is not None:
+            hosted.replica.check_lag(self.now_ms())
+            self.touch(hosted)
 
-    def expire_waiters(self) -> None:
-        now_ms = self.now_ms()
-        for hosted in self._hosted.values():
-            if hosted.replica.waiters:
-                hosted.replica.expire_waiters(now_ms)
-                self.touch(hosted)
+    def expire_waiters(self, hosted: Hosted) -> None:
+        if hosted.replica.waiters:
+            hosted.replica.expire_waiters(self.now_ms())
+            self.touch(hosted)
+
+    # --- disks ----------------------------------------------------------------------------------
+
+    def is_here(self, hosted: Hosted) -> bool:
+        """Once it was dropped, its directory's name may be another topic's."""
+        return self._hosted.get(hosted.key) is hosted
+
+    def out_of_service(self, hosted: Hosted, error: StorageError) -> None:
+        """Its disk failed."""
+        self.driver.fail(hosted, error)
+        self.touch(hosted)
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         return {

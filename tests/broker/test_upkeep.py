@@ -1,8 +1,11 @@
 """What time does to partitions, and followers that meet a log which changed meanwhile."""
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from tests.broker.test_replication import kill, same_logs, until
@@ -175,17 +178,19 @@ async def test_upkeep_runs_every_chore_in_its_time(
     controller.create("t", (0,))
     ran: list[str] = []
     work = Upkeep(one.manager)
-    for chore in work._chores:
+    chores = [chore for together in work._chores.values() for chore in together]
+    for chore in chores:
         name = chore.run.__name__
 
         async def note(name: str = name) -> None:
             ran.append(name)
 
         chore.run, chore.period_ms, chore.due_ms = note, 1, 0
-    task = asyncio.create_task(work.run())
-    await until(lambda: len(set(ran)) == len(work._chores))
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    tasks = [asyncio.create_task(each) for _, each in work.tasks()]
+    await until(lambda: len(set(ran)) == len(chores))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_a_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
@@ -203,7 +208,7 @@ async def test_a_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
         assert may_end.wait(10)
 
     monkeypatch.setattr(Flush, "sync", slow)
-    work = asyncio.create_task(Upkeep(one.manager)._sync(old))
+    work = asyncio.create_task(one.manager.flusher.sync(old))
     await until(began.is_set)
     controller.request(
         TopicObjectGone(
@@ -218,3 +223,87 @@ async def test_a_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
     may_end.set()
     await work
     assert not (one.hosted("t").log.directory / "leader-epoch-checkpoint").exists()
+
+
+async def test_slow_syncs_hold_up_neither_timeouts_nor_lag_checks(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint of many logs on a slow disk: who waits is told in time all the same."""
+    monkeypatch.setattr(upkeep, "UNCHECKED_BYTES_MAX", 0)
+    monkeypatch.setattr(upkeep, "RECOVERY_POINTS_MS", 1)
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(_: object) -> None:
+        began.set()
+        assert may_end.wait(WAIT_S)
+
+    leader = await broker(0).start(**{"replica.lag.time.max.ms": "300"})
+    follower = await broker(1).start()
+    controller.create("t", (0, 1))
+    client = await leader.client()
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
+    monkeypatch.setattr(Flush, "sync", slow)
+    try:
+        await until(began.is_set)
+        follower.manager.fetchers = None
+        await follower.path.fetchers.close()
+        answer = await client.produce("t", a_batch(1), timeout_ms=50)
+        assert answer[0] in (Code.REQUEST_TIMED_OUT, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        await until(lambda: controller.partition("t").isr == (0,))
+        assert not may_end.is_set()
+    finally:
+        may_end.set()
+
+
+async def test_a_checkpoint_syncs_several_logs_at_a_time(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "UNCHECKED_BYTES_MAX", 0)
+    one = await broker(0).start()
+    controller.create("t", *[(0,)] * 4)
+    client = await one.client()
+    for index in range(4):
+        assert (await client.produce("t", a_batch(1), index=index))[0] == Code.NONE
+    together = threading.Barrier(4)
+    monkeypatch.setattr(Flush, "sync", lambda _: together.wait(WAIT_S))
+    await Upkeep(one.manager)._recovery_points()
+    assert [one.hosted("t", index).log.recovery_point for index in range(4)] == [1] * 4
+
+
+async def test_no_chore_waits_for_a_disk_in_the_event_loop(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **SMALL)
+    controller.create("timed", (0,), **{"flush.ms": "0", "retention.ms": "-1"})
+    client = await one.client()
+    await until(lambda: one.store.begin_new() is None)
+    for _ in range(10):
+        assert (await client.produce("t", a_batch(1, filler=900)))[0] == Code.NONE
+        assert (await client.produce("timed", a_batch(1)))[0] == Code.NONE
+    work = Upkeep(one.manager)
+    with no_sync_in_this_thread(monkeypatch):
+        await work._checkpoint()
+        await work._recovery_points()
+        await work._flush()
+        one.hosted("t").log.advance_log_start(5)
+        await work._retain()
+        await work._recovery_points()
+    assert one.hosted("t").log.log_start_offset > 0
+
+
+@contextmanager
+def no_sync_in_this_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    me, found = threading.get_ident(), []
+    with monkeypatch.context() as patched:
+        for name in ("fsync", "fdatasync"):
+            plain = getattr(os, name)
+
+            def noted(fd: int, plain: Callable[[int], None] = plain) -> None:
+                if threading.get_ident() == me:
+                    found.append("".join(traceback.format_stack(limit=8)))
+                plain(fd)
+
+            patched.setattr(os, name, noted)
+        yield
+    assert not found, found[0]

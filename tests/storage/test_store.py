@@ -360,3 +360,36 @@ def test_a_topic_made_again_knows_nothing_of_the_old_ones_high_watermark(volume,
     again = volume.store.open_log("orders", UUID(int=7), 3, volume.config, 0)
     assert again.log_end_offset == 30
     assert volume.store.high_watermark(again) == 0
+
+
+def test_of_two_saves_in_threads_the_newer_one_stays_whichever_ends_last(volume):
+    """A checkpoint that was on its way while logs were about to be cut."""
+    volume.start()
+    volume.store.checkpoint_high_watermarks({("orders", 3): 50})
+    older = volume.store.begin_high_watermarks({("orders", 3): 60})
+    newer = volume.store.begin_lower({("orders", 3): 20})
+    newer()
+    older()
+    text = (volume.store.directory / "replication-offset-checkpoint").read_text()
+    assert text.split("\n")[2] == "orders 3 20"
+
+
+def test_what_was_lowered_for_many_is_not_written_again_for_each(volume):
+    volume.start()
+    volume.store.checkpoint_high_watermarks({("orders", 3): 50, ("orders", 4): 50})
+    volume.store.begin_lower({("orders", 3): 20, ("orders", 4): 20})()
+    path = volume.store.directory / "replication-offset-checkpoint"
+    written = path.stat().st_ino
+    volume.store._before_cut(("orders", 3), 20)
+    volume.store._before_cut(("orders", 4), 20)
+    assert path.stat().st_ino == written
+
+
+def test_what_a_thread_has_not_written_yet_is_written_by_whoever_needs_it(volume):
+    volume.start()
+    volume.store.checkpoint_high_watermarks({("orders", 3): 50})
+    finish = volume.store.begin_lower({("orders", 3): 20})
+    volume.store._before_cut(("orders", 3), 30)
+    text = (volume.store.directory / "replication-offset-checkpoint").read_text()
+    assert text.split("\n")[2] == "orders 3 20"
+    finish()

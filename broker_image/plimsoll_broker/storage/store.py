@@ -259,6 +259,21 @@ class LogStore:
             offsets.lower(partition, offset)
             offsets.save_unsaved()
 
+    def begin_lower(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
+        """What `_before_cut` would write for each of many, written once; what is returned may run
+        in a thread, and the logs are not cut before it has."""
+        files = (self._recovery_points, self._log_starts, self._high_watermarks)
+        for file in files:
+            for partition, offset in offsets.items():
+                file.lower(partition, offset)
+        saves = [file.begin_replace({}) for file in files]
+
+        def save() -> None:
+            for each in saves:
+                each()
+
+        return save
+
     def save_lowered(self) -> None:
         """High watermarks beyond the end of their logs, as found when those were opened, are gone
         from the disk before anything is appended."""
@@ -324,6 +339,17 @@ class LogStore:
 
     def checkpoint_recovery_points(self) -> None:
         self._recovery_points.save({at: log.recovery_point for at, log in self.logs.items()})
+
+    def begin_recovery_points(self) -> Callable[[], None]:
+        """The same in two steps: what is returned may run in a thread."""
+        offsets = {at: log.recovery_point for at, log in self.logs.items()}
+        return self._recovery_points.begin_save(offsets)
+
+    def begin_log_starts(self) -> Callable[[], None]:
+        """`checkpoint_log_starts` in two steps: what is returned may run in a thread."""
+        return self._log_starts.begin_replace(
+            {at: log.inner_start for at, log in self.logs.items()}
+        )
 
     def checkpoint_log_starts(self) -> None:
         """Of the logs that start above their first segment: of the others the files' names tell."""
