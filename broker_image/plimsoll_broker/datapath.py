@@ -95,6 +95,7 @@ class DataPath:
         """What must run for as long as the broker does; any end is a failure."""
         yield "proposals", self._sender.run()
         yield from self._upkeep.tasks()
+        yield from self.manager.flusher.tasks()
         yield "fetchers", self._watch_fetchers()
 
     async def _watch_fetchers(self) -> None:

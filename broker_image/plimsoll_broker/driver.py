@@ -61,7 +61,6 @@ class Driver:
         header = header._replace(base_offset=place.base_offset, leader_epoch=place.leader_epoch)
         try:
             hosted.log.append(data, (header,))
-            self._flush_when_due(hosted)
         except StorageError as error:
             self.fail(hosted, error)
             return False
@@ -69,13 +68,6 @@ class Driver:
             raise CommitPathFailed(f"{hosted!r}: a produced batch") from error
         hosted.replica.wrote()
         return True
-
-    def _flush_when_due(self, hosted: Hosted) -> None:
-        # Before anybody hears of the records: the next fetch and every answer count them.
-        log = hosted.log
-        messages = log.config.flush_messages
-        if messages is not None and log.log_end_offset - log.recovery_point >= messages:
-            log.flush()
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """The disk broke under it: nothing more is promised from what it holds."""
@@ -93,7 +85,6 @@ class Driver:
             hosted.log.append(data, headers)
             if moving:
                 hosted.log.write_back()
-            self._flush_when_due(hosted)
         except StorageError as error:
             self.fail(hosted, error)
             return False

@@ -220,8 +220,11 @@ class Fetcher:
         """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
         cuts: list[_Cut] = []
         lost: list[_Lost] = []
+        appended: list[Hosted] = []
         async for reply in in_slices(replies):
             match self._take(reply):
+                case Hosted() as hosted:
+                    appended.append(hosted)
                 case _Cut() as cut:
                     cuts.append(cut)
                 case _Lost() as one:
@@ -230,6 +233,8 @@ class Fetcher:
             await self._cut(cuts)
         for one in lost:
             await self._start_again(one)
+        # To ask for more is to acknowledge what came: that must be on the disk by then.
+        await self._manager.flusher.settle(appended)
 
     async def _cut(self, cuts: Iterable[_Cut]) -> None:
         """The checkpoints say less of all these logs before any of them is cut: each for itself
@@ -251,8 +256,9 @@ class Fetcher:
                     # Nothing was cut: asking again at once cannot help.
                     self._back_off(cut.question.followed)
 
-    def _take(self, reply: PartitionReply) -> _Cut | _Lost | None:
-        """Do what the reply says, or say what has to be done that takes longer."""
+    def _take(self, reply: PartitionReply) -> Hosted | _Cut | _Lost | None:
+        """Do what the reply says, or say what has to be done that takes longer; whose log has
+        grown."""
         following = self._following
         question = following.asked.get((reply.topic_id, reply.partition))
         if question is None:
@@ -271,11 +277,11 @@ class Fetcher:
                 self._back_off(followed)
                 return _Lost(question, nothing_shared=True)
             return _Cut(question, offset)
-        if self._append(hosted, reply):
-            followed.backoff_ms = BACKOFF_MS
-        else:
+        if not self._append(hosted, reply):
             self._back_off(followed)
-        return None
+            return None
+        followed.backoff_ms = BACKOFF_MS
+        return hosted if reply.records else None
 
     def _append(self, hosted: Hosted, reply: PartitionReply) -> bool:
         """False: what came cannot be used; ask again later."""

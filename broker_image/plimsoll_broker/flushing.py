@@ -1,14 +1,15 @@
 """Who brings logs to the disk: in threads, one flush of a log at a time.
 
-Called by upkeep (flush.ms, checkpoints).  A disk that fails takes the one replica whose log it held
-out of service.
+Upkeep asks for flushes (flush.ms, checkpoints), and so does the replica manager where what was
+appended may not be acknowledged before it is on the disk (flush.messages).  `Flusher.tasks` are
+among the broker's.  A disk that fails takes the one replica whose log it held out of service.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.storage.disk import StorageError
@@ -36,6 +37,44 @@ class Flusher:
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
         self._busy: dict[Hosted, asyncio.Future[None]] = {}
+        self._wanted: dict[Hosted, None] = {}
+        self._anything = asyncio.Event()
+
+    # --- flush.messages -------------------------------------------------------------------------
+
+    def want(self, hosted: Hosted) -> None:
+        """Soon.  While a flush of it is under way nothing happens: the step after that one asks
+        again if what was appended meanwhile needs another."""
+        if hosted not in self._busy:
+            self._wanted[hosted] = None
+            self._anything.set()
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Each until cancelled."""
+        for number in range(AT_ONCE):
+            yield f"flushes {number}", self._work()
+
+    async def _work(self) -> None:
+        while True:
+            while not self._wanted:
+                self._anything.clear()
+                await self._anything.wait()
+            hosted = next(iter(self._wanted))
+            del self._wanted[hosted]
+            if _is_due(hosted):
+                await self.sync(hosted)
+
+    async def settle(self, logs: Iterable[Hosted]) -> None:
+        """Until all that is in them may be acknowledged, or is out of service."""
+
+        async def flush(hosted: Hosted) -> None:
+            while _is_due(hosted) and not hosted.replica.failed and self._owner.is_here(hosted):
+                await self.sync(hosted)
+
+        if due := [hosted for hosted in logs if _is_due(hosted)]:
+            await several(due, flush)
+
+    # --- one flush ------------------------------------------------------------------------------
 
     async def sync(self, hosted: Hosted, *, checkpoint: bool = False) -> None:
         """Everything that is in the log now is on the disk afterwards, unless it fails or goes."""
@@ -58,6 +97,10 @@ class Flusher:
             del self._busy[hosted]
             done.set_result(None)
         self._owner.touch(hosted)
+
+
+def _is_due(hosted: Hosted) -> bool:
+    return hosted.log.countable_end < hosted.log.log_end_offset
 
 
 async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:

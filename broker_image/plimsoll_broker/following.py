@@ -205,6 +205,10 @@ class Following:
             self._rest_until(followed, now_ms + SWEEP_MS)
             return None
         hosted = followed.hosted
+        if hosted.log.countable_end < hosted.log.log_end_offset:
+            # To ask from the log's end says that all of it is on this disk, and a flush is due.
+            self._rest_until(followed, now_ms + BACKOFF_MS)
+            return None
         return Question(followed, hosted.replica.position(), hosted.log.log_start_offset)
 
     def answered(self, session_id: int) -> None:

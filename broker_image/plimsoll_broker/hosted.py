@@ -57,15 +57,17 @@ class Hosted:
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.log_append_time = False
 
-    def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> None:
+    def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
+        """Whether anything may be different now."""
         if topic is self.topic:
-            return
+            return False
         self.topic = topic
         configs = effective_configs(topic, broker_configs)
         self.log.config = LogConfig.of(configs)
         size = configs.get("max.message.bytes", "")
         self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
         self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"
+        return True
 
     def __repr__(self) -> str:
         return f"{self.name}-{self.key.index}"

@@ -249,7 +249,8 @@ class ReplicaManager:
             partition = new.partitions[key]
             hosted = self._hosted.get(key)
             if hosted is not None:
-                hosted.configure(new.topics[key.topic_id], self.settings.configs)
+                if hosted.configure(new.topics[key.topic_id], self.settings.configs):
+                    self.touch(hosted)
                 if hosted.applied is partition:
                     continue
             mine = partition.leader == self.settings.broker_id
@@ -336,16 +337,16 @@ class ReplicaManager:
         dirty[hosted] = None
 
     def step(self) -> None:
-        """Commit, answer, wake and propose, once for everything that happened in this turn.
-
-        An exception here is a bug on the commit path: nobody catches it, the loop's handler ends
-        the process (`failures.surface`).
+        """Commit, answer, wake and propose, once for everything that happened in this turn.  A
+        bug in here is on the commit path: nobody catches it, the loop's handler ends the process.
         """
         dirty, self._dirty = self._dirty, {}
         woken: dict[ParkedFetch, None] = {}
         for hosted in dirty:
             if hosted.replica.failed and self.on_failure is not None:
                 self.on_failure()
+            if hosted.log.countable_end < hosted.log.log_end_offset:
+                self.flusher.want(hosted)
             ready = hosted.replica.take_ready()
             if ready is not NOTHING:
                 self.driver.carry_out(hosted, ready, woken)

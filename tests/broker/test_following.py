@@ -23,7 +23,7 @@ class Hosted:
         self.key = PartitionKey(TOPIC, index)
         self.topic_id_bytes = TOPIC.bytes
         self.end = 0
-        self.log = SimpleNamespace(log_start_offset=0)
+        self.log = SimpleNamespace(log_start_offset=0, log_end_offset=0, countable_end=0)
         self.replica = SimpleNamespace(
             fetches_from=LEADER, position=lambda: FetchPosition(0, self.end, None)
         )
@@ -190,3 +190,12 @@ class TestLine:
             if made.due_in_ms(now_ms) == 0:
                 named += ask(made, now_ms)[1]
         assert named == [3]
+
+
+def test_nothing_is_asked_for_beyond_what_is_on_the_disk() -> None:
+    """To ask from an offset says that all below it is there: not while a flush is due."""
+    made, (one,) = following(1)
+    one.log.log_end_offset, one.log.countable_end = 3, 2
+    assert not made.ask(0).topics
+    one.log.countable_end = 3
+    assert ask(made, BACKOFF_MS)[1] == [1]

@@ -177,7 +177,8 @@ class ProduceHandler:
         if required is not None and hosted is not None:
             timeout_ms = min(max(answer.request.timeout_ms, 0), TIMEOUT_MS_MAX)
             waiter = AckWaiter(required, self._manager.now_ms() + timeout_ms, answer.waiter(topic))
-            hosted.replica.wait_for_commit(waiter)
+            replica, acks = hosted.replica, answer.request.acks
+            (replica.wait_for_commit if acks == -1 else replica.wait_for_flush)(waiter)
             self._manager.touch(hosted)
 
     def _in_order(
@@ -234,7 +235,7 @@ class ProduceHandler:
                 return self._append(hosted, records, header, verdict, request.acks)
             case Duplicate(base_offset, last_offset):
                 result = self._success(hosted, base_offset, None)
-                return result, last_offset + 1 if request.acks == -1 else None
+                return result, _required(hosted, last_offset + 1, request.acks)
             case _:
                 return ProducedPartition(index, verdict), None
 
@@ -248,7 +249,7 @@ class ProduceHandler:
         if not written:
             return ProducedPartition(hosted.key.index, Code.KAFKA_STORAGE_ERROR), None
         manager.traffic.bytes_in += header.length
-        required = place.base_offset + header.last_offset_delta + 1 if acks == -1 else None
+        required = _required(hosted, place.base_offset + header.last_offset_delta + 1, acks)
         return self._success(hosted, place.base_offset, stamp_ms), required
 
     def _success(
@@ -276,6 +277,13 @@ class ProduceHandler:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])
         return encode_response(version, results, list(endpoints.values()))
+
+
+def _required(hosted: Hosted, end: int, acks: int) -> int | None:
+    """What must be committed (acks=all) or on this disk (acks=1) before the answer is told."""
+    if acks == -1 or (acks == 1 and hosted.log.countable_end < end):
+        return end
+    return None
 
 
 def _nothing(producer_id: int) -> None:

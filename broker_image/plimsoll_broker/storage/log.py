@@ -19,6 +19,7 @@ from plimsoll_broker.storage.reading import LogReader
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
 from plimsoll_broker.storage.timestamps import Opened, Step, first_at_or_after, newest
+from plimsoll_core.replica.flushing import countable_end
 from plimsoll_wire.batches import BatchError, BatchHeader
 
 
@@ -92,6 +93,12 @@ class Log:
         """The log's start, where it is above the first segment's; None: that one tells it."""
         start = self.log_start_offset
         return start if start > self.segments[0].base_offset else None
+
+    @property
+    def countable_end(self) -> int:
+        """How much of it may be acknowledged: less than all of it while a flush is due."""
+        messages = self.config.flush_messages
+        return countable_end(self.log_end_offset, self.recovery_point, messages)
 
     @property
     def cuts(self) -> int:

@@ -15,11 +15,11 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.checkpoint_files import CheckpointFiles
 from plimsoll_broker.storage.checkpoints import Meta, Partition
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.offsets import OffsetFile
 from plimsoll_broker.storage.parts import LogPlace
 from plimsoll_broker.storage.recovery import Known, load_log
 
@@ -50,25 +50,17 @@ class Found:
     path: Path
 
 
-class LogStore:
+class LogStore(CheckpointFiles):
     """One directory with one log per partition."""
 
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
-        self.directory = directory
-        self.disk = disk if disk is not None else Disk()
-        self.logs: dict[Partition, Log] = {}
+        super().__init__(directory, disk if disk is not None else Disk())
         self.clean_epoch: int | None = None
         self._lock: Lock | None = None
-        self._high_watermarks = self._offsets(checkpoints.HIGH_WATERMARKS)
-        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
-        self._log_starts = self._offsets(checkpoints.LOG_STARTS)
         self._doomed: dict[Path, int] = {}
         self._early: set[Partition] = set()
         self._new: dict[Partition, Path] = {}
         self._unopened: set[Partition] = set()
-
-    def _offsets(self, name: str) -> OffsetFile:
-        return OffsetFile(self.disk, self.directory / name)
 
     # --- whose volume -----------------------------------------------------------------------------
 
@@ -144,8 +136,7 @@ class LogStore:
 
     def load(self, now_ms: int) -> list[Found]:
         """Read the checkpoints and list the partitions; earlier deletions are taken up again."""
-        for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
-            offsets.load()
+        self.load_checkpoints()
         found = []
         for name in self.disk.list(self.directory):
             path = self.directory / name
@@ -237,53 +228,6 @@ class LogStore:
         self.open_log(topic, topic_id, index, config, now_ms)
         self._early.add((topic, index))
 
-    def _forget(self, partition: Partition) -> None:
-        for offsets in (self._high_watermarks, self._recovery_points, self._log_starts):
-            offsets.forget(partition)
-
-    def _forget_on_disk(self) -> None:
-        """Before a new log is made: under an old log's start it would be thrown away at the next
-        start, below an old log's recovery point it would not be checked, and below an old log's
-        high watermark it would be taken for committed."""
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            offsets.save_unsaved()
-
-    def _before_cut(self, partition: Partition, offset: int) -> None:
-        """No checkpoint may say more of a log than it is going to hold.
-
-        A high watermark that outlived what it counted would be taken for true again after a crash,
-        once the log has grown past it with other records; and under a start that outlived them
-        what is written from now on would be thrown away.
-        """
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            offsets.lower(partition, offset)
-            offsets.save_unsaved()
-
-    def begin_lower(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
-        """What `_before_cut` would write for each of many, written once; what is returned may run
-        in a thread, and the logs are not cut before it has."""
-        files = (self._recovery_points, self._log_starts, self._high_watermarks)
-        for file in files:
-            for partition, offset in offsets.items():
-                file.lower(partition, offset)
-        saves = [file.begin_replace({}) for file in files]
-
-        def save() -> None:
-            for each in saves:
-                each()
-
-        return save
-
-    def save_lowered(self) -> None:
-        """High watermarks beyond the end of their logs, as found when those were opened, are gone
-        from the disk before anything is appended."""
-        self._high_watermarks.save_unsaved()
-
-    def high_watermark(self, log: Log) -> int:
-        """The last checkpointed one, within what the log holds; without one the log's start."""
-        stored = self._high_watermarks.get((log.topic, log.index)) or log.log_start_offset
-        return min(max(stored, log.log_start_offset), log.log_end_offset)
-
     def delete_log(self, log: Log, now_ms: int) -> None:
         """The replica is gone: its directory gets another name now and goes a minute later."""
         self._release(log, _DELETE, now_ms + DELETE_DELAY_MS)
@@ -327,33 +271,6 @@ class LogStore:
 
     def remove(self, path: Path) -> None:
         self.disk.remove_tree(path)
-
-    # --- checkpoints ------------------------------------------------------------------------------
-
-    def checkpoint_high_watermarks(self, offsets: Mapping[Partition, int]) -> None:
-        self._high_watermarks.save(offsets)
-
-    def begin_high_watermarks(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
-        """The same in two steps: what is returned may run in a thread."""
-        return self._high_watermarks.begin_save(offsets)
-
-    def checkpoint_recovery_points(self) -> None:
-        self._recovery_points.save({at: log.recovery_point for at, log in self.logs.items()})
-
-    def begin_recovery_points(self) -> Callable[[], None]:
-        """The same in two steps: what is returned may run in a thread."""
-        offsets = {at: log.recovery_point for at, log in self.logs.items()}
-        return self._recovery_points.begin_save(offsets)
-
-    def begin_log_starts(self) -> Callable[[], None]:
-        """`checkpoint_log_starts` in two steps: what is returned may run in a thread."""
-        return self._log_starts.begin_replace(
-            {at: log.inner_start for at, log in self.logs.items()}
-        )
-
-    def checkpoint_log_starts(self) -> None:
-        """Of the logs that start above their first segment: of the others the files' names tell."""
-        self._log_starts.replace({at: log.inner_start for at, log in self.logs.items()})
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from plimsoll_core.replica.values import (
     EndOffset,
     FollowerFetch,
 )
-from plimsoll_core.replica.waiting import AckWaiter, AckWaiters, Answered, ParkedFetches
+from plimsoll_core.replica.waiting import AckWaiter, Answered, ParkedFetches, Waiters
 
 # The proposal may have been committed, or was overtaken: only metadata can tell.
 _UNDECIDED = frozenset(
@@ -77,7 +77,7 @@ class Replica:
         self.leader: Leader | None = None
         self.stopped = True  # a follower that must not fetch until newer metadata
         self.failed = False  # its storage is unusable
-        self.waiters = AckWaiters()
+        self.waiters = Waiters()
         self.parked = ParkedFetches()
         self._answers: list[Answered] = []
         self._proposal: IsrProposal | None = None
@@ -166,7 +166,10 @@ class Replica:
         self._end_moved = True
 
     def wait_for_commit(self, waiter: AckWaiter) -> None:
-        self.waiters.add(waiter)
+        self.waiters.for_commit.add(waiter)
+
+    def wait_for_flush(self, waiter: AckWaiter) -> None:
+        self.waiters.for_flush.add(waiter)
 
     def expire_waiters(self, now_ms: int) -> None:
         if self.waiters:
@@ -220,7 +223,8 @@ class Replica:
         leader = self.leader
         if leader is not None and not leader.enough_in_sync:
             # The high watermark is frozen: waiting longer could only end in a timeout.
-            self._fail_waiters(Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            code = Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self._answers.extend(self.waiters.for_commit.fail_all(code))
 
     def _fail_waiters(self, code: Code) -> None:
         if self.waiters:
@@ -362,7 +366,7 @@ class Replica:
     # --- handing over -------------------------------------------------------------------------
 
     def _commit(self, leader: Leader) -> None:
-        candidate = leader.committable(self.log.log_end_offset)
+        candidate = leader.committable(self.log.countable_end)
         if candidate is None or candidate <= self.high_watermark:
             return
         self.high_watermark = candidate
@@ -371,7 +375,8 @@ class Replica:
     def _complete(self, leader: Leader) -> None:
         enough = len(leader.isr.maximal) >= leader.min_isr
         code = Code.NONE if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        self._answers.extend(self.waiters.reached(self.high_watermark, code))
+        self._answers.extend(self.waiters.for_commit.reached(self.high_watermark, code))
+        self._answers.extend(self.waiters.for_flush.reached(self.log.countable_end, Code.NONE))
 
     def take_ready(self) -> Ready:
         """Everything that follows from the events since the last call."""

@@ -21,6 +21,10 @@ class LogView(Protocol):
     epochs: EpochCache
     producers: ProducerStates
 
+    @property
+    def countable_end(self) -> int:
+        """How much of it may be acknowledged (`flushing`); its end, unless a flush is due."""
+
 
 class Surroundings:
     """What every replica of a broker sees in common; the broker's shell replaces its fields."""

@@ -74,6 +74,26 @@ class AckWaiters:
         return [Answered(waiter.token, Code.REQUEST_TIMED_OUT) for waiter in late]
 
 
+class Waiters:
+    """Produces of one partition: `for_commit` with acks=all, `for_flush` with acks=1, where what is
+    acknowledged must be on the leader's disk."""
+
+    __slots__ = ("for_commit", "for_flush")
+
+    def __init__(self) -> None:
+        self.for_commit = AckWaiters()
+        self.for_flush = AckWaiters()
+
+    def __bool__(self) -> bool:
+        return bool(self.for_commit or self.for_flush)
+
+    def fail_all(self, code: Code) -> list[Answered]:
+        return self.for_commit.fail_all(code) + self.for_flush.fail_all(code)
+
+    def expire(self, now_ms: int) -> list[Answered]:
+        return self.for_commit.expire(now_ms) + self.for_flush.expire(now_ms)
+
+
 class ParkedFetches:
     """Long polls on one partition: followers wait for the log's end, consumers for commits."""
 

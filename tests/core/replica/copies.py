@@ -12,6 +12,7 @@ from plimsoll_core.messages import IsrProposal, PartitionAnswer
 from plimsoll_core.model import Broker, Partition
 from plimsoll_core.replica import follower
 from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_core.replica.flushing import countable_end
 from plimsoll_core.replica.producers import ProducerStates
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.surroundings import Surroundings
@@ -53,8 +54,14 @@ class MemoryLog:
         self.batches: list[Batch] = []
         self.log_start_offset = 0
         self.log_end_offset = 0
+        self.flushed_end = 0
+        self.flush_messages: int | None = None
         self.epochs = EpochCache()
         self.producers = ProducerStates()
+
+    @property
+    def countable_end(self) -> int:
+        return countable_end(self.log_end_offset, self.flushed_end, self.flush_messages)
 
     def append(self, batch: Batch) -> None:
         assert batch.base_offset == self.log_end_offset

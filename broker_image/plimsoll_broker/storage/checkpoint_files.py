@@ -1,0 +1,111 @@
+"""What a volume's checkpoint files say of all its logs, and when they must say less.
+
+The base of `LogStore`: three files, one each for high watermarks, recovery points and log starts,
+with a line for every partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.checkpoints import Partition
+from plimsoll_broker.storage.disk import Disk
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.offsets import OffsetFile
+
+
+class CheckpointFiles:
+    """`logs`: those that are open.  What begins with `begin` returns what may run in a thread."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self.directory = directory
+        self.disk = disk
+        self.logs: dict[Partition, Log] = {}
+        self._high_watermarks = self._offsets(checkpoints.HIGH_WATERMARKS)
+        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
+        self._log_starts = self._offsets(checkpoints.LOG_STARTS)
+        self._files = (self._recovery_points, self._log_starts, self._high_watermarks)
+
+    def _offsets(self, name: str) -> OffsetFile:
+        return OffsetFile(self.disk, self.directory / name)
+
+    def load_checkpoints(self) -> None:
+        for offsets in self._files:
+            offsets.load()
+
+    # --- saying less ------------------------------------------------------------------------------
+
+    def _forget(self, partition: Partition) -> None:
+        for offsets in self._files:
+            offsets.forget(partition)
+
+    def _forget_on_disk(self) -> None:
+        """Before a new log is made: under an old log's start it would be thrown away at the next
+        start, below an old log's recovery point it would not be checked, and below an old log's
+        high watermark it would be taken for committed."""
+        for offsets in self._files:
+            offsets.save_unsaved()
+
+    def _before_cut(self, partition: Partition, offset: int) -> None:
+        """No checkpoint may say more of a log than it is going to hold.
+
+        A high watermark that outlived what it counted would be taken for true again after a crash,
+        once the log has grown past it with other records; and under a start that outlived them
+        what is written from now on would be thrown away.
+        """
+        for offsets in self._files:
+            offsets.lower(partition, offset)
+            offsets.save_unsaved()
+
+    def begin_lower(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
+        """What `_before_cut` would write for each of many, written once; what is returned may run
+        in a thread, and the logs are not cut before it has."""
+        for file in self._files:
+            for partition, offset in offsets.items():
+                file.lower(partition, offset)
+        saves = [file.begin_replace({}) for file in self._files]
+
+        def save() -> None:
+            for each in saves:
+                each()
+
+        return save
+
+    def save_lowered(self) -> None:
+        """High watermarks beyond the end of their logs, as found when those were opened, are gone
+        from the disk before anything is appended."""
+        self._high_watermarks.save_unsaved()
+
+    def high_watermark(self, log: Log) -> int:
+        """The last checkpointed one, within what the log holds; without one the log's start."""
+        stored = self._high_watermarks.get((log.topic, log.index)) or log.log_start_offset
+        return min(max(stored, log.log_start_offset), log.log_end_offset)
+
+    # --- saying more ------------------------------------------------------------------------------
+
+    def checkpoint_high_watermarks(self, offsets: Mapping[Partition, int]) -> None:
+        self._high_watermarks.save(offsets)
+
+    def begin_high_watermarks(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
+        """The same in two steps: what is returned may run in a thread."""
+        return self._high_watermarks.begin_save(offsets)
+
+    def checkpoint_recovery_points(self) -> None:
+        self._recovery_points.save({at: log.recovery_point for at, log in self.logs.items()})
+
+    def begin_recovery_points(self) -> Callable[[], None]:
+        """The same in two steps: what is returned may run in a thread."""
+        offsets = {at: log.recovery_point for at, log in self.logs.items()}
+        return self._recovery_points.begin_save(offsets)
+
+    def begin_log_starts(self) -> Callable[[], None]:
+        """`checkpoint_log_starts` in two steps: what is returned may run in a thread."""
+        return self._log_starts.begin_replace(
+            {at: log.inner_start for at, log in self.logs.items()}
+        )
+
+    def checkpoint_log_starts(self) -> None:
+        """Of the logs that start above their first segment: of the others the files' names tell."""
+        self._log_starts.replace({at: log.inner_start for at, log in self.logs.items()})
