@@ -13,7 +13,7 @@ from typing import Protocol
 
 from plimsoll_broker.failures import CommitPathFailed
 from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_core.messages import IsrProposal
 from plimsoll_core.replica.follower import Reset
 from plimsoll_core.replica.ready import Ready
@@ -71,7 +71,8 @@ class Driver:
 
     def fail(self, hosted: Hosted, error: StorageError) -> None:
         """The disk broke under it: nothing more is promised from what it holds."""
-        logger.error("%r is out of service until the broker starts again: %s", hosted, error)
+        until = "there is room" if error.fault is StorageFault.FULL else "the broker starts again"
+        logger.error("%r is out of service until %s: %s", hosted, until, error)
         hosted.log.fault = hosted.log.fault or error  # half cut, say: never closed cleanly
         hosted.replica.fail()
 

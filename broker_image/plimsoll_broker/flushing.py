@@ -76,10 +76,14 @@ class Flusher:
 
     # --- one flush ------------------------------------------------------------------------------
 
-    async def sync(self, hosted: Hosted, *, checkpoint: bool = False) -> None:
-        """Everything that is in the log now is on the disk afterwards, unless it fails or goes."""
+    async def quiet(self, hosted: Hosted) -> None:
+        """Until no flush of it is under way."""
         while (running := self._busy.get(hosted)) is not None:
             await asyncio.wait([running])
+
+    async def sync(self, hosted: Hosted, *, checkpoint: bool = False) -> None:
+        """Everything that is in the log now is on the disk afterwards, unless it fails or goes."""
+        await self.quiet(hosted)
         if hosted.replica.failed or not self._owner.is_here(hosted):
             return
         done = self._busy[hosted] = asyncio.get_running_loop().create_future()

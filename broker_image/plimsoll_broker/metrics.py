@@ -19,8 +19,10 @@ from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
 from plimsoll_broker.limits import REASONS
-from plimsoll_broker.replicas import ReplicaManager, Traffic
+from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.room import out_for_room
 from plimsoll_broker.server import Server
+from plimsoll_broker.traffic import Traffic
 from plimsoll_core.replica.isr import PendingShrink
 from plimsoll_process.holds import Holds
 from plimsoll_process.loopwatch import loop_metrics
@@ -193,6 +195,10 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
     yield _gauge("partitions", "Replicas on this broker", len(manager))
     offline = len(manager.broken) + sum(hosted.replica.failed for hosted in manager)
     yield _gauge("offline_partitions", "Replicas whose log is out of service", offline)
+    text = "Replicas whose log is out of service until the disk, which is full, has room again"
+    yield _gauge("full_disk_partitions", text, len(out_for_room(manager)))
+    text = "Replicas that went back into service when a full disk had room again"
+    yield _counter("room_again", text, manager.traffic.room_again)
     text = "Replicas on this broker whose partition has no leader, or one that does not answer it"
     yield _gauge("leaderless_partitions", text, _leaderless(manager))
     yield _gauge("leaders", "Partitions led by this broker", len(led))

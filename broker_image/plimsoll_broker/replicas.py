@@ -23,11 +23,13 @@ from plimsoll_broker.hosted import Hosted, effective_configs
 from plimsoll_broker.movement import Movement
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.store import Found, LogStore
+from plimsoll_broker.traffic import Traffic
 from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages import IsrProposal, PartitionAnswer
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.replica.lease import Lease, from_followers
 from plimsoll_core.replica.ready import NOTHING
 from plimsoll_core.replica.replica import Replica
@@ -69,27 +71,6 @@ class ReplicaSettings:
     configs: Mapping[str, str]
 
 
-class Traffic:
-    """What the data path counted since the start."""
-
-    __slots__ = (
-        "bytes_in",
-        "bytes_out",
-        "isr_expands",
-        "isr_shrinks",
-        "moved_in",
-        "replicated_in",
-        "replicated_out",
-        "unleased_refusals",
-    )
-
-    def __init__(self) -> None:
-        self.bytes_in = self.bytes_out = self.replicated_in = self.replicated_out = 0
-        self.moved_in = self.unleased_refusals = 0
-        self.isr_expands: dict[str, int] = {}
-        self.isr_shrinks: dict[str, int] = {}
-
-
 class ReplicaManager:
     """Owned by the event loop.  `now_ms` is its monotonic clock in milliseconds."""
 
@@ -112,7 +93,7 @@ class ReplicaManager:
         self.controllers: ControllerEpochs | None = None
         self.lease: Lease | None = None
         self.image: ClusterImage | None = None
-        self.broken: dict[PartitionKey, str] = {}
+        self.broken: dict[PartitionKey, StorageError] = {}
         self.on_failure: Callable[[], None] | None = None
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._dirty: dict[Hosted, None] = {}
@@ -304,8 +285,11 @@ class ReplicaManager:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
         except StorageError as error:
             logger.error("%s-%d cannot be opened: %s", topic.name, partition.index, error)
-            self.broken[partition.key] = str(error)
+            self.broken[partition.key] = error
             return None
+        return self._host(topic, partition, log)
+
+    def _host(self, topic: Topic, partition: Partition, log: Log) -> Hosted:
         replica = Replica(partition, log, self.store.high_watermark(log), self.around)
         hosted = Hosted(topic, partition, log, replica)
         hosted.configure(topic, self.settings.configs)
@@ -379,6 +363,22 @@ class ReplicaManager:
     def is_here(self, hosted: Hosted) -> bool:
         """Once it was dropped, its directory's name may be another topic's."""
         return self._hosted.get(hosted.key) is hosted
+
+    def open_again(self, key: PartitionKey, log: Log | None) -> None:
+        """There is room again.  `log`: as it is now, in place of the one that failed; None: none
+        could be opened."""
+        old = self._hosted.pop(key, None)
+        self.broken.pop(key, None)
+        self.traffic.room_again += 1
+        image = self.image
+        if image is None or key not in image.partitions:
+            return
+        if old is not None and log is not None:
+            if self.fetchers is not None:
+                self.fetchers.unfollow(old)
+            self.store.reopened(old.log, log)
+            self._host(image.topics[key.topic_id], image.partitions[key], log)
+        self._apply(image, image.partitions[key])
 
     def out_of_service(self, hosted: Hosted, error: StorageError) -> None:
         """Its disk failed."""

@@ -19,6 +19,7 @@ from typing import Any
 from plimsoll_broker.flushing import several
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.room import Room
 from plimsoll_broker.slices import in_slices
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.threads import in_thread
@@ -31,6 +32,7 @@ RETENTION_MS = 5_000
 RECOVERY_POINTS_MS = 60_000
 FLUSH_MS = 100
 PRODUCERS_MS = 600_000
+ROOM_MS = 1_000
 TIMED_MS = 1_000
 """So often it is asked which logs have a flush.ms: most have none."""
 UNCHECKED_BYTES_MAX = 4 * 2**20
@@ -63,6 +65,7 @@ class Upkeep:
             "flushes": self._made((FLUSH_MS, self._flush)),
             "high watermarks": self._made((HIGH_WATERMARKS_MS, self._checkpoint)),
             "retention": self._made((RETENTION_MS, self._retain)),
+            "room": self._made((ROOM_MS, Room(manager).look)),
             "recovery points": self._made((RECOVERY_POINTS_MS, self._recovery_points)),
         }
 

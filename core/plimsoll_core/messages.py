@@ -136,7 +136,8 @@ class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportFailedReplicas(Message, frozen=True, kw_only=True):
-    """Replicas in an ISR whose disk failed: out of service until their broker starts again."""
+    """Replicas in an ISR whose disk failed, or is full: out of service until their broker starts
+    again, tells of them (`ReportReplicaLogs`) or follows with them."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch

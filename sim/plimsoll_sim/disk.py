@@ -25,6 +25,7 @@ from plimsoll_broker.storage.disk import (
 from plimsoll_sim.process import Process, ProcessDied
 
 T = TypeVar("T")
+ROOM_BYTES = 2**40
 MOUNT = "data"
 
 
@@ -363,6 +364,15 @@ class SimDisk(Disk):
 
     def remove_tree(self, path: Path) -> None:
         self.remove(path)
+
+    def room(self, path: Path) -> tuple[int, int]:
+        self._look(path)
+        return (0 if self._volume.full else ROOM_BYTES), ROOM_BYTES
+
+    def set_apart(self, path: Path, size: int) -> None:
+        if self._volume.full:
+            raise StorageError(StorageFault.FULL, path, "no space left")
+        self.open(path)
 
     def modified_ms(self, path: Path) -> int:
         node = self._look(path)

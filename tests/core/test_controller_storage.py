@@ -77,3 +77,27 @@ def test_a_report_of_an_earlier_lifetime_is_refused(served: Any) -> None:
     assert isinstance(answer, Refused)
     assert answer.reason == "StaleBrokerEpoch"
     assert served.image == before
+
+
+def test_a_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served: Any) -> None:
+    """All disks were full at once: whoever has everything leads when there is room again."""
+    served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
+    first, second, third = served.p(0).replicas
+    for victim in (first, second, third):
+        failed(served, victim, 0)
+    served.tell(first, (0, 5))
+    assert served.p(0).leader is None, "it left before the others went on: it may lack something"
+    served.tell(third, (0, 5))
+    assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
+
+
+def test_a_replica_that_follows_again_has_a_disk_again_and_may_lead(served: Any) -> None:
+    p = served.p(0)
+    leader, victim = p.leader, p.isr[-1]
+    failed(served, victim, 0)
+    served.propose([*served.p(0).isr, victim])
+    failed(served, leader, 0)
+    others = [member for member in p.replicas if member not in (leader, victim)]
+    for other in others:
+        failed(served, other, 0)
+    assert served.p(0).leader == victim

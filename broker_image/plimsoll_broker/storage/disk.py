@@ -100,8 +100,13 @@ class DiskFile:
             return os.fstat(self._fd).st_size
 
     def fsync(self) -> None:
-        with _translated(self.path):
+        """A disk that finds only now that it has no room has lost what it was given: that is no
+        fault which goes away."""
+        try:
             os.fdatasync(self._fd)
+        except OSError as error:
+            text = error.strerror or str(error)
+            raise StorageError(StorageFault.IO, self.path, text) from error
 
     def begin_writing(self, position: int, size: int) -> None:
         """The kernel begins to write this to the disk, without waiting for the end.  A hint: it
@@ -234,6 +239,21 @@ class Disk:
         with _translated(path):
             if path.exists():
                 shutil.rmtree(path)
+
+    def room(self, path: Path) -> tuple[int, int]:
+        """Bytes that are free for us, and of how many, on the file system of `path`."""
+        with _translated(path):
+            found = os.statvfs(path)
+            return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+
+    def set_apart(self, path: Path, size: int) -> None:
+        """A file that takes so much room and holds nothing."""
+        with _translated(path):
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.posix_fallocate(fd, 0, size)
+            finally:
+                os.close(fd)
 
     def modified_ms(self, path: Path) -> int:
         with _translated(path):

@@ -272,6 +272,30 @@ class LogStore(CheckpointFiles):
     def remove(self, path: Path) -> None:
         self.disk.remove_tree(path)
 
+    # --- a log whose disk was full ----------------------------------------------------------------
+
+    def begin_reopen(self, log: Log) -> Callable[[], Log]:
+        """Open it anew, as after a crash; what is returned may run in a thread, and nobody uses
+        the old one meanwhile.  `reopened` puts it in the old one's place."""
+        partition = (log.topic, log.index)
+        place = LogPlace(
+            disk=self.disk,
+            directory=log.directory,
+            topic=log.topic,
+            topic_id=log.topic_id,
+            index=log.index,
+        )
+        known = Known(recovery_point=log.recovery_point, log_start_offset=log.log_start_offset)
+        return partial(_loaded, place, log.config, known, partial(self._before_cut, partition))
+
+    def reopened(self, old: Log, log: Log) -> None:
+        partition = (log.topic, log.index)
+        assert self.logs[partition] is old
+        self.logs[partition] = log
+        if partition in self._new:
+            log.make_durable = partial(self._make_durable, (partition,))
+        self._high_watermarks.lower(partition, log.log_end_offset)
+
     # --- the end ----------------------------------------------------------------------------------
 
     def close(self, broker_epoch: int | None, high_watermarks: Mapping[Partition, int]) -> bool:

@@ -62,6 +62,9 @@ def _judge(turn: Turn, sender: BrokerId, proposal: IsrProposal) -> PartitionAnsw
             return _refused(proposal, refusal)
     wish = Wish(isr=[member.broker_id for member in proposal.new_isr], recovery=proposal.recovery)
     turn.change([(found, wish)], proposal.cause[:CAUSE_LENGTH_MAX])
+    for member in proposal.new_isr:
+        if member.broker_id not in found.isr:
+            turn.soft.in_service(found.key, member.broker_id)  # it follows: its disk has room again
     after = turn.image.partitions[found.key]
     if after.leader != found.leader:
         moved = Refusal(

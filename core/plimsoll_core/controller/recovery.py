@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.controller.change import Wish
 from plimsoll_core.controller.epochs import stale_epoch
+from plimsoll_core.controller.storage import back_in_service
 from plimsoll_core.controller.turn import Report, Settings, Soft, Turn
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Done, ReplicaLog, ReportReplicaLogs
@@ -50,7 +51,9 @@ def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:
         if request.broker_id in partition.replicas:
             _note(turn, request, log)
             noted[partition.key] = partition
-    _recover(turn, noted.values())
+    back_in_service(turn, request.broker_id, noted.values())
+    # Who is led by now is not asked any more.
+    _recover(turn, [turn.image.partitions[key] for key in noted])
     if len(now) < len(request.logs):
         turn.again = replace(request, logs=request.logs[len(now) :])
     return Done()
@@ -115,6 +118,8 @@ def _note(turn: Turn, request: ReportReplicaLogs, log: ReplicaLog) -> None:
 def _recover(turn: Turn, partitions: Iterable[Partition]) -> None:
     wishes: dict[UncleanRecovery, list[tuple[Partition, Wish]]] = {"Balanced": [], "Proactive": []}
     for partition in partitions:
+        if partition.leader is not None:
+            continue
         strategy = strategy_of(turn.image, partition, turn.settings)
         turn.soft.overdue_ms.pop(partition.key, None)
         leader: BrokerId | None = None

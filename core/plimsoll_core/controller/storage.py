@@ -1,18 +1,31 @@
 """A broker's disk took a log out of service: the partition goes on without that replica.
 
-Called for ReportFailedReplicas.  The replica leaves the ISR and is not elected in this lifetime of
-its broker, which keeps its other partitions.  It comes back when its broker starts again and has
-caught up.  Source: the protocol's heartbeat rule for offline log directories.
+Called for ReportFailedReplicas.  The replica leaves the ISR and is not elected while its log is out
+of service; its broker keeps its other partitions.  It comes back when its broker starts again, or
+when a disk that was full has room again and the broker has opened the log anew: it then tells of it
+(`back_in_service`, where nobody leads) or follows with it (a leader's proposal to take it in).
+Source: the protocol's heartbeat rule for offline log directories.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from plimsoll_core.controller.change import Wish
 from plimsoll_core.controller.epochs import stale_epoch
 from plimsoll_core.controller.turn import Turn
+from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Done, ReportFailedReplicas
-from plimsoll_core.model import PartitionKey
+from plimsoll_core.model import Partition, PartitionKey
 from plimsoll_core.reasons import Refusal
+
+
+def back_in_service(turn: Turn, broker_id: BrokerId, partitions: Iterable[Partition]) -> None:
+    """The broker tells of its logs of leaderless partitions: those are in service.  Whoever may
+    lead cleanly does."""
+    back = [p for p in partitions if turn.soft.in_service(p.key, broker_id)]
+    cause = f"elected after a disk of broker {broker_id} had room again"
+    turn.change([(p, Wish()) for p in back], cause)
 
 
 def report_failed(turn: Turn, request: ReportFailedReplicas) -> Answer | Refusal:

@@ -87,7 +87,8 @@ class Soft:
     aside, so this one may judge, until then.  `leaderless`: since when this term has known that
     nobody leads a partition.  `reports`: what replicas of such partitions told of their logs.
     `overdue_ms`: when a proactive recovery stops waiting for more of them.  `failed`: in which
-    lifetime a broker said that its disk took its log out of service.  `emptied`: who was refused
+    lifetime a broker said that its disk took its log out of service, until it tells of that log
+    again or follows with it: there is room again.  `emptied`: who was refused
     for an empty volume that may stand for the last copy.  `given_up`: which of these a human named
     all the same, in which term.  `displaced`: who is led, but not by its preferred replica, and
     `leaders_due_ms`: when these leaderships go back.
@@ -129,6 +130,15 @@ class Soft:
             self.displaced.pop(key, None)
         else:
             self.displaced[key] = None
+
+    def in_service(self, key: PartitionKey, broker_id: BrokerId) -> bool:
+        """A broker's log of it proves to be in service.  True: it was out of service until now."""
+        failed = self.failed.get(key)
+        if failed is None or failed.pop(broker_id, None) is None:
+            return False
+        if not failed:
+            del self.failed[key]
+        return True
 
     def forget_broker(self, broker_id: BrokerId) -> None:
         """The broker is unregistered."""
