@@ -48,7 +48,8 @@ _SESSION_IS_OVER = (70, 71)
 COPIES_AT_ONCE = 32
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
 CONNECT_S = 2.0
-REPLY_S = 10.0
+SILENCE_S = 10.0
+"""A leader that sends nothing for so long is left; a slow link may take longer for a reply."""
 
 
 class _Lost(NamedTuple):
@@ -171,7 +172,7 @@ class Fetcher:
         if request is None:
             return 0
         self._idle_poll = True
-        reply = await connection.request(request, REPLY_S)
+        reply = await connection.request(request, SILENCE_S)
         self._idle_poll = False
         code, replies, controller_epoch, session_id = decode_fetch(reply, self._correlation_id)
         if controller_epoch is not None:
@@ -359,6 +360,6 @@ class Fetcher:
             (hosted.key.index, asked.leader_epoch),
             timestamp,
         )
-        reply = await connection.request(frame, REPLY_S)
+        reply = await connection.request(frame, SILENCE_S)
         code, offset = decode_list_offsets(reply, self._correlation_id)
         return offset if code == Code.NONE and offset >= 0 else None

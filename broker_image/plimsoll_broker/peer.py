@@ -13,6 +13,7 @@ from typing import cast
 
 _LENGTH = struct.Struct(">i")
 FRAME_BYTES_MAX = 128 * 1024 * 1024
+REPLY_S_MAX = 600.0
 
 
 class PeerLost(Exception):
@@ -30,6 +31,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._frame: memoryview | None = None
         self._filled = 0
         self._lost: str | None = None
+        self._heard_s = 0.0
 
     @classmethod
     async def open(cls, host: str, port: int, timeout_s: float) -> PeerConnection:
@@ -41,22 +43,30 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise PeerLost(f"{host}:{port}: {error or 'no answer'}") from error
         return connection
 
-    async def request(self, frame: bytes, timeout_s: float) -> memoryview:
-        """Send a frame; its reply without the length, good until the next request."""
+    async def request(self, frame: bytes, silence_s: float) -> memoryview:
+        """Send a frame; its reply without the length, good until the next request.
+
+        `silence_s`: for so long the peer may send nothing.  A slow link may take longer for the
+        whole of a large reply, but not for ever.
+        """
         if self._transport is None or self._lost is not None:
             raise PeerLost(self._lost or "closed")
         assert self._reply is None, "one request at a time"
-        reply = self._reply = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        reply = self._reply = loop.create_future()
         self._transport.write(frame)
+        self._heard_s = loop.time()
+        last_s = self._heard_s + REPLY_S_MAX
         try:
-            async with asyncio.timeout(timeout_s):
-                answer: memoryview = await reply
-                return answer
-        except TimeoutError as error:
-            self.close()
-            raise PeerLost(f"no reply within {timeout_s} s") from error
+            while (left_s := min(self._heard_s + silence_s, last_s) - loop.time()) > 0:
+                await asyncio.wait([reply], timeout=left_s)
+                if reply.done():
+                    answer: memoryview = reply.result()
+                    return answer
         finally:
             self._reply = None
+        self.close()
+        raise PeerLost(f"nothing came for {silence_s} s, or the reply took {REPLY_S_MAX} s")
 
     def close(self) -> None:
         """Give up the connection; whoever waits for a reply gets `PeerLost`."""
@@ -84,6 +94,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         return target[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._heard_s = asyncio.get_running_loop().time()
         self._filled += nbytes
         frame = self._frame
         if frame is None:

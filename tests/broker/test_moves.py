@@ -90,8 +90,8 @@ class TestReports:
         controller.request(reports(three[0]).report())  # type: ignore[arg-type]
         assert held == {controller.partition("t").key: {0: size}}
         new.hear()
-        await until(lambda: not controller.partition("t").moving)
-        assert told(three[0]) is None
+        await until(lambda: told(three[0]) is None)
+        assert not controller.partition("t").moving
         assert held == {}
 
     async def test_many_are_told_in_turns(
