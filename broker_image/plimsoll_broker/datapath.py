@@ -96,6 +96,7 @@ class DataPath:
         yield "proposals", self._sender.run()
         yield from self._upkeep.tasks()
         yield from self.manager.flusher.tasks()
+        yield "opening", self.manager.opener.run()
         yield "fetchers", self._watch_fetchers()
 
     async def _watch_fetchers(self) -> None:

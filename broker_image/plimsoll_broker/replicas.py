@@ -21,12 +21,12 @@ from plimsoll_broker.driver import Driver, ParkedFetch
 from plimsoll_broker.flushing import Flusher
 from plimsoll_broker.hosted import Hosted, effective_configs
 from plimsoll_broker.movement import Movement
+from plimsoll_broker.opening import Opener
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.store import Found, LogStore
 from plimsoll_broker.traffic import Traffic
-from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages import IsrProposal, PartitionAnswer
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Topic
@@ -89,6 +89,7 @@ class ReplicaManager:
         self.movement = Movement(settings.broker_id, now_ms)
         self.driver = Driver(self._count_and(propose))
         self.flusher = Flusher(self)
+        self.opener = Opener(self.open_now)
         self.fetchers: Fetchers | None = None
         self.controllers: ControllerEpochs | None = None
         self.lease: Lease | None = None
@@ -180,21 +181,6 @@ class ReplicaManager:
         known = key in image.partitions
         return Code.NOT_LEADER_OR_FOLLOWER if known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
-    def leader_of(self, name: str, index: int) -> tuple[BrokerId, int, str, int] | None:
-        """Id, leader epoch, host and port of a partition's leader, to tell a client that asked
-        the wrong broker."""
-        topic_id, image = self.topic_id(name), self.image
-        if topic_id is None or image is None:
-            return None
-        partition = image.partitions.get(PartitionKey(topic_id, index))
-        if partition is None or partition.leader is None:
-            return None
-        broker = image.brokers.get(partition.leader)
-        endpoint = None if broker is None else listeners.for_clients(broker)
-        if broker is None or endpoint is None:
-            return None
-        return broker.id, partition.leader_epoch, endpoint.host, endpoint.port
-
     # --- metadata -------------------------------------------------------------------------------
 
     def start(self, image: ClusterImage, found: list[Found]) -> None:
@@ -236,8 +222,18 @@ class ReplicaManager:
                     continue
             mine = partition.leader == self.settings.broker_id
             (leading if mine else following).append(partition)
-        for partition in (*leading, *following):
+        changed = [*leading, *following]
+        if old is not None:
+            changed = self.opener.put_off(changed, self._hosted)
+        for partition in changed:
             self._apply(new, partition)
+
+    def open_now(self, key: PartitionKey) -> None:
+        """One that was put off, if it is still to be here."""
+        image = self.image
+        mine = image is not None and key in image.hosted.get(self.settings.broker_id, Map())
+        if image is not None and mine and key not in self._hosted:
+            self._apply(image, image.partitions[key])
 
     def _apply(self, image: ClusterImage, partition: Partition) -> None:
         hosted = self._hosted.get(partition.key) or self._open(image, partition)

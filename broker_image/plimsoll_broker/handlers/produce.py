@@ -24,6 +24,9 @@ from plimsoll_broker.handlers.produce_order import (
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.overtaking import Refused
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_core import listeners
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.model import PartitionKey
 from plimsoll_core.replica.values import Append, Code, Duplicate
 from plimsoll_core.replica.waiting import AckWaiter
 from plimsoll_wire.batches import BatchHeader
@@ -265,6 +268,20 @@ class ProduceHandler:
 
     # --- telling clients where to go ------------------------------------------------------------
 
+    def _leader_of(self, name: str, index: int) -> tuple[BrokerId, int, str, int] | None:
+        """Id, leader epoch, host and port, to tell a client that asked the wrong broker."""
+        topic_id, image = self._manager.topic_id(name), self._manager.image
+        if topic_id is None or image is None:
+            return None
+        partition = image.partitions.get(PartitionKey(topic_id, index))
+        if partition is None or partition.leader is None:
+            return None
+        broker = image.brokers.get(partition.leader)
+        endpoint = None if broker is None else listeners.for_clients(broker)
+        if broker is None or endpoint is None:
+            return None
+        return broker.id, partition.leader_epoch, endpoint.host, endpoint.port
+
     def _reply(self, version: int, results: Results, failed: bool) -> bytes:
         if not failed or version < LEADER_HINTS_VERSION:
             return encode_response(version, results)
@@ -272,7 +289,7 @@ class ProduceHandler:
         for name, partitions in results:
             for at, partition in enumerate(partitions):
                 if partition.code in _NOT_HERE:
-                    leader = self._manager.leader_of(name, partition.partition)
+                    leader = self._leader_of(name, partition.partition)
                     if leader is not None:
                         partitions[at] = partition._replace(leader=leader[:2])
                         endpoints[leader[0]] = NodeEndpoint(leader[0], leader[2], leader[3])

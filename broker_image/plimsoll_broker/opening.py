@@ -1,0 +1,50 @@
+"""New partitions, many at once: opened in slices, so that a topic of thousands holds nobody up.
+
+The replica manager hands over what an image adds; `Opener.run` is one of the broker's tasks.  Until
+its turn comes a partition is answered like one that is led elsewhere: ask again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Container
+
+from plimsoll_broker.slices import in_slices
+from plimsoll_core.model import Partition, PartitionKey
+
+AT_ONCE = 10
+"""So many are opened with the image that brings them."""
+
+
+class Opener:
+    """`open_now`: opens one, if it is still to be opened."""
+
+    def __init__(self, open_now: Callable[[PartitionKey], None]) -> None:
+        self._open_now = open_now
+        self._later: dict[PartitionKey, None] = {}
+        self._anything = asyncio.Event()
+
+    def put_off(
+        self, partitions: list[Partition], here: Container[PartitionKey]
+    ) -> list[Partition]:
+        """Those that are for now: whatever is here already, and a few new ones."""
+        now: list[Partition] = []
+        new = 0
+        for partition in partitions:
+            known = partition.key in here
+            new += not known
+            if known or new <= AT_ONCE:
+                now.append(partition)
+            else:
+                self._later[partition.key] = None
+                self._anything.set()
+        return now
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._anything.wait()
+            self._anything.clear()
+            later, self._later = self._later, {}
+            async for key in in_slices(later):
+                self._open_now(key)
