@@ -12,8 +12,10 @@ from tests.metalog.shells import FAST, RingShell
 
 from plimsoll_core.controller.turn import Settings
 from plimsoll_core.messages import SetMembers
+from plimsoll_core.model import ClusterImage
 from plimsoll_operator.controller.runtime import Controller, Options
 from plimsoll_operator.handlers import metalog
+from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.metalog.interface import LogUnavailable
 from plimsoll_operator.metalog.kubernetes import RingLog
 from plimsoll_operator.metalog.objects import Place
@@ -49,7 +51,7 @@ async def test_batch_deleted_under_a_leader_is_made_up_for_at_once(shell: RingSh
         await controller.wait_active()
         for count in (1, 2, 3):
             await controller.request(SetMembers(broker_ids=tuple(range(count))))
-        scene = Scene(an_image())
+        scene = a_scene(an_image())
         scene.term.controller = controller
         events: list[Occurrence] = []
         scene.term.tell = events.append
@@ -71,6 +73,24 @@ async def test_batch_deleted_under_a_leader_is_made_up_for_at_once(shell: RingSh
         await task
 
 
+def a_scene(image: ClusterImage, controller: StubController | None = None) -> Scene:
+    """In a namespace that stands."""
+    scene = Scene(image, controller)
+    scene.kube.put(NAMESPACES, {"metadata": {"name": "kafka"}, "status": {"phase": "Active"}})
+    return scene
+
+
+async def test_nothing_is_mended_in_a_namespace_that_is_going():
+    """Its objects are deleted one after the other, and none can be made."""
+    controller = StubController(an_image())
+    controller.snapshotter = Unwritable()  # type: ignore[attr-defined]
+    scene = a_scene(controller.image, controller)
+    going = {"metadata": {"name": "kafka"}, "status": {"phase": "Terminating"}}
+    scene.kube.put(NAMESPACES, going)
+    await metalog.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+
+
 class Unwritable:
     """A snapshotter whose API server is away."""
 
@@ -82,7 +102,7 @@ async def test_log_that_cannot_be_mended_stalls_until_it_is():
     image = an_image()
     controller = StubController(image)
     controller.snapshotter = Unwritable()  # type: ignore[attr-defined]
-    scene = Scene(image, controller)
+    scene = a_scene(image, controller)
     with pytest.raises(Retry):
         await metalog.reconcile(scene.term)
     note = scene.term.notes["Stalled"]

@@ -66,7 +66,7 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
     refusals: list[str] = []
     server_ms = None
     for namespace in sorted({t.object.namespace for t in suspects if t.object}):
-        if not await _namespace_stands(term, namespace):
+        if not await namespace_stands(term, namespace):
             logger.info("namespace %s is going or gone: its absent topics stay", namespace)
             continue
         listed = await term.kube.list(TOPICS, namespace)
@@ -178,7 +178,8 @@ async def _cluster_stands(term: Term) -> bool:
     return meta["uid"] == cluster.metadata.uid and not meta.get("deletionTimestamp")
 
 
-async def _namespace_stands(term: Term, namespace: str) -> bool:
+async def namespace_stands(term: Term, namespace: str) -> bool:
+    """Whether it exists and is not going, and everything in it with it."""
     try:
         found = await term.kube.get(NAMESPACES, None, namespace)
     except NotFound:

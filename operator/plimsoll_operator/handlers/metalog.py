@@ -7,7 +7,9 @@ and that would be found perhaps months later.
 from __future__ import annotations
 
 from plimsoll_core.reasons import Reason
+from plimsoll_operator.handlers.absence import namespace_stands
 from plimsoll_operator.handlers.term import Term
+from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.metalog.interface import MetadataLogError
 from plimsoll_operator.reconcile.queue import Retry
 from plimsoll_operator.status.changes import LENGTH_MAX, Occurrence
@@ -17,6 +19,11 @@ NAMES_MAX = 5
 
 async def reconcile(term: Term) -> None:
     """Look, and mend; until that has succeeded the cluster is stalled."""
+    try:
+        if not await namespace_stands(term, term.key[0]):
+            return  # all of it goes, and nothing can be made there any more
+    except ApiError as error:
+        raise Retry(str(error)) from error
     regressed = Reason.MetadataRegressed.name
     try:
         lost = await term.controller.snapshotter.mend()
