@@ -27,7 +27,6 @@ from plimsoll_broker.container import memory_limit
 from plimsoll_broker.failures import surface
 from plimsoll_broker.heartbeats import LifetimeOver
 from plimsoll_broker.lifecycle import BrokerNode, CannotStart
-from plimsoll_broker.metadata_copy import UnknownMetadata
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_process.loopwatch import LoopWatch
 
@@ -116,7 +115,7 @@ def main() -> int:
     gc.freeze()
     try:
         uvloop.run(_run(config))
-    except (CannotStart, UnknownMetadata) as error:
+    except CannotStart as error:
         logger.error("%s", error)
         return FINAL
     except (LifetimeOver, StorageError, OSError) as error:

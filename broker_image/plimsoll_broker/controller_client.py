@@ -20,7 +20,7 @@ from uuid import UUID
 from plimsoll_broker.clock import monotonic_ms
 from plimsoll_broker.control_connection import ControlConnection, connect
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
-from plimsoll_core.messages import Answer, Heartbeat, Refused
+from plimsoll_core.messages import AllocateProducerIds, Answer, Heartbeat, Refused
 from plimsoll_core.reasons import Reason
 from plimsoll_wire import control
 
@@ -78,6 +78,7 @@ class ControllerClient:
         self._address: tuple[str, int] | None = None
         self._connecting = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._cut_off = ""
         self.moved: Callable[[], None] | None = None
         """Told when another address is the controller's."""
 
@@ -107,6 +108,10 @@ class ControllerClient:
         `once`: never sent again after it may have been received (client admin requests, which
         are not idempotent)."""
         backoffs = _backoffs()
+        if self._cut_off and not isinstance(request, AllocateProducerIds):
+            # As long as if nobody answered: whoever asks again must not do it in a busy loop.
+            await asyncio.sleep(timeout_ms / 1000)
+            raise NoController(self._cut_off)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 while True:
@@ -178,6 +183,11 @@ class ControllerClient:
         self._next_look_ms = monotonic_ms() + RUMOUR_MS
         self._rumoured_epoch = ControllerEpoch(0)
         return True
+
+    def cut_off(self, why: str) -> None:
+        """The broker's metadata stays behind for good: nothing that is decided by partitions is
+        asked any more (a proposal from it would be one from another past).  Heartbeats go on."""
+        self._cut_off = why
 
     def close(self) -> None:
         self.give_up("the broker stops")

@@ -16,7 +16,9 @@ from plimsoll_broker.controller_client import ControllerClient, HeartbeatResult
 from plimsoll_broker.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch
 from plimsoll_core.messages import Heartbeat, HeartbeatAnswer, Refused
+from plimsoll_core.metadata_versions import UNDERSTOOD
 from plimsoll_core.reasons import Reason
+from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.lease import Lease
 
 logger = logging.getLogger("plimsoll.lifecycle")
@@ -122,6 +124,9 @@ class Heartbeats:
             position=self._stream.position,
             want_fence=self._want_fence,
             want_shutdown=self._want_shutdown,
+            metadata_versions=UNDERSTOOD,
+            release=RELEASE,
+            unknown_metadata=self._stream.unknown,
         )
         sent_ms = monotonic_ms()
         result = await self._client.heartbeat(heartbeat, ANSWER_MS_MAX)

@@ -32,7 +32,9 @@ from plimsoll_broker.storage.store import LogStore
 from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages import Refused, RegisterBroker, Registered
+from plimsoll_core.metadata_versions import UNDERSTOOD, MetadataTooNew
 from plimsoll_core.model import Endpoint
+from plimsoll_core.release import RELEASE
 from plimsoll_core.replica.lease import Lease
 from plimsoll_process.holds import Holds
 
@@ -80,6 +82,7 @@ class BrokerNode:
         self._serving: Serving | None = None
         self._heartbeats: Heartbeats | None = None
         self._epoch: BrokerEpoch | None = None
+        self._stream: MetadataStream | None = None
         self._copy: MetadataCopy | None = None
         peers = Peers(
             cluster_id=config.cluster_id,
@@ -93,7 +96,13 @@ class BrokerNode:
         """Unfenced, and nobody's min ISR depends on somebody else staying up for us."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
-        return running and not fenced and self._serving is not None and self._serving.settled
+        behind = fenced or bool(self.unknown_metadata)
+        return running and not behind and self._serving is not None and self._serving.settled
+
+    @property
+    def unknown_metadata(self) -> str:
+        """Why no more metadata is applied: a newer release wrote it; else empty."""
+        return self._stream.unknown if self._stream is not None else ""
 
     @property
     def manager(self) -> ReplicaManager | None:
@@ -148,10 +157,14 @@ class BrokerNode:
     async def _start(self) -> None:
         self.state = BrokerState.STARTING
         meta_directory_id = self._open_volume()
-        previous = self._store.take_clean_marker()
         directory_id = meta_directory_id or uuid4()
         self._copy = MetadataCopy(Path(self.config.data_dir), self._disk)
-        stream = MetadataStream(self._client, self._copy)
+        # Before the marker goes: who cannot read its metadata leaves the volume as it is.
+        try:
+            self._stream = stream = MetadataStream(self._client, self._copy)
+        except MetadataTooNew as error:
+            raise CannotStart(f"MetadataTooNew: {error}; run a newer release") from error
+        previous = self._store.take_clean_marker()
         registered = await self._register(
             stream, directory_id, previous, empty=meta_directory_id is None
         )
@@ -209,6 +222,8 @@ class BrokerNode:
             revision=self.config.revision,
             volume_is_empty=empty,
             position=stream.position,
+            metadata_versions=UNDERSTOOD,
+            release=RELEASE,
         )
         said: str | None = None
         while True:

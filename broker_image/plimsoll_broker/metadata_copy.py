@@ -21,8 +21,8 @@ from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.image import apply_all
 from plimsoll_core.messages import LogPosition
+from plimsoll_core.metadata_versions import MetadataTooNew, read_records
 from plimsoll_core.model import ClusterImage
-from plimsoll_core.records import Record
 from plimsoll_core.snapshot import decode_image, encode_image
 from plimsoll_core.stream_messages import MetadataBatchCopy
 
@@ -30,10 +30,6 @@ logger = logging.getLogger("plimsoll.metadata")
 
 DIRECTORY = "__cluster_metadata"
 TAIL_BYTES_MIN = 1024 * 1024
-
-
-class UnknownMetadata(Exception):
-    """The log holds records of a newer version: this broker must be upgraded, not guess."""
 
 
 class _SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -52,7 +48,6 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     records: msgspec.Raw
 
 
-_records = msgspec.json.Decoder(tuple[Record, ...])
 _line = msgspec.json.Decoder(_Line)
 _header = msgspec.json.Decoder(_SnapshotHeader)
 
@@ -75,14 +70,12 @@ class Replica:
 
 
 def advance(replica: Replica, batch: MetadataBatchCopy) -> Replica:
-    """The replica after one more batch; raises UnknownMetadata."""
+    """The replica after one more batch; raises MetadataTooNew."""
     assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
     try:
-        records = _records.decode(batch.records_json)
-    except msgspec.DecodeError as error:
-        raise UnknownMetadata(
-            f"the metadata at offset {batch.base_offset} was written by a newer version: {error}"
-        ) from error
+        records = read_records(batch.records_json)
+    except MetadataTooNew as error:
+        raise MetadataTooNew(f"at metadata offset {batch.base_offset} {error}") from error
     return Replica(
         image=apply_all(replica.image, records),
         nonce=batch.nonce,

@@ -1,7 +1,9 @@
 """The metadata stream: fetch committed records, keep them, apply them, tell who must know.
 
 A task of the broker's node, on a connection of its own, to the controller that the client found.
-Callbacks get (old image, new image) in order; they may skip states, never see them twice.
+Callbacks get (old image, new image) in order; they may skip states, never see them twice.  What a
+newer release wrote is not guessed at: nothing more is applied then, and the broker serves on what
+it knew until another release runs it.
 Source: the architecture's broker-controller section; the protocol's dissemination rule.
 """
 
@@ -20,9 +22,10 @@ from plimsoll_broker.metadata_copy import MetadataCopy, Replica, advance
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages import LogPosition
+from plimsoll_core.metadata_versions import MetadataTooNew
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.snapshot import decode_image
-from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
+from plimsoll_core.stream_messages import FetchMetadata, MetadataBatchCopy, MetadataUpdate
 from plimsoll_wire import control
 
 logger = logging.getLogger("plimsoll.metadata")
@@ -48,6 +51,8 @@ class MetadataStream:
         self._grown = asyncio.Event()
         self._copy_is_behind = False
         self._connected: tuple[ControlConnection, tuple[str, int]] | None = None
+        self.unknown = ""
+        """Why nothing more is applied: a newer release wrote what follows; empty: it goes on."""
         client.moved = self._moved
 
     def _moved(self) -> None:
@@ -76,7 +81,7 @@ class MetadataStream:
     async def run(self) -> None:
         """Until cancelled.  Raises only what the broker cannot go on with."""
         delay_ms = RETRY_MS
-        while True:
+        while not self.unknown:
             address = await self._client.wait_address()
             applied = self.image.next_offset
             try:
@@ -94,9 +99,11 @@ class MetadataStream:
             progress = self.image.next_offset > applied
             delay_ms = RETRY_MS if progress else min(delay_ms * 2, RETRY_MS_MAX)
             await asyncio.sleep(delay_ms / 1000)
+        # What was not understood is not understood later either: only another release reads it.
+        await asyncio.Event().wait()
 
     async def _follow(self, connection: ControlConnection, address: tuple[str, int]) -> None:
-        while self._client.address in (address, None):
+        while self._client.address in (address, None) and not self.unknown:
             fetch = FetchMetadata(
                 cluster_id=self._client.peers.cluster_id,
                 broker_id=self._client.peers.broker_id,
@@ -114,11 +121,19 @@ class MetadataStream:
 
     def _apply(self, update: MetadataUpdate) -> None:
         old = self.image
-        replica = self.replica if update.snapshot is None else self._from_snapshot(update)
-        for batch in update.batches:
-            if batch.base_offset != replica.image.next_offset:
-                raise ConnectionError(f"metadata at {batch.base_offset} does not follow")
-            replica = advance(replica, batch)
+        known: list[MetadataBatchCopy] = []
+        try:
+            replica = self.replica if update.snapshot is None else self._from_snapshot(update)
+            for batch in update.batches:
+                if batch.base_offset != replica.image.next_offset:
+                    raise ConnectionError(f"metadata at {batch.base_offset} does not follow")
+                replica = advance(replica, batch)
+                known.append(batch)
+        except MetadataTooNew as error:
+            self._stop_applying(str(error))
+            update = msgspec.structs.replace(update, batches=tuple(known))
+            if not known:
+                return
         if replica is self.replica:
             return
         self.replica = replica
@@ -126,6 +141,12 @@ class MetadataStream:
         for callback in self._callbacks:
             callback(old, replica.image)
         self._grown.set()
+
+    def _stop_applying(self, why: str) -> None:
+        """As if cut off from the controller's decisions, but that it is told."""
+        logger.error("the broker applies no more metadata and serves on what it knew: %s", why)
+        self.unknown = why
+        self._client.cut_off(why)
 
     def _keep(self, update: MetadataUpdate) -> None:
         """On disk, as far as the disk allows: the copy is for others, the broker goes on."""

@@ -62,6 +62,10 @@ class Node(Protocol):
     @property
     def controller_silent_ms(self) -> int: ...
 
+    @property
+    def unknown_metadata(self) -> str:
+        """Why no more metadata is applied; empty: it goes on."""
+
 
 class BrokerCollector(Collector):
     """Reads the data path's own counts when it is asked; keeps nothing."""
@@ -81,6 +85,8 @@ class BrokerCollector(Collector):
             yield from loop_metrics(PREFIX, self._node.holds)
         text = "For how long no controller that may decide has answered this broker"
         yield _gauge("controller_silence_seconds", text, self._node.controller_silent_ms / 1000)
+        text = "1 when a newer release wrote metadata that this broker cannot apply"
+        yield _gauge("metadata_unknown", text, int(bool(self._node.unknown_metadata)))
         manager = self._node.manager
         if manager is not None:
             yield from _traffic(manager.traffic)
@@ -302,7 +308,8 @@ class MetricsServer:
             case b"/readyz" if self._node.ready:
                 return _response("200 OK", b"ready\n")
             case _:
-                return _response("503 Service Unavailable", b"not ready\n")
+                why = self._node.unknown_metadata or "not ready"
+                return _response("503 Service Unavailable", why.encode() + b"\n")
 
 
 def _response(status: str, body: bytes) -> bytes:

@@ -20,6 +20,7 @@ from plimsoll_core import rebalance_image as rebalances
 from plimsoll_core import records as r
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
 from plimsoll_core.image_indexes import count_preferred, move_hosted
+from plimsoll_core.metadata_versions import newer_than
 from plimsoll_core.model import (
     Broker,
     ClusterImage,
@@ -36,6 +37,15 @@ def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
     """The image after `record`, whose offset is `image.next_offset`."""
     changed = _APPLIERS[type(record)](image, record)
     return replace(changed, next_offset=MetadataOffset(image.next_offset + 1))
+
+
+def append(image: ClusterImage, record: r.Record) -> ClusterImage:
+    """`apply` for a record that is about to be written: whoever writes comes through here.
+
+    The gate: nothing is written that is newer than the finalised metadata version."""
+    newer = newer_than(record, image.metadata_version)
+    assert newer is None, newer
+    return apply(image, record)
 
 
 def apply_all(image: ClusterImage, records: Iterable[r.Record]) -> ClusterImage:
@@ -55,6 +65,13 @@ def _controller_changed(image: ClusterImage, record: r.ControllerChanged) -> Clu
 def _cluster_declared(image: ClusterImage, record: r.ClusterDeclared) -> ClusterImage:
     assert record.cluster_id == image.cluster_id, "this log belongs to another cluster"
     return replace(image, name=record.name)
+
+
+def _metadata_version_finalized(
+    image: ClusterImage, record: r.MetadataVersionFinalized
+) -> ClusterImage:
+    assert record.metadata_version > image.metadata_version, "metadata versions only grow"
+    return replace(image, metadata_version=record.metadata_version)
 
 
 def _members_changed(image: ClusterImage, record: r.MembersChanged) -> ClusterImage:
@@ -330,6 +347,7 @@ def _snapshot_taken(image: ClusterImage, record: r.SnapshotTaken) -> ClusterImag
 _APPLIERS: dict[type, Callable[[ClusterImage, Any], ClusterImage]] = {
     r.ControllerChanged: _controller_changed,
     r.ClusterDeclared: _cluster_declared,
+    r.MetadataVersionFinalized: _metadata_version_finalized,
     r.MembersChanged: _members_changed,
     r.NewcomersSettled: _newcomers_settled,
     r.BrokersLeaving: _brokers_leaving,

@@ -29,7 +29,7 @@ from plimsoll_core.member_messages import (
     VolumeGone,
 )
 from plimsoll_core.message import Message
-from plimsoll_core.model import Endpoint, Recovery, TopicObject
+from plimsoll_core.model import AnnouncedEndpoint, Recovery, TopicObject
 from plimsoll_core.move_messages import (
     AlterReassignments,
     LimitMovement,
@@ -59,7 +59,8 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
     """Start a lifetime.  `previous_broker_epoch` comes from the clean-shutdown marker, else None.
 
     `volume_is_empty`: no meta.properties was found; an id that was registered before may format
-    such a volume only when the answer allows it.
+    such a volume only when the answer allows it.  `metadata_versions`: the oldest and the newest
+    that the broker understands; `release`: its software.  A broker of 0.1 tells neither.
     """
 
     cluster_id: UUID
@@ -67,22 +68,29 @@ class RegisterBroker(Message, frozen=True, kw_only=True):
     incarnation_id: UUID
     previous_broker_epoch: BrokerEpoch | None
     directory_ids: tuple[UUID, ...]
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[AnnouncedEndpoint, ...]
     rack: str | None = None
     pod_uid: str | None = None
     revision: str = ""
     volume_is_empty: bool = False
     position: LogPosition | None = None
+    metadata_versions: tuple[int, int] = (1, 1)
+    release: str = "0.1"
 
 
 class Heartbeat(Message, frozen=True, kw_only=True):
-    """`applied_offset`: how much metadata the broker has applied (records)."""
+    """`applied_offset`: how much metadata the broker has applied (records).  What it understands
+    is told as in a registration, which a new term's controller has not heard.  `unknown_metadata`:
+    why nothing more is applied, when a newer release wrote what follows."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch
     position: LogPosition
     want_fence: bool = False
     want_shutdown: bool = False
+    metadata_versions: tuple[int, int] = (1, 1)
+    release: str = "0.1"
+    unknown_metadata: str = ""
 
 
 class IsrMember(msgspec.Struct, frozen=True, kw_only=True):

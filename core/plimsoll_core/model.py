@@ -45,12 +45,20 @@ a human names a leader.
 """
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a listener can be reached."""
+class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A part of a record or of a snapshot: who does not know a field must not leave it out."""
+
+
+class AnnouncedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a listener can be reached, as its broker tells it: a newer one may say more."""
 
     name: str
     host: str
     port: int
+
+
+class Endpoint(AnnouncedEndpoint, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a listener can be reached, as committed."""
 
 
 class PartitionKey(NamedTuple):
@@ -60,7 +68,7 @@ class PartitionKey(NamedTuple):
     index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
 
 
-class Partition(msgspec.Struct, frozen=True, kw_only=True):
+class Partition(_Stored, frozen=True, kw_only=True):
     """One partition, as committed.  Only `controller.change` makes new ones.
 
     `replicas` is ordered: the first is the preferred leader.  `leader` is None when nobody may
@@ -111,7 +119,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
         return max(1, min(self.min_isr, len(set(self.replicas) - set(self.adding))))
 
 
-class TopicObject(msgspec.Struct, frozen=True, kw_only=True):
+class TopicObject(_Stored, frozen=True, kw_only=True):
     """The Kubernetes object that declares a topic."""
 
     namespace: str
@@ -119,7 +127,7 @@ class TopicObject(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
 
 
-class ReassignmentObject(msgspec.Struct, frozen=True, kw_only=True):
+class ReassignmentObject(_Stored, frozen=True, kw_only=True):
     """The Kubernetes object that asks for a reassignment."""
 
     namespace: str
@@ -131,7 +139,7 @@ MovePhase = Literal["Running", "Completed", "Cancelled", "Failed"]
 """The last three are final."""
 
 
-class MovedPartitions(msgspec.Struct, frozen=True, kw_only=True):
+class MovedPartitions(_Stored, frozen=True, kw_only=True):
     """Partitions of one topic, as ranges [first, last], inclusive."""
 
     topic_id: TopicId
@@ -147,7 +155,7 @@ class MovedPartitions(msgspec.Struct, frozen=True, kw_only=True):
         return same_topic and any(first <= key.index <= last for first, last in self.ranges)
 
 
-class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
+class Reassignment(_Stored, frozen=True, kw_only=True):
     """A Reassignment object that was begun, as committed: it is never begun twice.
 
     How far it is says each partition by itself; `partitions` is empty once the phase is final.
@@ -174,7 +182,7 @@ class Reassignment(msgspec.Struct, frozen=True, kw_only=True):
             yield from moved.named()
 
 
-class RebalanceObject(msgspec.Struct, frozen=True, kw_only=True):
+class RebalanceObject(_Stored, frozen=True, kw_only=True):
     """The Kubernetes object that asks for a rebalance."""
 
     namespace: str
@@ -187,7 +195,7 @@ RebalancePhase = Literal["Beginning", "Running", "Completed", "Cancelled", "Fail
 """Beginning: its plan is being committed, and nothing moves yet.  The last three are final."""
 
 
-class RebalanceMove(msgspec.Struct, frozen=True, kw_only=True):
+class RebalanceMove(_Stored, frozen=True, kw_only=True):
     """One partition of a plan.  `number`: its place in the plan's order; `size`: one replica's
     bytes when it was planned, if anybody knew; `wave`: in which it was expected to begin."""
 
@@ -217,7 +225,7 @@ class RebalanceMove(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.adding) * (self.size or 0)
 
 
-class Rebalance(msgspec.Struct, frozen=True, kw_only=True):
+class Rebalance(_Stored, frozen=True, kw_only=True):
     """A Rebalance object whose plan was begun, as committed: it is never begun twice.
 
     `total` and `moved` count partitions, `replicas` and `replicas_moved` what is copied; `dropped`
@@ -252,14 +260,14 @@ class RebalanceRest(msgspec.Struct, frozen=True, kw_only=True):
     active: Map[PartitionKey, int] = Map()
 
 
-class PendingDeletion(msgspec.Struct, frozen=True, kw_only=True):
+class PendingDeletion(_Stored, frozen=True, kw_only=True):
     """A topic whose object is gone; its data is kept until then.  Times are the API server's."""
 
     since_ms: int
     until_ms: int
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True):
+class Topic(_Stored, frozen=True, kw_only=True):
     """A topic, as committed.
 
     `object` is None for a topic that a client made, or that was detached; `detached_from` then says
@@ -279,7 +287,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     pending_deletion: PendingDeletion | None = None
 
 
-class Broker(msgspec.Struct, frozen=True, kw_only=True):
+class Broker(_Stored, frozen=True, kw_only=True):
     """A registered broker, as committed.  `revision`: which pod template its process runs in."""
 
     id: BrokerId
@@ -299,7 +307,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
         return not self.fenced and not self.shutting_down
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class Grant(_Stored, frozen=True, kw_only=True):
     """A broker may be restarted: its template written, its pod deleted, once, by whoever leads.
 
     `broker_epoch`: the lifetime that ends, None when the broker never registered.  `pod_uid`: the
@@ -323,11 +331,12 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     that came back from one runs; another revision is tried on one broker first.  `leaving`: brokers
     that are being emptied.  `newcomers`: members that were added to those that there were, until
     they have joined.  `released`: volumes that may be deleted, by the uids of their claims,
-    and whose they were.
+    and whose they were.  `metadata_version`: what the log may hold (`metadata_versions`).
     """
 
     cluster_id: UUID
     name: str = ""
+    metadata_version: int = 1
     controller_epoch: ControllerEpoch = ControllerEpoch(0)
     next_offset: MetadataOffset = MetadataOffset(0)
     members: tuple[BrokerId, ...] = ()

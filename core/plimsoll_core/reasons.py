@@ -26,6 +26,8 @@ class Reason(Enum):
     BrokerIdNotRegistered = (102, "broker-id-not-registered")
     VolumeNotEmptied = (119, "volume-replaced-needs-consent")
     MetadataRegressed = (41, "metadata-regressed")
+    MetadataTooNew = (35, "metadata-too-new")
+    MetadataTooOld = (35, "metadata-too-old")
     InvalidTopicName = (17, "invalid-topic-name")
     TopicAlreadyExists = (36, "topic-already-exists")
     InvalidPartitions = (37, "invalid-partitions")

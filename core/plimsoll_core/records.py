@@ -3,7 +3,9 @@
 A record states what is true afterwards, and its `cause`.  Partition records are columnar: one
 record for all partitions of a topic that change alike, with ranges of indexes; epochs are stated
 as steps, so that partitions in different terms still share one record.  `image.apply` is the only
-reader.  Fields are only ever added; a reader keeps what it does not know.
+reader.  Kinds and fields are only ever added, each with its row in `metadata_versions`: what is
+newer than the finalised metadata version is not written, and what a reader does not know it refuses
+(a field that it left out would make its image another one).
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from plimsoll_core.model import (
 )
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+class _Record(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="type",
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     cause: str
 
 
@@ -42,6 +51,13 @@ class ClusterDeclared(_Record, frozen=True, kw_only=True):
 
     cluster_id: UUID
     name: str
+
+
+class MetadataVersionFinalized(_Record, frozen=True, kw_only=True):
+    """Everybody who is registered understands this version: from here on the log may hold what it
+    introduced, the first of it this record.  Never taken back."""
+
+    metadata_version: int
 
 
 class MembersChanged(_Record, frozen=True, kw_only=True):
@@ -299,6 +315,7 @@ class SnapshotTaken(_Record, frozen=True, kw_only=True):
 Record = (
     ControllerChanged
     | ClusterDeclared
+    | MetadataVersionFinalized
     | MembersChanged
     | NewcomersSettled
     | BrokersLeaving

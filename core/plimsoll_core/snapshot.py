@@ -1,19 +1,22 @@
 """An image as bytes and back, for snapshots of the metadata log and the brokers' copies of it.
 
-Canonical: equal images give equal bytes.  What is derived is not stored.
+Canonical: equal images give equal bytes.  What is derived is not stored.  A snapshot's format is
+its image's metadata version, so that whoever does not understand that refuses it as a whole.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from immutables import Map
+from msgspec import Meta
 
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.image_indexes import count_preferred, move_hosted
+from plimsoll_core.metadata_versions import check_known
 from plimsoll_core.model import (
     MOVEMENT_BYTES_PER_SECOND,
     Broker,
@@ -29,7 +32,7 @@ from plimsoll_core.model import (
 )
 
 
-class _Rest(msgspec.Struct, frozen=True, kw_only=True):
+class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a Rebalance has still to do; `active` are numbers of `moves`."""
 
     uid: str
@@ -37,10 +40,16 @@ class _Rest(msgspec.Struct, frozen=True, kw_only=True):
     active: tuple[int, ...]
 
 
-class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells whether the rest can be read."""
+
+    format: int
+
+
+class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An image as rows: what is derived (`topic_ids`, `hosted`, `preferred`) is not stored."""
 
-    format: int = 1
+    format: Annotated[int, Meta(ge=1)]
     cluster_id: UUID
     name: str
     controller_epoch: ControllerEpoch
@@ -65,6 +74,7 @@ class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 def encode_image(image: ClusterImage) -> bytes:
     """Canonical JSON of the image, for a snapshot."""
     snapshot = _Snapshot(
+        format=image.metadata_version,
         cluster_id=image.cluster_id,
         name=image.name,
         controller_epoch=image.controller_epoch,
@@ -96,10 +106,10 @@ def encode_image(image: ClusterImage) -> bytes:
 
 
 def decode_image(data: bytes) -> ClusterImage:
-    """The image of a snapshot; raises `msgspec.DecodeError` on anything else."""
+    """The image of a snapshot; raises MetadataTooNew when its metadata version is not understood
+    here, and `msgspec.DecodeError` when it is no snapshot."""
+    check_known(msgspec.json.decode(data, type=_Head).format)
     snapshot = msgspec.json.decode(data, type=_Snapshot, dec_hook=_typed)
-    if snapshot.format != 1:
-        raise msgspec.ValidationError(f"snapshot format {snapshot.format} is not known here")
     hosted: dict[BrokerId, list[PartitionKey]] = {}
     for partition in snapshot.partitions:
         for broker_id in partition.replicas:
@@ -107,6 +117,7 @@ def decode_image(data: bytes) -> ClusterImage:
     return ClusterImage(
         cluster_id=snapshot.cluster_id,
         name=snapshot.name,
+        metadata_version=snapshot.format,
         controller_epoch=snapshot.controller_epoch,
         next_offset=snapshot.next_offset,
         members=snapshot.members,

@@ -106,6 +106,7 @@ class Options:
     segment_bytes: int
     flush_messages: int | None
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
+    metadata_version: int | None = None
     producers: tuple[tuple[int, bool], ...]
     consumers: int
     think_ms: tuple[int, int]
@@ -132,6 +133,11 @@ def draw(rng: random.Random, theme: str | None = None) -> Options:
     """Options for one run; `theme` None: any theme or none."""
     if theme is None:
         theme = rng.choice(("", *THEMES)) if rng.random() < 0.6 else ""
+    options = _themed(rng, theme)
+    return replace(options, metadata_version=rng.choice((None, None, 1)))
+
+
+def _themed(rng: random.Random, theme: str) -> Options:
     options = _anything(rng)
     if not theme:
         return options

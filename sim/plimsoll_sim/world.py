@@ -133,6 +133,7 @@ class World:
                 slice_partitions_max=options.slice_partitions_max,
                 flap_wait_ms_max=options.flap_wait_ms_max,
                 target_lost_ms=10_000,
+                metadata_version=options.metadata_version,
             ),
             slots=options.slots,
             delete_pod=lambda host, uid: rolls.delete_pod(self, host, uid),

@@ -14,6 +14,7 @@ def told(manager: ReplicaManager | None = None, **node: Any) -> dict[str, float]
         "ready": True,
         "listeners": {},
         "controller_silent_ms": 0,
+        "unknown_metadata": "",
         "handler_failures": {},
         "holds": None,
     }

@@ -60,7 +60,7 @@ async def test_a_broker_that_is_held_back_asks_until_it_may_take_part(
     monkeypatch.setattr(heartbeats, "INTERVAL_MS", 60_000)
     monkeypatch.setattr(heartbeats, "HURRIED_INTERVAL_MS", 10)
     client: Any = Controller(held_back)
-    stream: Any = SimpleNamespace(position=POSITION)
+    stream: Any = SimpleNamespace(position=POSITION, unknown="")
     beats = Heartbeats(client, stream, BrokerEpoch(5))
     task = asyncio.create_task(beats.run())
     beats.unfence()
@@ -72,7 +72,7 @@ async def test_a_broker_that_is_held_back_asks_until_it_may_take_part(
 
 
 def beats(client: Controller, lease: Lease) -> Any:
-    stream = SimpleNamespace(position=POSITION)
+    stream = SimpleNamespace(position=POSITION, unknown="")
     return Heartbeats(client, stream, BrokerEpoch(5), lease)  # type: ignore[arg-type]
 
 

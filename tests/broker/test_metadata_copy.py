@@ -8,8 +8,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from plimsoll_broker.metadata_copy import MetadataCopy, Replica, UnknownMetadata, advance
+from plimsoll_broker.metadata_copy import MetadataCopy, Replica, advance
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.metadata_versions import MetadataTooNew
 from plimsoll_core.records import ClusterDeclared, ControllerChanged, MembersChanged, Record
 from plimsoll_core.stream_messages import MetadataBatchCopy
 
@@ -141,5 +142,5 @@ def test_a_record_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
         records_json=b'[{"type":"FromTheFuture","cause":"x"}]',
         record_count=1,
     )
-    with pytest.raises(UnknownMetadata, match="newer version"):
+    with pytest.raises(MetadataTooNew, match="FromTheFuture"):
         advance(replica, batch)

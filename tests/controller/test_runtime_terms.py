@@ -27,7 +27,7 @@ from plimsoll_core.records import ControllerChanged, SnapshotTaken
 from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller import clock as clock_module
 from plimsoll_operator.controller.runtime import Controller, Options, Outcome
-from plimsoll_operator.metalog.codec import decode_records
+from plimsoll_operator.metalog.codec import decode_records, sealed
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
     Batch,
@@ -273,3 +273,27 @@ async def test_a_group_that_is_refused_half_way_ends_the_term_and_never_happened
         assert set(again.image.brokers) == {BrokerId(1), BrokerId(2)}
         await again.stop()
         await task
+
+
+async def test_an_operator_older_than_the_log_does_not_lead_and_says_why() -> None:
+    """Before: it opened the log again and again, held the Lease, and said nothing in the status."""
+    log = MemoryLog()
+    async with asyncio.timeout(WAIT_S):
+        first = a_controller(log)
+        running = asyncio.create_task(first.run())
+        await first.wait_active()
+        await first.stop()
+        assert await running is Outcome.STOPPED
+        batch = log.batches[-1]
+        newer = batch.records_json.replace(b"ClusterDeclared", b"MoonPhaseChanged")
+        assert newer != batch.records_json
+        log.batches[-1] = sealed(batch, newer)
+        written = list(log.batches)
+        older = a_controller(log)
+        assert await older.run() is Outcome.STALLED
+    assert older.stalled is not None
+    assert older.stalled.reason == "MetadataTooNew"
+    assert "MoonPhaseChanged" in older.stalled.message
+    assert "Run that release's operator" in older.stalled.message
+    assert not older.active
+    assert log.batches == written

@@ -26,6 +26,9 @@ def heartbeat(turn: Turn, request: Heartbeat) -> Answer | Refusal:
         broker_epoch=broker.broker_epoch,
         last_ms=turn.now_ms,
         applied_offset=request.position.applied_offset,
+        metadata_versions=request.metadata_versions,
+        release=request.release,
+        unknown_metadata=request.unknown_metadata,
     )
     if broker.fenced:
         return _fenced(turn, broker, request)
@@ -43,7 +46,8 @@ def _fenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
     caught_up = _caught_up(request)
     if request.want_shutdown:
         return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=True)
-    if caught_up and not request.want_fence and not broker.shutting_down:
+    behind = bool(request.unknown_metadata)
+    if caught_up and not request.want_fence and not broker.shutting_down and not behind:
         window = (turn.settings.flap_window_ms, turn.settings.flap_wait_ms_max)
         if turn.now_ms >= held_back_until_ms(turn.soft, broker.id, turn.now_ms, window):
             unfence(turn, broker)
@@ -56,6 +60,8 @@ def _unfenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
     if request.want_fence or (request.want_shutdown and not _leads(turn, broker.id)):
         return _leave_now(turn, broker, request)
     if not request.want_shutdown:
+        if _others_know_more(turn, broker, request):
+            return _leave_now(turn, broker, request, "metadata it does not understand")
         return _carry_on(request)
     turn.add(
         BrokerShutdownStarted(
@@ -72,6 +78,8 @@ def _controlled_shutdown(turn: Turn, broker: Broker, request: Heartbeat) -> Answ
     known = turn.soft.shutdown_offsets.setdefault(broker.id, turn.image.next_offset)
     for other in turn.active():
         contact = turn.soft.contacts.get(other)
+        if contact is not None and contact.unknown_metadata:
+            continue  # it never will
         applied = contact.applied_offset if contact else None
         if applied is None or applied < known:
             return _carry_on(request)
@@ -102,6 +110,21 @@ def _carry_on(request: Heartbeat) -> Answer:
     return HeartbeatAnswer(
         is_caught_up=_caught_up(request), is_fenced=False, should_shut_down=False
     )
+
+
+def _others_know_more(turn: Turn, broker: Broker, request: Heartbeat) -> bool:
+    """It cannot read what was decided, and somebody else has: then that one leads in its place.
+
+    While nobody understands it, all serve on what they knew, and fencing would only take that away.
+    """
+    if not request.unknown_metadata:
+        return False
+    for other in sorted(turn.active() - {broker.id}):
+        contact = turn.soft.contacts.get(other)
+        applied = contact.applied_offset if contact else None
+        if applied is not None and applied > request.position.applied_offset:
+            return True
+    return False
 
 
 def _leads(turn: Turn, broker_id: BrokerId) -> bool:

@@ -15,7 +15,8 @@ from plimsoll_core.controller.racks import broker_has_a_rack
 from plimsoll_core.controller.turn import Contact, Turn
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages import Answer, RegisterBroker, Registered
-from plimsoll_core.model import Broker, Partition
+from plimsoll_core.metadata_versions import release_of
+from plimsoll_core.model import AnnouncedEndpoint, Broker, Endpoint, Partition
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.records import BrokerRegistered, BrokerUpdated
 
@@ -40,7 +41,7 @@ def _same_incarnation(turn: Turn, existing: Broker, request: RegisterBroker) -> 
         broker_id=request.broker_id,
         broker_epoch=existing.broker_epoch,
         directory_ids=request.directory_ids,
-        endpoints=request.endpoints,
+        endpoints=_as_committed(request.endpoints),
         rack=request.rack,
         pod_uid=request.pod_uid,
         revision=request.revision,
@@ -50,7 +51,7 @@ def _same_incarnation(turn: Turn, existing: Broker, request: RegisterBroker) -> 
     if turn.image.brokers == before.brokers:
         turn.image = before
         turn.records.clear()
-    _heard(turn, existing.id, existing.broker_epoch)
+    _heard(turn, request, existing.broker_epoch)
     return Registered(broker_epoch=existing.broker_epoch)
 
 
@@ -74,7 +75,7 @@ def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroke
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
             directory_ids=request.directory_ids,
-            endpoints=request.endpoints,
+            endpoints=_as_committed(request.endpoints),
             rack=request.rack,
             pod_uid=request.pod_uid,
             revision=request.revision,
@@ -84,12 +85,22 @@ def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroke
     soft.leaving.discard(request.broker_id)
     soft.emptied.discard(request.broker_id)
     soft.shutdown_offsets.pop(request.broker_id, None)
-    _heard(turn, request.broker_id, broker_epoch)
+    _heard(turn, request, broker_epoch)
     return Registered(broker_epoch=broker_epoch)
 
 
-def _heard(turn: Turn, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> None:
-    turn.soft.contacts[broker_id] = Contact(broker_epoch=broker_epoch, last_ms=turn.now_ms)
+def _heard(turn: Turn, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
+    turn.soft.contacts[request.broker_id] = Contact(
+        broker_epoch=broker_epoch,
+        last_ms=turn.now_ms,
+        metadata_versions=request.metadata_versions,
+        release=request.release,
+    )
+
+
+def _as_committed(endpoints: tuple[AnnouncedEndpoint, ...]) -> tuple[Endpoint, ...]:
+    """What a newer broker says of them besides is left out."""
+    return tuple(Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints)
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -112,6 +123,24 @@ def cluster_id_is_ours(turn: Turn, request: RegisterBroker) -> Refusal | None:
         message=(
             f"Broker {request.broker_id}'s volume belongs to cluster {request.cluster_id}, this is"
             f" cluster {turn.image.cluster_id} ({turn.image.name}). Attach the right volume."
+        ),
+    )
+
+
+def metadata_is_understood(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """It could not read the log, or, being much newer, writes and reads another one."""
+    oldest, newest = request.metadata_versions
+    finalised = turn.image.metadata_version
+    if oldest <= finalised <= newest:
+        return None
+    too_new = finalised > newest
+    remedy = "a newer" if too_new else "an older"
+    return Refusal(
+        reason=Reason.MetadataTooNew if too_new else Reason.MetadataTooOld,
+        message=(
+            f"Broker {request.broker_id} runs release {request.release}, which understands the"
+            f" metadata versions {release_of(oldest)} to {release_of(newest)}; this cluster's is"
+            f" {release_of(finalised)}. Run {remedy} release on it; its data stays as it is."
         ),
     )
 
@@ -209,6 +238,7 @@ def _may_be_last(turn: Turn, partition: Partition, broker_id: BrokerId) -> bool:
 CHECKS: tuple[Check, ...] = (
     cluster_id_is_ours,
     cluster_is_declared,
+    metadata_is_understood,
     id_is_a_member,
     broker_has_a_rack,
     directories_are_its_own,

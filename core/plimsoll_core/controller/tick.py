@@ -1,5 +1,5 @@
 """What follows from time alone: sessions that end, recoveries that waited long enough, leaderships
-that belong elsewhere.
+that belong elsewhere, a metadata version that everybody understands by now.
 
 Called for Tick.  Brokers come first: who is gone decides who may lead.
 """
@@ -7,6 +7,7 @@ Called for Tick.  Brokers come first: who is gone decides who may lead.
 from __future__ import annotations
 
 from plimsoll_core.controller.elections import return_leaders
+from plimsoll_core.controller.finalization import finalize
 from plimsoll_core.controller.liveness import end_sessions
 from plimsoll_core.controller.movement import note_away
 from plimsoll_core.controller.recovery import recover_overdue
@@ -22,4 +23,5 @@ def tick(turn: Turn, request: Tick) -> Answer:
         end_restarts(turn)
         recover_overdue(turn)
         return_leaders(turn)
+        finalize(turn)
     return Done()

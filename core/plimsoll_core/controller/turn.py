@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from plimsoll_core.controller.arbiter import ExposedTopics
 from plimsoll_core.controller.change import Wish, as_records, change
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, TopicId
-from plimsoll_core.image import apply
+from plimsoll_core.image import append
 from plimsoll_core.messages import Answer, Request
 from plimsoll_core.model import (
     Broker,
@@ -49,15 +49,23 @@ class Settings:
     target_lost_ms: int = 120_000
     exposed_topics: ExposedTopics = "Interrupt"
     maintenance_suspended: bool = False
+    metadata_version: int | None = None
+    """Where to wait, as the owner pinned it; None: at the newest that everybody understands."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Contact:
-    """When a broker's current lifetime was last heard of, and how much metadata it had applied."""
+    """When a broker's current lifetime was last heard of, and how much metadata it had applied;
+    which metadata versions it understands, None: it has not said so in this term, its release, and
+    why it applies no more.
+    """
 
     broker_epoch: BrokerEpoch
     last_ms: int
     applied_offset: MetadataOffset | None = None
+    metadata_versions: tuple[int, int] | None = None
+    release: str = ""
+    unknown_metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +208,7 @@ class Turn:
         if isinstance(record, TopicRemoved):
             topic = self.image.topics[record.topic_id]
             self.soft.forget(topic.id, topic.partitions)
-        self.image = apply(self.image, record)
+        self.image = append(self.image, record)
         self.records.append(record)
 
     def change(

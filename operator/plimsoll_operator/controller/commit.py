@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.image import apply_all
+from plimsoll_core.image import append
 from plimsoll_core.messages import Answer, Refused
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.reasons import Reason
@@ -78,7 +78,7 @@ class CommitQueue:
             future.set_result(refused(Reason.NotController, "The controller is overloaded; retry."))
             return future
         if records:
-            after = image or apply_all(self.speculative, records)
+            after = image or _appended(self.speculative, records)
             assert after.next_offset == self.speculative.next_offset + len(records)
             unit = Unit(records=tuple(records), size=len(encode_records(records)), image=after)
             if too_large := _too_large(unit):
@@ -143,6 +143,12 @@ class CommitQueue:
                 waiter.future.set_result(refused(Reason.NotController, why))
 
 
+def _appended(image: ClusterImage, records: Sequence[Record]) -> ClusterImage:
+    for record in records:
+        image = append(image, record)
+    return image
+
+
 def _too_large(unit: Unit) -> Refused | None:
     if (sentence := record_too_large(unit.records)) is not None:
         return refused(Reason.RecordTooLarge, sentence)
@@ -167,3 +173,12 @@ def refused(reason: Reason, message: str) -> Refused:
 def not_controller(message: str) -> Refused:
     """Somebody else decides, or nobody."""
     return refused(Reason.NotController, message)
+
+
+def too_new(error: Exception) -> Refused:
+    """A newer release has written here: this one neither leads nor guesses."""
+    text = (
+        f"A newer release has written to this metadata log: {error}. This operator does not lead;"
+        " nothing is written, and the brokers serve what they know. Run that release's operator."
+    )
+    return refused(Reason.MetadataTooNew, text)

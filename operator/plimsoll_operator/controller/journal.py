@@ -13,6 +13,7 @@ from uuid import UUID
 
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.image import apply_all
+from plimsoll_core.metadata_versions import MetadataTooNew
 from plimsoll_core.model import ClusterImage
 from plimsoll_core.records import Record
 from plimsoll_core.snapshot import decode_image
@@ -25,7 +26,9 @@ from plimsoll_operator.metalog.interface import (
     LogCorrupt,
     MetadataLog,
     Opened,
+    Snapshot,
     Tip,
+    UnknownRecord,
 )
 
 
@@ -76,10 +79,7 @@ def _new_nonce() -> str:
 def replay(opened: Opened, cluster_id: UUID) -> Restored:
     """The image and the tail that a log gives."""
     snapshot = opened.snapshot
-    if snapshot is None:
-        image = ClusterImage(cluster_id=cluster_id)
-    else:
-        image = decode_image(snapshot.image_bytes)
+    image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)
     if image.cluster_id != cluster_id:
         raise LogCorrupt(f"this metadata log belongs to cluster {image.cluster_id}")
     tail = MetadataTail(start=image.next_offset, nonce=snapshot.nonce if snapshot else None)
@@ -88,6 +88,13 @@ def replay(opened: Opened, cluster_id: UUID) -> Restored:
             image = apply_all(image, decode_records(batch))
         tail.append(merged(whole))
     return Restored(image=image, tail=tail)
+
+
+def _image_of(snapshot: Snapshot) -> ClusterImage:
+    try:
+        return decode_image(snapshot.image_bytes)
+    except MetadataTooNew as error:
+        raise UnknownRecord(f"in metadata snapshot {snapshot.name} {error}") from error
 
 
 def _wholes(batches: Sequence[Batch]) -> list[tuple[Batch, ...]]:

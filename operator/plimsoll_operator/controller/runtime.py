@@ -28,7 +28,7 @@ from plimsoll_core.records import ControllerChanged, Record
 from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 from plimsoll_operator.controller.claims import Claims
 from plimsoll_operator.controller.clock import Clock, tick_forever
-from plimsoll_operator.controller.commit import answered, not_controller, refused
+from plimsoll_operator.controller.commit import answered, not_controller, refused, too_new
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
 from plimsoll_operator.controller.snapshots import Snapshotter
@@ -40,6 +40,7 @@ from plimsoll_operator.metalog.interface import (
     MetadataLog,
     MetadataLogError,
     SnapshotRequired,
+    UnknownRecord,
 )
 
 logger = logging.getLogger("plimsoll.controller")
@@ -55,7 +56,7 @@ class Outcome(Enum):
     STOPPED = "stopped"
     DEPOSED = "another controller owns the log"
     HANDED_OVER = "half of the brokers were lost at once: another controller must see it too"
-    STALLED = "the log went back in time"
+    STALLED = "this operator must not write to this log: it went back in time, or is too new"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,9 +276,11 @@ class Controller:
                 # Whoever leads next, here or elsewhere, looks for itself.
                 self._opinion_until_ms = self._clock.now_ms() + self.options.opinion_ms
                 return Outcome.HANDED_OVER
-            except (_Regressed, LogUnusable) as error:
-                self.stalled = refused(Reason.MetadataRegressed, str(error))
-                logger.error("%s", error)
+            except (_Regressed, LogUnusable, UnknownRecord) as error:
+                newer = isinstance(error, UnknownRecord)
+                why = too_new(error) if newer else refused(Reason.MetadataRegressed, str(error))
+                self.stalled = why
+                logger.error("%s", why.message)
                 return Outcome.STALLED
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():

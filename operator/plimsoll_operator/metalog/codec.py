@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import msgspec
 
+from plimsoll_core.metadata_versions import MetadataTooNew, read_records
 from plimsoll_core.records import Record, SnapshotTaken
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
@@ -26,7 +27,6 @@ BATCH_BYTES_MAX = 900_000
 """Records per batch, as JSON.  etcd takes requests of 1.5 MiB; indentation is not stored."""
 
 _encoder = msgspec.json.Encoder(order="sorted")
-_records_decoder = msgspec.json.Decoder(list[Record])
 
 
 class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -44,12 +44,7 @@ class StoredBatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     records: msgspec.Raw
 
 
-class _Typed(msgspec.Struct, frozen=True):
-    type: str = ""
-
-
 _stored_decoder = msgspec.json.Decoder(StoredBatch)
-_types_decoder = msgspec.json.Decoder(list[_Typed])
 
 
 def canonical(raw: bytes | msgspec.Raw) -> bytes:
@@ -63,20 +58,9 @@ def encode_records(records: Sequence[Record]) -> bytes:
 def decode_records(batch: Batch) -> tuple[Record, ...]:
     """The batch's records; `UnknownRecord` when a newer version wrote some of them."""
     try:
-        return tuple(_records_decoder.decode(batch.records_json))
-    except msgspec.ValidationError as error:
-        raise _why_not(batch, error) from error
-
-
-def _why_not(batch: Batch, error: msgspec.ValidationError) -> Exception:
-    known = {kind.__name__ for kind in Record.__args__}
-    unknown = {item.type for item in _types_decoder.decode(batch.records_json)} - known
-    if unknown:
-        names = ", ".join(sorted(unknown))
-        return UnknownRecord(
-            f"metadata batch {batch.sequence} holds records this version does not know: {names}"
-        )
-    return UnknownRecord(f"metadata batch {batch.sequence} cannot be read: {error}")
+        return read_records(batch.records_json)
+    except MetadataTooNew as error:
+        raise UnknownRecord(f"in metadata batch {batch.sequence} {error}") from error
 
 
 def snapshots_taken(batch: Batch) -> tuple[SnapshotTaken, ...]:
