@@ -40,7 +40,7 @@ async def beating(lease: Lease, confirmed_ms: int) -> AsyncIterator[tuple[Any, C
             position = LogPosition(
                 applied_offset=MetadataOffset(0), nonce=None, controller_epoch=ControllerEpoch(0)
             )
-            stream: Any = SimpleNamespace(position=position)
+            stream: Any = SimpleNamespace(position=position, unknown="")
             yield Heartbeats(client, stream, registered.broker_epoch, lease), controller
         finally:
             client.close()

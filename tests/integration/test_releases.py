@@ -1,0 +1,133 @@
+"""This release beside the one before: old brokers, an old operator, both in one cluster, an upgrade
+under load, and the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.integration.local_cluster import assert_nothing_lost, consume_all, wait_for
+from tests.integration.releases import EARLIER, PRESENT, Releases, Writer
+
+from plimsoll_core.metadata_versions import NEWEST
+
+TOPIC = "orders"
+PARTITIONS = 6
+
+
+def begin(cluster: Releases) -> None:
+    cluster.create_topic(TOPIC, PARTITIONS)
+    cluster.wait_isr(TOPIC)
+
+
+def check(cluster: Releases, writer: Writer) -> None:
+    """Every acknowledged record is there, where its producer was told, and once."""
+    assert not writer.acked.errors, writer.acked.errors[:3]
+    found = consume_all(cluster.bootstrap, TOPIC, PARTITIONS)
+    assert_nothing_lost(writer.acked, found)
+
+
+@pytest.mark.parametrize(
+    ("operator", "brokers"),
+    [(PRESENT, EARLIER), (EARLIER, PRESENT)],
+    ids=["new-operator-old-brokers", "old-operator-new-brokers"],
+)
+def test_an_operator_and_brokers_of_neighbouring_releases_serve_and_fail_over(
+    tmp_path: Path, operator: str, brokers: str
+) -> None:
+    with Releases(tmp_path / "cluster") as cluster:
+        cluster.lead(operator)
+        cluster.start_all(brokers)
+        begin(cluster)
+        with Writer(cluster.bootstrap, TOPIC) as writer:
+            writer.wait_some()
+            cluster.brokers[0].end(9)
+            writer.wait_some()
+            cluster.start(0, brokers)
+            cluster.wait_ready(0)
+            cluster.wait_isr(TOPIC)
+            cluster.replace_controller(operator)
+            cluster.run_as(1, brokers, TOPIC)
+            writer.wait_some()
+        check(cluster, writer)
+        assert cluster.finalised() == [], "the other side would not understand it"
+
+
+def test_a_cluster_of_both_releases_keeps_every_record_whoever_leads(tmp_path: Path) -> None:
+    """Old followers of new leaders, and new followers of old leaders."""
+    with Releases(tmp_path / "cluster") as cluster:
+        cluster.lead(PRESENT)
+        for broker_id, release in ((0, EARLIER), (1, PRESENT), (2, PRESENT)):
+            cluster.start(broker_id, release)
+        for broker_id in range(3):
+            cluster.wait_ready(broker_id)
+        begin(cluster)
+        with Writer(cluster.bootstrap, TOPIC) as writer:
+            for broker_id in range(3):
+                writer.wait_some()
+                cluster.brokers[broker_id].end(9)
+                writer.wait_some()
+                cluster.start(broker_id, cluster.brokers[broker_id].release)
+                cluster.wait_ready(broker_id)
+                cluster.wait_isr(TOPIC)
+        check(cluster, writer)
+        assert cluster.finalised() == []
+
+
+def test_an_upgrade_that_is_not_finalised_can_be_taken_back(tmp_path: Path) -> None:
+    with Releases(tmp_path / "cluster") as cluster:
+        cluster.lead(EARLIER)
+        cluster.start_all(EARLIER)
+        begin(cluster)
+        with Writer(cluster.bootstrap, TOPIC) as writer:
+            cluster.replace_controller(PRESENT, pinned=1)
+            for broker_id in range(3):
+                cluster.run_as(broker_id, PRESENT, TOPIC)
+            writer.wait_some()
+            for broker_id in range(3):
+                cluster.run_as(broker_id, EARLIER, TOPIC)
+            cluster.replace_controller(EARLIER)
+            writer.wait_some()
+            cluster.run_as(0, EARLIER, TOPIC)
+        check(cluster, writer)
+        assert cluster.finalised() == []
+
+
+def test_an_upgrade_is_finalised_by_itself_and_from_then_on_has_no_way_back(
+    tmp_path: Path,
+) -> None:
+    with Releases(tmp_path / "cluster") as cluster:
+        cluster.lead(EARLIER)
+        cluster.start_all(EARLIER)
+        begin(cluster)
+        with Writer(cluster.bootstrap, TOPIC) as writer:
+            cluster.replace_controller(PRESENT)
+            for broker_id in range(3):
+                assert cluster.finalised() == [], "an old broker is left"
+                cluster.run_as(broker_id, PRESENT, TOPIC)
+            wait_for("the new version is finalised", lambda: cluster.finalised() == [NEWEST])
+            writer.wait_some()
+
+            # An operator of the release before does not lead, and brokers serve meanwhile.
+            assert cluster.controller is not None
+            assert cluster.controller.end() == 0
+            before = cluster.records()
+            old = cluster.start_controller(EARLIER)
+            wait_for("it says why", lambda: "MetadataVersionFinalized" in old.said())
+            writer.wait_some()
+            assert cluster.records() == before
+            old.end(9)
+            cluster.lead(PRESENT)
+
+            # A broker of the release before does not take part, and loses nothing by the attempt.
+            assert cluster.brokers[2].end() == 0
+            cluster.start(2, EARLIER)
+            refused = cluster.brokers[2]
+            assert refused.popen.wait(60) == 3, refused.said()[-2000:]
+            assert "newer version" in refused.said()
+            writer.wait_some()
+            refused.end()
+            cluster.start(2, PRESENT)
+            cluster.wait_ready(2)
+            cluster.wait_isr(TOPIC)
+        check(cluster, writer)
