@@ -108,6 +108,7 @@ def test_readyz_and_a_metric_say_so() -> None:
         unknown_metadata="at metadata offset 7 …",
         holds=None,
         handler_failures={},
+        controller_silent_ms=0,
     )
     assert b"503" in _answer(node, "/readyz")
     assert b"at metadata offset 7" in _answer(node, "/readyz")
