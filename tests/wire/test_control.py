@@ -29,7 +29,7 @@ from plimsoll_core.messages import (
     SetMembers,
     Tick,
 )
-from plimsoll_core.model import Endpoint, Recovery
+from plimsoll_core.model import AnnouncedEndpoint, Recovery
 from plimsoll_core.stream_messages import FetchMetadata, MetadataBatchCopy, MetadataUpdate
 from plimsoll_wire import control
 
@@ -61,7 +61,7 @@ def requests() -> list[control.BrokerRequest]:
             incarnation_id=uuid4(),
             previous_broker_epoch=None,
             directory_ids=(uuid4(),),
-            endpoints=(Endpoint(name="PLAINTEXT", host="127.0.0.1", port=9092),),
+            endpoints=(AnnouncedEndpoint(name="PLAINTEXT", host="127.0.0.1", port=9092),),
         ),
         AlterPartition(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1), proposals=(proposal,)),
         ReportFailedReplicas(
