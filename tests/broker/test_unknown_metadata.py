@@ -97,7 +97,8 @@ async def test_it_proposes_nothing_any_more_but_producers_still_get_their_ids(
 
 
 def _answer(node: Any, path: str) -> bytes:
-    return MetricsServer(node)._answer(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+    request = f"GET {path} HTTP/1.1\r\n\r\n".encode()
+    return MetricsServer(node)._answer(request, frozenset({path.encode()}))
 
 
 def test_readyz_and_a_metric_say_so() -> None:
