@@ -121,6 +121,17 @@ def release_of(metadata_version: int) -> str:
     return RELEASES.get(metadata_version, f"#{metadata_version}")
 
 
+def newest_of(release: str) -> int:
+    """The newest metadata version that a release understands."""
+    known = (version for version, name in RELEASES.items() if numbers(name) <= numbers(release))
+    return max(known, default=0)
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    """A release's name as something that sorts."""
+    return tuple(int(part) for part in release.split(".") if part.isdigit())
+
+
 def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
     """The structs that a type mentions, itself included."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):

@@ -17,6 +17,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.handlers.others import draft_of, unread_as_such
 from plimsoll_operator.handlers.term import Term
+from plimsoll_operator.handlers.versions import versions
 from plimsoll_operator.handlers.volumes import GROW
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.reconcile.cluster import kafka_id
@@ -64,7 +65,10 @@ class Drafts:
         if not image.controller_epoch:
             return self._without_log(found)
         status = msgspec.structs.replace(
-            cluster_status(image, found), blocked=blocked, volume_size=self.term.volume_size
+            cluster_status(image, found),
+            blocked=blocked,
+            versions=versions(self.term),
+            volume_size=self.term.volume_size,
         )
         shown = {c.type: c for c in (*cluster_conditions(image, status), *self._notes())}
         for type_ in ("Ready", "Reconciling"):

@@ -35,6 +35,7 @@ from plimsoll_operator.handlers import (
 )
 from plimsoll_operator.handlers.others import other_work
 from plimsoll_operator.handlers.term import Task, Term, Work
+from plimsoll_operator.handlers.versions import pin
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.parts import Parts
@@ -153,7 +154,8 @@ class Leader:
         self.term.applied.clear()
         self.term.troubles.clear()
         self.term.volume_size = None
-        self.term.settling = self.term.rolling = None
+        self.term.settling = self.term.rolling = self.term.pinned = None
+        self.term.version_refused = False
         self.term.reassignments.clear()
         self.term.rebalances.clear()
         self.term.plans.clear()
@@ -217,6 +219,7 @@ class Leader:
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:
             raise Retry("the controller is not active", after_ms=500)
+        await pin(self.term)
         match work.task:
             case Task.CLUSTER:
                 if (found := self.term.cluster) is not None:

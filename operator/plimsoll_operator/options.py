@@ -6,8 +6,9 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from plimsoll_core.release import RELEASE
 from plimsoll_operator.manifests.labels import (
     API_SERVER_PORTS,
     CONTROLLER_PORT,
@@ -23,12 +24,14 @@ class BadOption(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`spark_image` empty: Verifications are not run.  `namespaces` empty: all are watched.
-    `namespace`: the operator's own, empty when nobody said.  `metrics_from`: NetworkPolicy peers
-    that may read brokers' metrics, none: everybody."""
+    """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
+    by release.  `spark_image` empty: Verifications are not run.  `namespaces` empty: all are
+    watched.  `namespace`: the operator's own, empty when nobody said.  `metrics_from`:
+    NetworkPolicy peers that may read brokers' metrics, none: everybody."""
 
     identity: str
     broker_image: str
+    broker_images: Mapping[str, str] = field(default_factory=dict)
     spark_image: str = ""
     image_pull_policy: str = "IfNotPresent"
     controllers: tuple[str, ...]
@@ -42,6 +45,11 @@ class Options:
     session_timeout_ms: int = 6_000
     log_level: str = "info"
 
+    @property
+    def images(self) -> dict[str, str]:
+        """The brokers' images, by release."""
+        return {**self.broker_images, RELEASE: self.broker_image}
+
 
 def from_environment(env: Mapping[str, str] | None = None) -> Options:
     """The options, or a sentence about the variable that is wrong."""
@@ -50,6 +58,7 @@ def from_environment(env: Mapping[str, str] | None = None) -> Options:
     return Options(
         identity=env.get("POD_NAME") or socket.gethostname(),
         broker_image=_required(env, "PLIMSOLL_BROKER_IMAGE"),
+        broker_images=_pairs(env, "PLIMSOLL_BROKER_IMAGES"),
         spark_image=env.get("PLIMSOLL_SPARK_IMAGE", ""),
         image_pull_policy=env.get("PLIMSOLL_IMAGE_PULL_POLICY", "IfNotPresent"),
         controllers=_list(_required(env, "PLIMSOLL_CONTROLLERS")),
@@ -97,6 +106,16 @@ def _peers(env: Mapping[str, str], name: str) -> tuple[Manifest, ...]:
     if not isinstance(found, list) or not all(isinstance(peer, dict) for peer in found):
         raise BadOption(f"{name} is not a JSON array of NetworkPolicy peers.")
     return tuple(found)
+
+
+def _pairs(env: Mapping[str, str], name: str) -> dict[str, str]:
+    found = {}
+    for part in _list(env.get(name, "")):
+        key, equals, value = part.partition("=")
+        if not (key and equals and value):
+            raise BadOption(f"{name} holds {part!r}, which is not RELEASE=IMAGE.")
+        found[key] = value
+    return found
 
 
 def _list(text: str) -> tuple[str, ...]:

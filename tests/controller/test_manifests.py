@@ -5,6 +5,7 @@ the diff.
 """
 
 import dataclasses
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tests.controller.builders import CLUSTER_UID, a_cluster
 
 from plimsoll_broker import config as broker_config
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.local.brokers import BrokerProcess
@@ -33,9 +35,10 @@ from plimsoll_operator.reconcile.cluster import broker_sets, children, cluster_i
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def a_context(**spec: Any) -> Context:
+def a_context(version: str = RELEASE, **spec: Any) -> Context:
     return Context(
         cluster=a_cluster(**spec),
+        version=version,
         cluster_id=UUID(CLUSTER_UID),
         broker_image="plimsoll/broker:1",
         image_pull_policy="IfNotPresent",
@@ -99,6 +102,28 @@ def test_manifests_are_what_the_golden_file_says(name: str):
     if os.environ.get("PLIMSOLL_REWRITE"):
         path.write_text(text)
     assert text == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "broker_id"),
+    [("cluster", {}, BrokerId(0)), ("configured", CONFIGURED, BrokerId(7))],
+    ids=["cluster", "configured"],
+)
+def test_brokers_that_stay_with_release_0_1_keep_their_revision_under_this_operator(
+    name: str, spec: dict[str, Any], broker_id: BrokerId
+) -> None:
+    """The golden files are 0.1's own: another revision would roll every broker at an upgrade of
+    the operator, and 0.1 starts with no key in its configuration that it does not know."""
+    path = GOLDEN / f"release-0.1-{name}.yaml"
+    configured, stored = yaml.safe_load_all(path.read_text())
+    context = a_context("0.1", **spec)
+    assert config_map(context) == configured
+    (made,) = broker_sets(context, [broker_id])
+    assert json.loads(json.dumps(made["spec"]["template"])) == stored["spec"]["template"]
+
+
+def test_another_release_is_another_revision() -> None:
+    assert revision(a_context("0.1")) != revision(a_context())
 
 
 def pods() -> list[dict[str, Any]]:

@@ -55,9 +55,9 @@ def finalization(turn: Turn) -> Finalization:
     if not image.brokers:
         finalizable = finalised
     finalizable = max(finalizable, finalised)
-    if not waits and wanted > NEWEST:
-        newer = f"an operator leads that knows metadata version {release_of(wanted)}"
-        waits.append((None, newer))
+    if wanted > NEWEST:
+        # Whoever does not know it cannot say who else understands it.
+        waits = [(None, f"an operator leads that knows metadata version {release_of(wanted)}")]
     if not waits and wanted > finalised and image.grants:
         waits.append((min(image.grants), f"broker {min(image.grants)} is back from its restart"))
     return Finalization(

@@ -29,6 +29,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- required (printf "images.broker has no entry for version %s" .Chart.AppVersion) (get .Values.images.broker .Chart.AppVersion) }}
 {{- end }}
 
+{{- define "plimsoll.brokerImages" -}}
+{{- $pairs := list }}
+{{- range $release, $image := .Values.images.broker }}{{ $pairs = append $pairs (printf "%s=%s" $release $image) }}{{ end }}
+{{- join "," $pairs }}
+{{- end }}
+
 {{- define "plimsoll.controllerAddress" -}}
 {{ include "plimsoll.name" . }}-controller.{{ .Release.Namespace }}.svc:{{ .Values.controller.port }}
 {{- end }}

@@ -85,7 +85,7 @@ class BlockedAction(Api, frozen=True, kw_only=True):
     """A voluntary action that waits, and resumes by itself; but for GrowVolume, which is Stalled.
     `until`: what unblocks it."""
 
-    action: Literal["Restart", "ReplacePod", "Drain", "Start", "GrowVolume"]
+    action: Literal["Restart", "ReplacePod", "Drain", "Start", "GrowVolume", "FinalizeMetadata"]
     broker: BrokerNumber | None = None
     topic: TopicName | None = None
     partition: Count | None = None
@@ -101,12 +101,25 @@ class BlockedAction(Api, frozen=True, kw_only=True):
         return f"{self.action}{whose} waits{until}"
 
 
+class Versions(Api, frozen=True, kw_only=True):
+    """Which release does what.  `pinned`: what brokers are to run; `brokers`: how many run what, of
+    those that are heard of; `metadata`: the finalised metadata version, `metadataFinalizable` the
+    one that every broker understands."""
+
+    operator: Short
+    pinned: Short
+    brokers: Annotated[dict[Short, Count], Meta(max_length=16)]
+    metadata: Short
+    metadata_finalizable: Short
+
+
 class LogClusterStatus(Api, frozen=True, kw_only=True):
     """What a cluster is: a projection, never read back."""
 
     observed_generation: Count | None = None
     cluster_id: Short | None = None
     bootstrap_servers: BootstrapServers | None = None
+    versions: Versions | None = None
     brokers: BrokersStatus | None = None
     selector: Short | None = None
     topics: TopicsStatus | None = None

@@ -19,6 +19,7 @@ from plimsoll_operator.api.meta import (
     ObjectMeta,
     Passed,
     Quantity,
+    Release,
     ResourceRequirements,
     Short,
     UncleanRecovery,
@@ -164,6 +165,7 @@ class Movement(Api, frozen=True, kw_only=True):
     bytes_per_second: (
         Annotated[
             Quantity,
+            Release,
             Meta(
                 description=(
                     "How fast each broker takes in the replicas that it is given; default 50Mi. "
@@ -191,6 +193,33 @@ class Movement(Api, frozen=True, kw_only=True):
 class LogClusterSpec(Api, frozen=True, kw_only=True):
     """What a cluster should be."""
 
+    version: (
+        Annotated[
+            Release,
+            Meta(
+                description=(
+                    "The release that brokers run, such as 0.2; changing it rolls them. Unset: the "
+                    "one at creation, which status.versions.pinned shows; another operator does "
+                    "not change it."
+                )
+            ),
+        ]
+        | None
+    ) = None
+    metadata_version: (
+        Annotated[
+            Release,
+            Meta(
+                description=(
+                    "What the metadata log may hold. Unset: the newest that every broker "
+                    "understands, finalised by itself after a roll. Set: it waits there, and until "
+                    "a newer one is finalised the brokers' version can be taken back. What is "
+                    "finalised is never lowered."
+                )
+            ),
+        ]
+        | None
+    ) = None
     image: Annotated[Image, Meta(description="Overrides the broker image.")] | None = None
     cluster_id: (
         Annotated[

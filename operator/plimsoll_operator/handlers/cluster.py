@@ -18,10 +18,11 @@ from plimsoll_core.records import (
     BrokerUnfenced,
     BrokerUnregistered,
     MembersChanged,
+    MetadataVersionFinalized,
     RestartEnded,
 )
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.handlers import members, volumes
+from plimsoll_operator.handlers import members, versions, volumes
 from plimsoll_operator.handlers.term import Task, Term, Work
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
@@ -43,15 +44,20 @@ MEMBERSHIP = (
     BrokerFenced,
     BrokerUnregistered,
     RestartEnded,
+    MetadataVersionFinalized,
 )
 """Records after which a cluster's brokers may be one step further."""
 
 
 async def reconcile(term: Term) -> None:
-    cluster, context = term.cluster, term.context
+    cluster = term.cluster
     if cluster is None:
         return
     _say_unread(term)
+    if not versions.review(term, cluster):
+        term.observed[term.key] = cluster.metadata.generation
+        return
+    context = term.context
     if context is None or not _check_configs(term, cluster):
         return
     rows = await members.settle(term, cluster)

@@ -16,6 +16,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Refused, Request
 from plimsoll_core.model import ClusterImage, Topic
 from plimsoll_core.reasons import Reason
+from plimsoll_core.release import RELEASE
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
@@ -81,7 +82,8 @@ class Term:
     were.  `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an Event at the
     LogCluster.  `settling`: which members the spec asks for now, and since when.  `applied`:
     children, by kind and name, as they were last made in this term.  `troubles`: why brokers do
-    not come up; `volume_size`: of the smallest volume."""
+    not come up; `volume_size`: of the smallest volume.  `pinned`: the release that the
+    brokers run when the spec does not say; `version_refused`: that must not be run."""
 
     key: Key
     cluster_id: UUID
@@ -114,6 +116,8 @@ class Term:
     settling: tuple[tuple[BrokerId, ...], int] | None = None
     seen_uids: dict[str, str] = field(default_factory=dict)
     crd_noted: bool = False
+    pinned: str | None = None
+    version_refused: bool = False
 
     @property
     def image(self) -> ClusterImage:
@@ -132,19 +136,30 @@ class Term:
 
     @property
     def context(self) -> Context | None:
-        """What children are made from; None when the spec is not whole."""
+        """What children are made from; None when the spec is not whole, or asks for a version that
+        must not be run."""
         cluster = self.cluster
-        if cluster is None or self.missing:
+        if cluster is None or self.missing or self.version_refused:
+            return None
+        if self.version not in self.options.images:
             return None
         return Context(
             cluster=cluster,
             cluster_id=self.cluster_id,
-            broker_image=self.options.broker_image,
+            version=self.version,
+            broker_image=self.options.images[self.version],
             image_pull_policy=self.options.image_pull_policy,
             controllers=self.options.controllers,
             operator_namespace=self.options.namespace,
             metrics_from=self.options.metrics_from,
         )
+
+    @property
+    def version(self) -> str:
+        """Which release the brokers are to run: what the spec says, else what they ran before."""
+        cluster = self.cluster
+        stated = cluster.spec.version if cluster is not None else None
+        return stated or self.pinned or RELEASE
 
     async def ask(self, request: Request) -> Answer:
         """The controller's answer; `Retry` while it is not (or no longer) the controller."""

@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 from plimsoll_core.reasons import Refusal
-from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests import labels, release_0_1
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.digest import digest
 from plimsoll_operator.manifests.labels import Manifest
@@ -29,6 +29,8 @@ def _configs(context: Context) -> dict[str, str]:
 
 def _data(context: Context) -> dict[str, str]:
     """What `python -m plimsoll_broker --config` reads; id and names come from the environment."""
+    if context.version == release_0_1.RELEASE:
+        return _rendered(release_0_1.broker_config(context, _configs(context)))
     config: dict[str, Any] = {
         "cluster_id": str(context.cluster_id),
         "data_dir": f"{DATA}/log",
@@ -42,6 +44,10 @@ def _data(context: Context) -> dict[str, str]:
     if context.cluster.on_controller_loss != "KeepServing":
         # Only what differs from the default: a broker of an older version knows no such key.
         config["on_controller_loss"] = context.cluster.on_controller_loss
+    return _rendered(config)
+
+
+def _rendered(config: dict[str, Any]) -> dict[str, str]:
     return {FILE: json.dumps(config, indent=2, sort_keys=True) + "\n"}
 
 

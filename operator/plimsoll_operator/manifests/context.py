@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from uuid import UUID
 
+from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.labels import Manifest
@@ -14,13 +15,15 @@ from plimsoll_operator.manifests.labels import Manifest
 class Context:
     """A LogCluster, its id, and what the chart says.
 
-    `controllers` are host:port addresses; a name stands for all its addresses.  `metrics_from`:
-    NetworkPolicy peers that may read metrics, none: everybody.
+    `version`: the release that the brokers run, and `broker_image` its image.  `controllers` are
+    host:port addresses; a name stands for all its addresses.  `metrics_from`: NetworkPolicy peers
+    that may read metrics, none: everybody.
     """
 
     cluster: LogCluster
     cluster_id: UUID
     broker_image: str
+    version: str = RELEASE
     image_pull_policy: str
     controllers: tuple[str, ...]
     operator_namespace: str = ""

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
-from plimsoll_operator.manifests import labels
+from plimsoll_operator.manifests import labels, release_0_1
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.digest import digest
@@ -66,10 +66,12 @@ def _template(context: Context, broker_id: int) -> Manifest:
 
 
 def _bare_template(context: Context, broker_id: int) -> Manifest:
+    if context.version == release_0_1.RELEASE:
+        return release_0_1.template(context, broker_id, config_map_name(context))
     added = _added(context)
     meta = added.metadata
     own = labels.labels(context.name, context.cluster_id, "broker")
-    own[labels.BROKER_ID] = str(broker_id)
+    own |= {labels.BROKER_ID: str(broker_id), labels.VERSION: context.version}
     metadata: Manifest = {"labels": ((meta.labels if meta else None) or {}) | own}
     annotations = dict((meta.annotations if meta else None) or {})
     if restart := context.cluster.metadata.annotations.get(labels.RESTART):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from plimsoll_core.controller.turn import Settings
+from plimsoll_core.metadata_versions import NEWEST, RELEASES
 from plimsoll_core.reasons import Reason, Refusal
 from plimsoll_core.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
 from plimsoll_operator.api.cluster_topics import TopicDefaults, TopicLimits, Topics
@@ -43,4 +44,14 @@ def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> S
         unclean_recovery=cluster.unclean_recovery,
         exposed_topics=maintenance.exposed_topics or plain.exposed_topics,
         maintenance_suspended=bool(maintenance.suspended),
+        metadata_version=pinned_metadata_version(cluster),
     )
+
+
+def pinned_metadata_version(cluster: LogCluster) -> int | None:
+    """`spec.metadataVersion` as a number; one that is not known here is newer than all that are."""
+    stated = cluster.spec.metadata_version
+    if stated is None:
+        return None
+    named = {name: version for version, name in RELEASES.items()}
+    return named.get(stated, NEWEST + 1)
