@@ -3,15 +3,16 @@
 #   dev/release.sh tree 0.1     extract its sources; prints the directory
 #   dev/release.sh path 0.1     prints what PYTHONPATH must be to run it with this .venv
 #   dev/release.sh wheel 0.1    make its wheel; prints the file
+#   dev/release.sh images 0.1   build its images and load them into the local node; prints their names
 # dev/releases.txt says which commit it is.  What is made stays under build/releases/, and is made
-# once.  Images: dev/images.sh build --release 0.1.
+# once.
 set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 die() { echo "release: $*" >&2; exit 1; }
 
-[ $# -eq 2 ] || die "usage: dev/release.sh tree|path|wheel RELEASE"
+[ $# -eq 2 ] || die "usage: dev/release.sh tree|path|wheel|images RELEASE"
 what=$1 release=$2
 commit=$(awk -v wanted="$release" '$1 == wanted {print $2}' "$TOP/dev/releases.txt")
 [ -n "$commit" ] || die "dev/releases.txt does not know release $release"
@@ -43,5 +44,20 @@ case $what in
     fi
     ls "$place"/*.whl
     ;;
-  *) die "usage: dev/release.sh tree|path|wheel RELEASE" ;;
+  images)
+    # shellcheck source=dev/node.sh
+    source "$TOP/dev/node.sh"
+    # Its own script writes down what it loaded last; that stays what the present sources gave.
+    kept=$(mktemp -d)
+    for name in operator broker; do cp "$ROOT/images/$name" "$kept/" 2>/dev/null || true; done
+    "$tree/dev/images.sh" operator broker >&2
+    for name in operator broker; do
+      built=docker.io/plimsoll/$name:$(cat "$ROOT/images/$name")
+      in_node images tag --force "$built" "docker.io/plimsoll/$name:$release" >/dev/null
+      cp "$kept/$name" "$ROOT/images/$name" 2>/dev/null || true
+      echo "plimsoll/$name:$release"
+    done
+    rm -rf "$kept"
+    ;;
+  *) die "usage: dev/release.sh tree|path|wheel|images RELEASE" ;;
 esac

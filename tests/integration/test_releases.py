@@ -3,16 +3,70 @@ under load, and the way back."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.local_cluster import assert_nothing_lost, consume_all, wait_for
-from tests.integration.releases import EARLIER, PRESENT, Releases, Writer
+from tests.integration.releases import EARLIER, PRESENT, Releases, Writer, python_path
 
 from plimsoll_core.metadata_versions import NEWEST
 
 TOPIC = "orders"
 PARTITIONS = 6
+
+
+NEW_MESSAGES: set[str] = set()
+"""What the release before does not know.  Who sends one of these first knows that it is understood,
+by the finalised metadata version or by what the other side said of itself."""
+
+
+def of(release: str, *words: str, given: str = "") -> dict[str, Any]:
+    """What `release_messages` says when that release runs it."""
+    script = str(Path(__file__).with_name("release_messages.py"))
+    found = subprocess.run(
+        [sys.executable, script, *words],
+        env={**os.environ, "PYTHONPATH": python_path(release)},
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    result: dict[str, Any] = json.loads(found.stdout)
+    return result
+
+
+def contains(more: Any, less: Any) -> bool:
+    """Whether `more` says what `less` does, and perhaps more fields."""
+    if isinstance(less, dict):
+        return all(name in more and contains(more[name], less[name]) for name in less)
+    if isinstance(less, list):
+        return len(more) == len(less) and all(map(contains, more, less))
+    return bool(more == less)
+
+
+@pytest.mark.parametrize(
+    ("sender", "reader"), [(PRESENT, EARLIER), (EARLIER, PRESENT)], ids=["new-to-old", "old-to-new"]
+)
+def test_every_private_message_is_read_by_the_other_release_and_nothing_known_is_lost(
+    sender: str, reader: str
+) -> None:
+    sent = of(sender, "write")
+    as_sent = of(sender, "read", given=json.dumps(sent))
+    as_read = of(reader, "read", given=json.dumps(sent))
+    known = of(reader, "write")
+    news = {name for name in sent if name not in known}
+    assert news == (NEW_MESSAGES if sender == PRESENT else set())
+    for name in sorted(set(sent) - news):
+        assert isinstance(as_read[name], dict), f"{name}: {as_read[name]}"
+        if sender == PRESENT:
+            assert contains(as_sent[name], as_read[name]), name
+        else:
+            assert contains(as_read[name], as_sent[name]), name
 
 
 def begin(cluster: Releases) -> None:
