@@ -96,6 +96,7 @@ class Candidate:
         return {
             Outcome.HANDED_OVER: HAND_OVER_S,
             Outcome.STALLED: STALLED_BACKOFF_S,
+            Outcome.TOO_NEW: STALLED_BACKOFF_S,
         }.get(outcome, 1.0)
 
     async def _after_deposition(self, holding: asyncio.Future[Loss]) -> float:

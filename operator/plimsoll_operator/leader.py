@@ -279,7 +279,7 @@ class Leader:
     async def _say_last(self, outcome: Outcome) -> None:
         """What the controller cannot go on with stands in the status before the term ends."""
         refusal = self.controller.stalled
-        if outcome is Outcome.STALLED and refusal is not None:
+        if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
             why = (refusal.reason, refusal.message)
             await self.say(condition("Stalled", True, *why), condition("Ready", False, *why))
             if why != self._stalled_for:

@@ -290,7 +290,7 @@ async def test_an_operator_older_than_the_log_does_not_lead_and_says_why() -> No
         log.batches[-1] = sealed(batch, newer)
         written = list(log.batches)
         older = a_controller(log)
-        assert await older.run() is Outcome.STALLED
+        assert await older.run() is Outcome.TOO_NEW
     assert older.stalled is not None
     assert older.stalled.reason == "MetadataTooNew"
     assert "MoonPhaseChanged" in older.stalled.message

@@ -62,8 +62,8 @@ async def serve(asked: argparse.Namespace) -> int:
         print(json.dumps({"pid": 0, "from": sys.modules[Controller.__module__].__file__}))
         sys.stdout.flush()
         await asyncio.wait([running, stop], return_when=asyncio.FIRST_COMPLETED)
-    if running.done() and running.result() is Outcome.STALLED:
-        print(controller.stalled.message if controller.stalled else "stalled", file=sys.stderr)
+    if running.done() and running.result() is not Outcome.STOPPED:
+        print(running.result().value, file=sys.stderr)
         return 4
     await controller.stop()
     await server.close()

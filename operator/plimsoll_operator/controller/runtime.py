@@ -56,7 +56,8 @@ class Outcome(Enum):
     STOPPED = "stopped"
     DEPOSED = "another controller owns the log"
     HANDED_OVER = "half of the brokers were lost at once: another controller must see it too"
-    STALLED = "this operator must not write to this log: it went back in time, or is too new"
+    STALLED = "the log went back in time"
+    TOO_NEW = "a newer release has written to this log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,7 +282,7 @@ class Controller:
                 why = too_new(error) if newer else refused(Reason.MetadataRegressed, str(error))
                 self.stalled = why
                 logger.error("%s", why.message)
-                return Outcome.STALLED
+                return Outcome.TOO_NEW if newer else Outcome.STALLED
             except (MetadataLogError, OSError, TermEnded) as error:
                 if not self._stopping.is_set():
                     logger.warning("term ended, opening the log again: %r", error)

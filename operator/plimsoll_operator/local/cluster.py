@@ -148,9 +148,8 @@ class LocalCluster:
         """Nobody else can lead here: what ends one term begins the next."""
         while not self._stop_wanted.is_set():
             outcome = await controller.run()
-            stalled = controller.stalled
-            if stalled is not None and stalled.reason == Reason.MetadataTooNew.name:
-                raise CannotRun(stalled.message)
+            if outcome is Outcome.TOO_NEW and controller.stalled is not None:
+                raise CannotRun(controller.stalled.message)
             if outcome is Outcome.STALLED:
                 # Brokers keep serving; a person has to restore the log and start again.
                 await self._stop_wanted.wait()
