@@ -29,6 +29,7 @@ PRESENT = "present"
 EARLIER = "0.1"
 HOST = "127.0.0.1"
 STOP_S = 60
+START_S = 120
 
 
 def python_path(release: str) -> str:
@@ -183,7 +184,7 @@ class Releases:
             assert broker.popen.poll() is None, broker.said()[-4000:]
             return self.http(broker_id, "/readyz")[0] == 200
 
-        wait_for(f"broker {broker_id} is ready", ready, 40, 0.1)
+        wait_for(f"broker {broker_id} is ready", ready, START_S, 0.1)
 
     # --- what is there --------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class Releases:
                 )
             return False
 
-        wait_for(f"{size} in sync in every partition of {name}", full, 40, 0.1)
+        wait_for(f"{size} in sync in every partition of {name}", full, START_S, 0.1)
 
     def records(self) -> list[dict[str, Any]]:
         """The metadata log, as it lies on the disk."""
@@ -254,7 +255,7 @@ class Writer:
     def wait_some(self, count: int = 200) -> None:
         """So many more are acknowledged: the cluster takes writes as it is now."""
         wanted = len(self.acked.records) + count
-        wait_for("writes are acknowledged", lambda: len(self.acked.records) >= wanted, 60)
+        wait_for("writes are acknowledged", lambda: len(self.acked.records) >= wanted, START_S)
 
     def __exit__(
         self,
