@@ -24,6 +24,9 @@ class StubController:
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
+        self.soft = Soft()
+        self.settings = Settings()
+        self.now_ms = 1_000_000
         self.reply: Reply = lambda _: Done()
         self.asked: list[Request] = []
 
@@ -73,9 +76,6 @@ class Deciding(StubController):
 
     def __init__(self, image: ClusterImage) -> None:
         super().__init__(image)
-        self.soft = Soft()
-        self.settings = Settings()
-        self.now_ms = 1_000_000
         self.records: list[Record] = []
 
     async def request(self, request: Request) -> Answer:
