@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.broker.metric_values import told
 from tests.broker.test_controller_client import CLUSTER, FakeController, a_client, a_request
 from tests.broker.test_metadata_copy import batches, loaded, written
 
@@ -102,20 +103,11 @@ def _answer(node: Any, path: str) -> bytes:
 
 
 def test_readyz_and_a_metric_say_so() -> None:
-    node = SimpleNamespace(
-        ready=False,
-        manager=None,
-        connections=0,
-        unknown_metadata="at metadata offset 7 …",
-        holds=None,
-        handler_failures={},
-        controller_silent_ms=0,
-    )
+    node = SimpleNamespace(ready=False, unknown_metadata="at metadata offset 7 …")
     assert b"503" in _answer(node, "/readyz")
     assert b"at metadata offset 7" in _answer(node, "/readyz")
-    assert b"plimsoll_broker_metadata_unknown 1.0" in _answer(node, "/metrics")
-    node.unknown_metadata = ""
-    assert b"plimsoll_broker_metadata_unknown 0.0" in _answer(node, "/metrics")
+    assert told(unknown_metadata="at metadata offset 7")["metadata_unknown"] == 1
+    assert told()["metadata_unknown"] == 0
 
 
 async def test_a_start_on_metadata_of_a_newer_release_leaves_the_volume_as_it_is(
