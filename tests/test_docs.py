@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from plimsoll_sim.options import FAULTS
+from plimsoll_sim.themes import THEMES
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 NAMED = re.compile(r"`((?:tests|sim|dev|bench|examples|helm|crds)/[\w./-]*)`")
@@ -25,3 +28,25 @@ def test_every_path_that_a_document_names_exists(document: Path) -> None:
         if path != FORBIDDEN and not path.exists() and not list(path.parent.glob(f"{path.name}*"))
     )
     assert not missing
+
+
+PROMISES = re.findall(r"^(\d+)\. (.*)$", (ROOT / "docs/guarantees.md").read_text(), re.MULTILINE)
+NOTHING = ("10",)
+"""acks=0 promises nothing that a fault could break."""
+
+
+@pytest.mark.parametrize(("number", "sentence"), PROMISES, ids=[number for number, _ in PROMISES])
+def test_every_guarantee_names_what_checks_it_and_the_fault_that_would_break_it(
+    number: str, sentence: str
+) -> None:
+    if number in NOTHING:
+        return
+    assert re.search(r"`tests/|[Pp]redicate|random runs", sentence), "no test"
+    told = re.search(r"Faults?(?: there)?: (.*)", sentence)
+    if told is None:
+        assert re.search(r"`tests/[^`]*`: \w", sentence), "no fault, nor what goes wrong in a test"
+        return
+    drawn = {*FAULTS, *(name for theme in THEMES.values() for name in theme.faults)}
+    named = re.findall(r'"([^"]+)"', told[1])
+    assert named or "Faults there" in told[0], "no fault by its name"
+    assert not {name for name in named if name not in drawn and name not in THEMES}

@@ -119,7 +119,8 @@ class Driver:
         if offset > log.log_start_offset:
             log.advance_log_start(min(offset, log.log_end_offset))
 
-    def apply_retention(self, hosted: Hosted, wall_ms: int) -> None:
+    def apply_retention(self, hosted: Hosted, wall_ms: int | None) -> None:
+        """`wall_ms` None: nothing goes for its age now."""
         try:
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
         except StorageError as error:

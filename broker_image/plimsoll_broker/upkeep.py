@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from plimsoll_broker.room import Room
 from plimsoll_broker.slices import in_slices
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.threads import in_thread
+from plimsoll_broker.wall_clock import WallClock
 
 logger = logging.getLogger("plimsoll.upkeep")
 
@@ -51,6 +51,7 @@ class Upkeep:
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
+        self._wall_clock = WallClock(manager.now_ms)
         self._flushed_ms: dict[Hosted, int] = {}
         self._timed: list[Hosted] = []
         self._timed_until_ms = 0
@@ -159,7 +160,7 @@ class Upkeep:
 
     async def _retain(self) -> None:
         manager = self._manager
-        wall_ms = time.time_ns() // 1_000_000
+        wall_ms = self._wall_clock.now_ms()
         moved: list[Hosted] = []
 
         def retain(hosted: Hosted) -> None:

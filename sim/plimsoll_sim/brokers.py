@@ -11,7 +11,8 @@ from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.lifecycle import BrokerNode, BrokerState
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_core.model import PartitionKey
-from plimsoll_sim.disk import MOUNT, PowerCut, SimDisk, Volume
+from plimsoll_sim.disk import MOUNT, SimDisk, Volume
+from plimsoll_sim.files import PowerCut
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.network import Network
 from plimsoll_sim.process import Process

@@ -6,13 +6,13 @@ Used by the clients that live by themselves (`clients`) and by those of a scenar
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_sim.brokers import KAFKA_PORT
 from plimsoll_sim.payload import records_of
-from plimsoll_sim.reality import EPOCH_NS
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.framing import Framer
 from plimsoll_wire.headers import request_frame
@@ -21,7 +21,6 @@ from plimsoll_wire.versions import ApiKey, is_flexible
 
 ANSWER_S = 45.0
 TIMEOUT_MS = 30_000
-NOW_MS = EPOCH_NS // 1_000_000
 
 
 class Lost(Exception):
@@ -124,7 +123,8 @@ class Sent:
 def sealed(sent: Sent, producer: tuple[int, int] | None) -> bytes:
     """The batch as it is sent, by an idempotent producer's id and epoch or by nobody."""
     by = (*producer, sent.sequence) if producer else (-1, -1, -1)
-    header = BatchHeader(0, 0, -1, 2, 0, 0, sent.records - 1, NOW_MS, NOW_MS, *by, sent.records)
+    now_ms = time.time_ns() // 1_000_000
+    header = BatchHeader(0, 0, -1, 2, 0, 0, sent.records - 1, now_ms, now_ms, *by, sent.records)
     return seal(header, records_of(sent.ident, sent.records))
 
 

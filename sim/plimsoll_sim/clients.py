@@ -30,6 +30,9 @@ from plimsoll_wire.batches import iter_headers
 from plimsoll_wire.versions import ApiKey
 
 WINDOW = 5
+MANY_RECORDS = (9, 20)
+"""In some batches, for segments that do not all end alike."""
+EARLIEST, LATEST = -2, -1
 FATAL_FOR_PRODUCER = frozenset(
     {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
 )
@@ -161,8 +164,11 @@ class Producer(Client):
 
     def _next(self) -> Sent:
         records = self._rng.randint(1, self.habits.records_max)
+        if self._rng.random() < 0.3:
+            records = self._rng.choice(MANY_RECORDS)
         self._made += 1
-        sent = Sent(f"{self.habits.name}/{self._made}".encode(), self._sequence, records)
+        ident = f"{self.habits.name}/{self._made}".encode()
+        sent = Sent(ident, self._sequence, records)
         self._sequence += records
         self._unacked.append(sent)
         self.idle = False
@@ -239,13 +245,25 @@ class Consumer(Client):
             connection.close()
 
     async def _ask_end(self, connection: Connection) -> None:
-        values = list_offsets_values(self.at, -1)
+        offset, epoch = await self._offset(connection, LATEST)
+        self._witness.latest(self.at, offset, epoch, self.habits.name)
+
+    async def _offset(self, connection: Connection, which: int) -> tuple[int, int]:
+        """Where the log begins or ends, and in which term."""
+        values = list_offsets_values(self.at, which)
         reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
         one = reply.topics[0].partitions[0]
         if int(one.error_code):
             raise Lost(f"list offsets: {one.error_code}")
-        epoch = int(one.leader_epoch)
-        self._witness.latest(self.at, int(one.offset), epoch, self.habits.name)
+        return int(one.offset), int(one.leader_epoch)
+
+    async def _begin_anew(self, connection: Connection) -> None:
+        """Its next record is not there: it was let go of, or, only where committed records were
+        lost, the log ends before it."""
+        start, _ = await self._offset(connection, EARLIEST)
+        if start <= self.offset:
+            self._witness.latest(self.at, -1)
+        self.offset = start
 
     async def _fetch(self, connection: Connection) -> None:
         epoch = self.leader_epoch if self._rng.random() < 0.5 else -1
@@ -255,9 +273,7 @@ class Consumer(Client):
         one = reply.responses[0].partitions[0]
         code = int(one.error_code)
         if code == Code.OFFSET_OUT_OF_RANGE:
-            # Only a log that lost committed records ends before what was read: begin anew.
-            self._witness.latest(self.at, -1)
-            self.offset = 0
+            await self._begin_anew(connection)
         if code:
             raise Lost(f"fetch: {code}")
         records = bytes(one.records or b"")

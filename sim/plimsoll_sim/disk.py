@@ -1,9 +1,6 @@
-"""A simulated volume: what a process wrote, and what of it a power cut would leave.
+"""A simulated volume, and what processes do with it; `files` says what a power cut would leave.
 
-A killed process loses nothing.  A power cut leaves each file with what was synced plus an arbitrary
-prefix of what was appended since, whose end may be zeros (a cut below the synced part may come
-undone), and each directory with a prefix of its changes since its last sync: a rename or a deletion
-may not have happened.  A file that was replaced is old or new.  Source: the protocol's disk model.
+A killed process loses nothing.  Source: the protocol's disk model.
 """
 
 from __future__ import annotations
@@ -22,112 +19,12 @@ from plimsoll_broker.storage.disk import (
     StorageError,
     StorageFault,
 )
+from plimsoll_sim.files import Folder, Node, PowerCut
 from plimsoll_sim.process import Process, ProcessDied
 
 T = TypeVar("T")
 ROOM_BYTES = 2**40
 MOUNT = "data"
-
-
-class PowerCut:
-    """How much it leaves of what was not synced; here as chance has it."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-
-    def changes(self, count: int) -> int:
-        """How many of a directory's changes have happened."""
-        return self._rng.randint(0, count)
-
-    def size(self, durable: int, size: int) -> int:
-        """Where a file ends."""
-        return self._rng.randint(durable, size)
-
-    def written(self, durable: int, size: int) -> int:
-        """Up to where it has its bytes: the new size may reach the disk before the last blocks."""
-        return self._rng.randint(durable, size) if self._rng.random() < 0.2 else size
-
-    def uncuts(self) -> bool:
-        """Whether a file that was cut below what was durable is as long as before."""
-        return self._rng.random() < 0.3
-
-
-class Node:
-    """A file: its bytes, how many of them are durable, and what a cut took away undurably."""
-
-    __slots__ = ("cut_off", "data", "durable", "modified_us")
-
-    def __init__(self, data: bytes = b"", *, durable: bool = False) -> None:
-        self.data = bytearray(data)
-        self.durable = len(data) if durable else 0
-        self.cut_off = b""
-        self.modified_us = 0
-
-    @property
-    def unsynced(self) -> bool:
-        return self.durable < len(self.data) or bool(self.cut_off)
-
-    def sync(self) -> None:
-        self.durable = len(self.data)
-        self.cut_off = b""
-
-    def truncate(self, size: int) -> None:
-        if size < self.durable:
-            self.cut_off = bytes(self.data[size : self.durable]) + self.cut_off
-            self.durable = size
-        del self.data[size:]
-
-    def lose_power(self, cut: PowerCut) -> None:
-        if self.cut_off and cut.uncuts():
-            self.data = self.data[: self.durable] + self.cut_off
-        elif len(self.data) > self.durable:
-            del self.data[cut.size(self.durable, len(self.data)) :]
-            written = cut.written(self.durable, len(self.data))
-            self.data[written:] = bytes(len(self.data) - written)
-        self.sync()
-
-
-class Folder:
-    """A directory: its entries, and how to undo what happened to them since the last sync."""
-
-    __slots__ = ("entries", "undo")
-
-    def __init__(self) -> None:
-        self.entries: dict[str, Node | Folder] = {}
-        self.undo: list[Callable[[], None]] = []
-
-    def put(self, name: str, entry: Node | Folder) -> None:
-        self.undo.append(self._restore(name))
-        self.entries[name] = entry
-
-    def take(self, name: str) -> Node | Folder:
-        self.undo.append(self._restore(name))
-        return self.entries.pop(name)
-
-    def _restore(self, name: str) -> Callable[[], None]:
-        before = self.entries.get(name)
-
-        def undo() -> None:
-            if before is None:
-                self.entries.pop(name, None)
-            else:
-                self.entries[name] = before
-
-        return undo
-
-    def sync(self) -> None:
-        """All of it, and all that is in it."""
-        self.undo.clear()
-        for entry in self.entries.values():
-            entry.sync()
-
-    def lose_power(self, cut: PowerCut) -> None:
-        kept = cut.changes(len(self.undo))
-        for undo in reversed(self.undo[kept:]):
-            undo()
-        self.undo.clear()
-        for entry in self.entries.values():
-            entry.lose_power(cut)
 
 
 class Volume:
@@ -327,7 +224,7 @@ class SimDisk(Disk):
 
     def sync_directory(self, path: Path) -> None:
         self._look(path)
-        self._change(path, self._volume.folder(path).undo.clear)
+        self._change(path, self._volume.folder(path).changes.clear)
 
     def size(self, path: Path) -> int | None:
         node = self._look(path)
@@ -353,8 +250,8 @@ class SimDisk(Disk):
             raise StorageError(StorageFault.IO, old, "no such file")
 
         def change() -> None:
-            moved = self._volume.folder(old.parent).take(old.name)
-            self._volume.folder(new.parent).put(new.name, moved)
+            assert old.parent == new.parent, "nobody moves anything to another directory"
+            self._volume.folder(old.parent).rename(old.name, new.name)
 
         self._change(old, change)
 
@@ -398,3 +295,6 @@ def _mounted() -> Folder:
 
 def _forget(folder: Folder, name: str) -> None:
     folder.take(name)
+
+
+__all__ = ["MOUNT", "Folder", "Node", "PowerCut", "SimDisk", "SimFile", "Volume"]

@@ -1,7 +1,8 @@
 """Everything that goes wrong, one small function a fault, and how it ends again.
 
-`schedule` says when; `links` holds those of the network, `stories`, `lives` and `plots` those of
-several steps.  A fault that lasts schedules its own end; `World.heal` ends them all.
+`schedule` says when; `links` holds those of the network, `stories`, `lives`, `plots` and
+`beginnings` those of several steps.  A fault that lasts schedules its own end; `World.heal` ends
+them all.
 """
 
 from __future__ import annotations
@@ -9,16 +10,16 @@ from __future__ import annotations
 from plimsoll_core.election_messages import ElectLeaders
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim import membership, moves, rebalances, rolls
+from plimsoll_sim.beginnings import Beginnings
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.damage import change_disk, cut_power, image_of
-from plimsoll_sim.disk import Folder
+from plimsoll_sim.files import Folder
 from plimsoll_sim.operators import OperatorHost
-from plimsoll_sim.plots import Plots
 from plimsoll_sim.process import Process
 from plimsoll_sim.world import TOPIC, World
 
 
-class Chaos(Plots):
+class Chaos(Beginnings):
     """Faults for one world; each says what it did, None for nothing."""
 
     def __init__(self, world: World, only: frozenset[int] | None = None) -> None:
@@ -222,13 +223,6 @@ class Chaos(Plots):
         return f"from batch {sequence} on"
 
     # --- the world's ways -------------------------------------------------------------------------
-
-    def _step_wall_clock(self) -> str | None:
-        host = self._running()
-        if host is None or host.process is None:
-            return None
-        host.process.wall_offset_ms = self._rng.choice((-86_400_000, -5_000, 5_000, 86_400_000))
-        return f"{host.name} by {host.process.wall_offset_ms} ms"
 
     def _recreate_topic(self) -> str | None:
         self.world.delete()

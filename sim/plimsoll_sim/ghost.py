@@ -7,6 +7,7 @@ Source: the protocol's ghost variables.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -36,15 +37,21 @@ class Batch(NamedTuple):
     epoch: int
     ident: bytes
     producer: tuple[int, int, int]
+    timestamp: int = 0
+    size: int = 0
 
 
 @dataclass(slots=True)
 class Copy:
     """A broker's log of one partition, as last seen.  `same` of its batches are known to equal the
-    committed log's; `suspect` after an unclean election elsewhere, until it has followed."""
+    committed log's; `suspect` after an unclean election elsewhere, until it has followed.
+    `begins`: up to where it may have let go of what it held (`checkers.starts`); `retention`: how
+    many bytes and ms it was to keep."""
 
     batches: list[Batch] = field(default_factory=list)
     start: int = 0
+    begins: int = 0
+    retention: tuple[int | None, int | None] = (None, None)
     end: int = 0
     high_watermark: int = 0
     same: int = 0
@@ -62,17 +69,21 @@ class Copy:
 @dataclass(slots=True)
 class PartitionGhost:
     """`committed` is the log that was ever under a leader's high watermark, less what unclean
-    elections cut off; that is in `lost`.  `led`: by leader epoch who led, since when (µs)."""
+    elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
+    client let go of what is below; `deleted`: what clients asked for.  `led`: by leader epoch who
+    led, since when (µs)."""
 
     key: PartitionKey
     name: tuple[str, int]
+    start: int = 0
+    deleted: int = 0
     committed: list[Batch] = field(default_factory=list)
     index: dict[int, int] = field(default_factory=dict)
     idents: dict[bytes, int] = field(default_factory=dict)
     lost: dict[bytes, int] = field(default_factory=dict)
     acked: dict[bytes, int] = field(default_factory=dict)
     copies: dict[int, Copy] = field(default_factory=dict)
-    producers: dict[int, tuple[int, int]] = field(default_factory=dict)
+    producers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     seen: dict[tuple[int, int], tuple[bytes, tuple[int, int] | None]] = field(default_factory=dict)
     led: dict[int, dict[int, int]] = field(default_factory=dict)
     told: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -87,7 +98,8 @@ class PartitionGhost:
 
     @property
     def true_high_watermark(self) -> int:
-        return self.committed[-1].last + 1 if self.committed else 0
+        """Above `start`, but for who was elected uncleanly with nothing but a beginning."""
+        return max(self.start, self.committed[-1].last + 1 if self.committed else 0)
 
     def copy_of(self, broker_id: int) -> Copy:
         found = self.copies.get(broker_id)
@@ -100,16 +112,37 @@ class PartitionGhost:
         self.idents[batch.ident] = batch.base
         self.committed.append(batch)
 
+    def shift(self, copy: Copy) -> int:
+        """Which committed batch is its first."""
+        return self.index.get(copy.batches[0].base, 0) if copy.batches else 0
+
+    def beyond(self, copy: Copy) -> list[Batch]:
+        """What is committed and below its beginning, and was not let go of."""
+        first = max(self.start, copy.begins)
+        return [one for one in self.committed if first <= one.base and one.last < copy.start]
+
+    def kept_by(self, copy: Copy) -> int:
+        """How many committed batches there are up to where it holds something else, or nothing."""
+        begins = copy.batches[0].base if copy.batches else copy.start
+        first = bisect_left(self.committed, begins, key=lambda batch: batch.base)
+        kept = first
+        for mine, theirs in zip(self.committed[first:], copy.batches, strict=False):
+            if mine != theirs:
+                break
+            kept += 1
+        return kept
+
     def cut(self, count: int) -> list[Batch]:
         """An unclean election kept only so many committed batches; the rest is lost."""
+        for copy in self.copies.values():
+            copy.same = min(copy.same, max(count - self.shift(copy), 0))
         gone = self.committed[count:]
         del self.committed[count:]
         for batch in gone:
             self.index.pop(batch.base, None)
             self.idents.pop(batch.ident, None)
             self.lost[batch.ident] = batch.base
-        for copy in self.copies.values():
-            copy.same = min(copy.same, count)
+        self.deleted = min(self.deleted, self.true_high_watermark)
         self.producers.clear()
         for batch in self.committed:
             self.note_producer(batch)
@@ -141,7 +174,8 @@ class PartitionGhost:
     def note_producer(self, batch: Batch) -> None:
         producer_id, epoch, first = batch.producer
         if producer_id >= 0:
-            self.producers[producer_id] = (epoch, first + batch.last - batch.base)
+            last = first + batch.last - batch.base
+            self.producers[producer_id] = (epoch, last, batch.base)
 
 
 _records = msgspec.json.Decoder(tuple[Record, ...])
@@ -264,12 +298,11 @@ class MetadataGhost:
             raise Violation("Reported", f"{ghost.name}: an unclean election says only: {cause}")
         self.unclean.append((ghost.key, leader, cause))
         copy = ghost.copy_of(leader)
-        kept = 0
-        for mine, theirs in zip(ghost.committed, copy.batches, strict=False):
-            if mine != theirs:
-                break
-            kept += 1
-        gone = ghost.cut(kept)
+        gone = ghost.beyond(copy) + ghost.cut(ghost.kept_by(copy))
+        for other in ghost.copies.values():
+            # Also in its last step, which nobody has seen.
+            other.begins = max(other.begins, ghost.start)
+        ghost.start = copy.begins = copy.start
         ghost.unclean_epoch = int(new.leader_epoch)
         for broker_id, other in ghost.copies.items():
             other.suspect = broker_id != leader

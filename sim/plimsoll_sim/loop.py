@@ -14,6 +14,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
+from functools import partial
 from typing import Any, TypeVar
 
 from plimsoll_sim.process import PROCESS, Process, ProcessDied
@@ -60,6 +61,20 @@ class Handle:
         return self.when_s
 
 
+def _outcome(work: Callable[[], T]) -> Callable[[], T]:
+    """Do it now; what came of it comes again when it is asked for."""
+    try:
+        result = work()
+    except Exception as error:
+        raised = error
+
+        def fail() -> T:
+            raise raised
+
+        return fail
+    return lambda: result
+
+
 def _own(context: Context | None) -> Context:
     """An empty context is nobody's, and false."""
     return contextvars.copy_context() if context is None else context
@@ -81,6 +96,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._count = 0
         self._graveyard: list[object] = []
         self._closed = False
+        self.slow_io: dict[str, tuple[int, int]] = {}
 
     # --- time and callbacks -----------------------------------------------------------------------
 
@@ -250,18 +266,26 @@ class SimLoop(asyncio.AbstractEventLoop):
     def run_in_executor(
         self, executor: object, func: Callable[..., T], *args: object
     ) -> asyncio.Future[T]:
-        """Threads end at a time of the seed's choice, one at a time."""
+        """Threads end at a time of the seed's choice, one at a time.  What they do happens then, or
+        at once: what is synced need not be what was written while it was."""
         future: asyncio.Future[T] = self.create_future()
+        process = PROCESS.get(None)
+        slow = None if process is None else self.slow_io.get(process.host)
+        due_us = self.now_us + self.rng.randrange(*(slow or IO_US))
+        if self.rng.random() < 0.5:
+            done: Callable[[], T] = partial(func, *args)
+        else:
+            done = _outcome(partial(func, *args))
 
         def run() -> None:
             if future.cancelled():
                 return
             try:
-                future.set_result(func(*args))
+                future.set_result(done())
             except Exception as error:
                 future.set_exception(error)
 
-        self.at_us(self.now_us + self.rng.randrange(*IO_US), run)
+        self.at_us(due_us, run)
         return future
 
     # --- the network ------------------------------------------------------------------------------

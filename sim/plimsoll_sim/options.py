@@ -38,7 +38,11 @@ FAULTS: dict[str, int] = {
     "api down": 2,
     "api hung": 2,
     "api flaky": 4,
-    "step wall clock": 1,
+    "step wall clock": 2,
+    "slow disk": 2,
+    "change retention": 2,
+    "delete records": 3,
+    "left behind": 1,
     "recreate topic": 1,
     "change min isr": 3,
     "add partitions": 1,
@@ -88,6 +92,7 @@ class Options:
 
     `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
     after a proposal or a commit; `at_once`: how many that last may do so at the same time.
+    `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
     """
 
     theme: str = ""
@@ -105,6 +110,11 @@ class Options:
     slice_partitions_max: int
     segment_bytes: int
     flush_messages: int | None
+    flush_ms: int | None = None
+    retention_bytes: int | None = None
+    retention_ms: int | None = None
+    unclean_recovery: Literal["Balanced", "Proactive"] = "Balanced"
+    chores_faster: int = 1
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
     metadata_version: int | None = None
     producers: tuple[tuple[int, bool], ...]
@@ -174,7 +184,12 @@ def _anything(rng: random.Random) -> Options:
         flap_wait_ms_max=rng.choice((1_000, 4_000)),
         slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),
         segment_bytes=rng.choice((200, 1_000, 1_000_000)),
-        flush_messages=rng.choice((None, None, None, 1)),
+        flush_messages=rng.choice((None, None, None, 1, 3)),
+        flush_ms=rng.choice((None, None, None, 200)),
+        retention_bytes=rng.choice((None, None, None, 300, 1_000)),
+        retention_ms=rng.choice((None, None, None, 2_000, 10_000)),
+        unclean_recovery=rng.choice(("Balanced",) * 9 + ("Proactive",)),
+        chores_faster=rng.choice((1, 1, 5, 20)),
         on_controller_loss="StopServing" if rng.random() < 0.3 else "KeepServing",
         producers=producers,
         consumers=rng.randint(0, 2),

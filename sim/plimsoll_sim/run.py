@@ -16,7 +16,7 @@ from plimsoll_sim.faults import Chaos
 from plimsoll_sim.ghost import Violation
 from plimsoll_sim.loop import Livelock
 from plimsoll_sim.options import draw
-from plimsoll_sim.reality import instead
+from plimsoll_sim.reality import faster, instead
 from plimsoll_sim.world import UP_US_MAX, Crash, NotAlive, World
 
 EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
@@ -97,7 +97,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
     enabled = gc.isenabled()
     gc.disable()
     try:
-        with instead(world.loop, world.entropy):
+        with instead(world.loop, world.entropy), faster(world.options.chores_faster):
             yield
     finally:
         if handler is not None:

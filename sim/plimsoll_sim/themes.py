@@ -223,6 +223,61 @@ THEMES: dict[str, Theme] = {
             "producers": ACKED,
         },
     ),
+    # Old records go, and whoever was away begins again where the others do.
+    "beginnings": Theme(
+        faults={
+            "left behind": 8,
+            "delete records": 3,
+            "change retention": 2,
+            "step wall clock": 1,
+            "kill broker": 2,
+            "cut power of broker": 1,
+            "crash at io": 1,
+            "cut brokers": 1,
+        },
+        choices={
+            **STORY,
+            "brokers": (3,),
+            "replication_factor": (2, 3),
+            "min_isr": (1, 2),
+            "partitions": (1, 2),
+            "at_once": (1, 2),
+            "retention_bytes": (None, 300, 1_000),
+            "retention_ms": (None, None, 5_000),
+            "segment_bytes": (100, 200, 300),
+            "chores_faster": (20,),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "think_ms": ((50, 500),),
+            "producers": ACKED,
+        },
+    ),
+    # What was flushed stays, whatever loses power, and what was cut stays cut.
+    "flushed": Theme(
+        faults={
+            "cut power of broker": 6,
+            "cut power of all": 4,
+            "two terms": 3,
+            "crash at io": 2,
+            "cut brokers": 4,
+            "kill broker": 2,
+            "stop broker": 1,
+            "slow disk": 1,
+        },
+        choices={
+            **CLOSE,
+            "at_once": (2, 3),
+            "replication_factor": (2, 3),
+            "min_isr": (1, 2),
+            "partitions": (1, 2),
+            "flush_messages": (1,),
+            "segment_bytes": (100, 200, 300),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "unclean_recovery": ("Balanced",),
+            "producers": (*ACKED, ((1, False), (-1, True))),
+        },
+    ),
     # Controllers fight for their log on an API server in bad shape.
     "log": Theme(
         faults={

@@ -42,6 +42,7 @@ from plimsoll_sim.process import Process
 
 CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
+UNCLEAN = {"unclean.recovery.strategy": "Proactive"}
 UP_US_MAX = 120_000_000
 HEALED_US_MAX = 400_000_000
 WAIT_STEPS_MAX = 80_000
@@ -110,8 +111,13 @@ class World:
             "replica.lag.time.max.ms": options.lag_time_max_ms,
             "log.segment.bytes": options.segment_bytes,
         }
-        if options.flush_messages is not None:
-            configs["log.flush.interval.messages"] = options.flush_messages
+        drawn = {
+            "log.flush.interval.messages": options.flush_messages,
+            "log.flush.interval.ms": options.flush_ms,
+            "log.retention.bytes": options.retention_bytes,
+            "log.retention.ms": options.retention_ms,
+        }
+        configs |= {name: value for name, value in drawn.items() if value is not None}
         around = (self.loop, self.network, rng)
         hosts = {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
         for host in hosts.values():
@@ -156,6 +162,7 @@ class World:
                 partitions=options.partitions,
                 replication_factor=options.replication_factor,
                 min_isr=options.min_isr,
+                configs={} if options.unclean_recovery == "Balanced" else UNCLEAN,
             )
         wanted = self.wishes.topics[name] = replace(known, **changes)
         return wanted
@@ -308,6 +315,7 @@ class World:
         self._healed = True
         self.network.heal_all()
         self.network.slow.clear()
+        self.loop.slow_io.clear()
         self.weather.calm()
         for operator in self.operators:
             if operator.process is not None and operator.process.paused:
@@ -318,7 +326,8 @@ class World:
         for broker in self.brokers.values():
             broker.volume.full = broker.volume.broken = False
             broker.volume.crash_in = None
-            if broker.process is not None and broker.process.paused:
+            if broker.process is not None:
+                broker.process.wall_offset_ms = 0
                 broker.process.resume()
             if broker.needs_restart:
                 broker.kill()

@@ -56,8 +56,8 @@ def test_the_same_seed_is_the_same_run_whatever_hashes_are() -> None:
 
 
 def test_a_run_without_its_faults_is_another_run_and_holds() -> None:
-    whole = run(3, STEPS)
-    calm = run(3, STEPS, only=frozenset())
+    whole = run(6, STEPS)
+    calm = run(6, STEPS, only=frozenset())
     assert whole.struck
     assert calm.struck == []
     assert calm.sentence == ""

@@ -155,6 +155,19 @@ def test_a_discarded_log_starts_again_where_it_is_told(volume, fill, read_all):
     assert (again.log_start_offset, again.log_end_offset) == (5_000, 5_020)
 
 
+def test_a_discarded_log_may_begin_with_the_batch_that_holds_its_start(volume, a_batch, read_all):
+    """A leader's log starts within a batch once a client has deleted the first records of it."""
+    log = volume.log()
+    log.discard_to(5_004)
+    data = a_batch(5_000, epoch=3)
+    log.append(data, list(iter_headers(data)))
+    assert (log.log_start_offset, log.log_end_offset) == (5_004, 5_010)
+    assert log.epochs.entries == [(3, 5_004)]
+    assert read_all(log) == data
+    again = volume.log()
+    assert (again.log_end_offset, read_all(again)) == (5_010, data)
+
+
 def test_producers_are_as_of_the_log_s_end_after_a_cut(volume, a_batch):
     log = volume.log()
     for base in range(0, 400, 10):
@@ -174,6 +187,14 @@ def test_retention_by_time_drops_whole_old_segments(volume, fill):
     assert start == 240 == log.segments[0].base_offset
     assert log.epochs.entries == [(0, 240)]
     assert not [name for name in names(log) if name < "00000000000000000240"]
+
+
+def test_nothing_is_too_old_while_nobody_knows_the_time(volume, fill):
+    volume.config = LogConfig(segment_bytes=2_000, retention_ms=50)
+    log = volume.log()
+    fill(log, 40)
+    assert log.apply_retention(None, 400) == 0
+    assert log.apply_retention(10**12, 400) == 400
 
 
 def test_retention_by_time_takes_the_last_segment_too(volume, fill):

@@ -115,11 +115,17 @@ class Log:
         """
         if self.fault is not None:
             raise self.fault
-        assert headers[0].base_offset >= self.log_end_offset, "the log only grows at its end"
+        base, start = headers[0].base_offset, self.log_start_offset
+        empty = self.log_end_offset == start
+        assert base >= self.log_end_offset or empty, "the log only grows at its end"
         try:
             if self.make_durable is not None:
                 self.make_durable()
                 self.make_durable = None
+            if base < start:
+                # The leader's log starts in the middle of this batch.
+                self.discard_to(base)
+                self.log_start_offset = start
             self._roll_when_due(len(data), headers)
             segment = self.segments[-1]
             position = segment.size
@@ -134,6 +140,8 @@ class Log:
                 epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 producers.update(header)
+        if base < start:
+            epochs.truncate_from_start(start)
         self.log_end_offset = headers[-1].next_offset
 
     def write_back(self) -> None:
@@ -287,7 +295,7 @@ class Log:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
 
-    def apply_retention(self, now_ms: int, high_watermark: int) -> int:
+    def apply_retention(self, now_ms: int | None, high_watermark: int) -> int:
         """Drop whole segments that are too old or too many, never above the high watermark.
 
         Returns the log's start.

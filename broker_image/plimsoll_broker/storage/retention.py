@@ -24,10 +24,10 @@ def due(
     segments: Sequence[Segment],
     log_end_offset: int,
     config: LogConfig,
-    now_ms: int,
+    now_ms: int | None,
     high_watermark: int,
 ) -> Due:
-    """What is too old or too much."""
+    """What is too old or too much; `now_ms` None: nobody knows what is old."""
     offset = segments[0].base_offset
     if not config.delete:
         return Due(offset, active=False)
@@ -49,8 +49,8 @@ def due(
     return Due(offset, active=False)
 
 
-def _expired(segment: Segment, retention_ms: int | None, now_ms: int) -> bool:
-    if retention_ms is None:
+def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> bool:
+    if retention_ms is None or now_ms is None:
         return False
     newest = segment.max_timestamp
     if newest < 0:

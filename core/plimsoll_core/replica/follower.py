@@ -69,6 +69,8 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
 
     A reply that was parked while its leader lost and regained the partition may carry batches of
     a term newer than the follower's: those wait until the follower knows that term (KAFKA-18723).
+    A leader's log may start in the middle of a batch, for clients delete records and not batches:
+    an empty log takes the batch that holds its start.
     """
     expected = log.log_end_offset
     newest = log.epochs.latest or 0
@@ -78,6 +80,8 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
             break
         # A log has no holes: what begins elsewhere is not what its leader wrote there.
         fits = batch.base_offset == expected
+        if not count and log.log_start_offset == expected:
+            fits = batch.base_offset <= expected <= batch.base_offset + batch.last_offset_delta
         if not fits or batch.leader_epoch < newest or batch.last_offset_delta < 0:
             return None
         newest = batch.leader_epoch

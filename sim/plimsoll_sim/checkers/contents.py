@@ -55,13 +55,16 @@ def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
 def check_order(ghost: PartitionGhost, batch: Batch) -> None:
     """I19: each producer's batches commit in order, without a gap.
 
-    A topic that was made again, or that lost data, may not know a producer that goes on.
+    A topic that was made again, or that lost data, may not know a producer that goes on; nor may
+    one that let go of all that it had of it.
     """
     producer_id, epoch, first = batch.producer
     if producer_id < 0:
         return
     known = ghost.producers.get(producer_id)
     if known is None and (ghost.made_again or ghost.unclean_epoch >= 0):
+        return
+    if known is not None and known[2] < ghost.start:
         return
     expected = 0 if known is None or known[0] != epoch else known[1] + 1
     if first != expected:
@@ -73,8 +76,11 @@ def check_order(ghost: PartitionGhost, batch: Batch) -> None:
 
 
 def check_once(ghost: PartitionGhost, batch: Batch) -> None:
-    """I19, whatever the client does when it is refused: nothing of an idempotent one is twice."""
-    if batch.producer[0] >= 0 and batch.ident in ghost.idents:
+    """I19, whatever the client does when it is refused: nothing of an idempotent one is twice, but
+    for what was let go of before it was sent again."""
+    if batch.producer[0] < 0 or ghost.idents.get(batch.ident, -1) < ghost.start:
+        return
+    if batch.ident in ghost.idents:
         raise Violation(
             "NoDuplicate",
             f"{ghost.name}: {batch.ident!r} is at {ghost.idents[batch.ident]} and, of producer "

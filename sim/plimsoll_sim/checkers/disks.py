@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from plimsoll_broker.storage.checkpoints import CLEAN_SHUTDOWN
-from plimsoll_sim.disk import Node, Volume
+from plimsoll_sim.disk import Volume
+from plimsoll_sim.files import Node
 from plimsoll_sim.ghost import Violation
 
 

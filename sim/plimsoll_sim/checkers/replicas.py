@@ -6,6 +6,7 @@ what changed.  Predicates I1-I9 and I19-I24 of the protocol.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import Replica
 from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.checkers import contents
+from plimsoll_sim.checkers import contents, starts
 from plimsoll_sim.checkers.lifetimes import LifetimeChecker
 from plimsoll_sim.ghost import Batch, Copy, MetadataGhost, PartitionGhost, Violation
 from plimsoll_sim.payload import ident_of
@@ -82,12 +83,17 @@ class ReplicaChecker:
         replica, log = hosted.replica, hosted.log
         copy = ghost.copy_of(host.id)
         fresh = before is None
-        copy.start = log.log_start_offset
-        if before is None or before[1] != log.cuts or before[5] != log.log_start_offset:
+        begun, copy.start = copy.start, log.log_start_offset
+        held = tuple(copy.batches) if copy.start != begun else ()
+        cut = before is not None and before[1] != log.cuts
+        if before is None or cut or before[5] != log.log_start_offset:
             _reread(ghost, copy, hosted)
+            if copy.start != begun:
+                starts.moved(ghost, host, hosted, held, cut=cut)
             contents.check_producers(ghost, copy, hosted)
         elif before[0] != log.log_end_offset:
             _extend(ghost, copy, _read(hosted, copy.end))
+        copy.retention = (log.config.retention_bytes, log.config.retention_ms)
         copy.end = log.log_end_offset
         contents.check_epochs(ghost, host.id, copy, hosted)
         self._check_bounds(ghost, host.id, copy, replica)
@@ -157,7 +163,9 @@ class ReplicaChecker:
 
     def _commit(self, ghost: PartitionGhost, broker_id: int, hw: int) -> None:
         copy = ghost.copy_of(broker_id)
-        for batch in copy.batches[len(ghost.committed) :]:
+        known = ghost.true_high_watermark
+        first = bisect_left(copy.batches, known, key=lambda batch: batch.base)
+        for batch in copy.batches[first:]:
             if batch.last >= hw:
                 break
             if batch.base != ghost.true_high_watermark and ghost.committed:
@@ -236,6 +244,10 @@ class ReplicaChecker:
                 f"{ghost.name}: {host.id} of isr {p.isr}, elr {p.elr} has "
                 f"{_matches(ghost, copy)} of {known} committed",
             )
+        if leads:
+            starts.check(ghost, host.id, copy, leads=True)
+        elif present and host.id in (*p.isr, *p.elr) and host.id not in ghost.lossy_open:
+            starts.check(ghost, host.id, copy, leads=False)
 
     def _replica_epoch(self, host: BrokerHost, ghost: PartitionGhost) -> int:
         hosted = host.hosted(ghost.key)
@@ -282,7 +294,7 @@ def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bo
 
 
 def _read(hosted: Hosted, start: int) -> list[Batch]:
-    """The batches from `start` on; I20: the log ends on the boundary of one."""
+    """The batches from the one that holds `start` on; I20: the log ends on the boundary of one."""
     log = hosted.log
     found: list[Batch] = []
     offset = start
@@ -293,10 +305,16 @@ def _read(hosted: Hosted, start: int) -> list[Batch]:
             ident = ident_of(data, at)
             at += header.length
             producer = (header.producer_id, header.producer_epoch, header.base_sequence)
-            if header.base_offset >= start:
+            if header.last_offset >= start:
                 found.append(
                     Batch(
-                        header.base_offset, header.last_offset, header.leader_epoch, ident, producer
+                        header.base_offset,
+                        header.last_offset,
+                        header.leader_epoch,
+                        ident,
+                        producer,
+                        header.max_timestamp,
+                        header.length,
                     )
                 )
             offset = header.next_offset
@@ -344,7 +362,7 @@ def _compare(ghost: PartitionGhost, copy: Copy) -> None:
     """Take up how many of its batches equal the committed ones."""
     committed, batches = ghost.committed, copy.batches
     same = copy.same
-    shift = ghost.index.get(batches[0].base, 0) if batches else 0
+    shift = ghost.shift(copy)
     while same < len(batches) and same + shift < len(committed):
         if batches[same] != committed[same + shift]:
             break

@@ -183,8 +183,8 @@ GUARDS: tuple[Mutant, ...] = (
             ),
             Edit(
                 FETCHER,
-                "            self._connection.close()\n\n    def look_again",
-                "            pass\n\n    def look_again",
+                "            self._connection.close()\n\n    @property\n    def silent_ms",
+                "            pass\n\n    @property\n    def silent_ms",
             ),
         ),
     ),
@@ -221,8 +221,8 @@ GUARDS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 LOG,
-                "        self.rebuild_producers()\n        # A producer",
-                "        # A producer",
+                "        self.rebuild_producers()\n        # Neither",
+                "        # Neither",
             ),
         ),
     ),

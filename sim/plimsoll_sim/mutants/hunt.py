@@ -146,7 +146,7 @@ def _play(chase: Chase) -> None:
 
     for path in sorted(SCENARIOS.glob("*.txt")):
         name = path.name.partition("-")[0]
-        of = name.rstrip("abcd")
+        of = name.rstrip("abcdefg")
         if name not in chase.mutant.scenarios and of not in chase.mutant.scenarios:
             continue
         saw = chase.scenarios.setdefault(name if name in chase.mutant.scenarios else of, [])

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from plimsoll_sim.disk import PowerCut
+from plimsoll_sim.files import PowerCut
 
 T = TypeVar("T")
 ALL = 2**62
@@ -18,12 +18,14 @@ ALL = 2**62
 
 class Chosen(PowerCut):
     """Leaves so many bytes and so many changes of a directory, of those that were not synced; of
-    what it leaves of a file the last `zeros` are no more than their number."""
+    what it leaves of a file the last `zeros` are no more than their number.  `uncut`: cuts that
+    were not synced come undone."""
 
-    def __init__(self, *, content: int, entries: int, zeros: int = 0) -> None:
+    def __init__(self, *, content: int, entries: int, zeros: int = 0, uncut: bool = False) -> None:
         self._content = content
         self._entries = entries
         self._zeros = zeros
+        self._uncut = uncut
 
     def changes(self, count: int) -> int:
         return min(self._entries, count)
@@ -35,6 +37,9 @@ class Chosen(PowerCut):
         return max(durable, size - self._zeros)
 
     def uncuts(self) -> bool:
+        return self._uncut
+
+    def reorders(self) -> bool:
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from plimsoll_sim import beginnings
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.damage import change_disk, cut_power, image_of
 from plimsoll_sim.process import Process
@@ -35,14 +36,17 @@ def power(stage: Stage, words: Words) -> list[str]:
     """power 2 keep=none entries=none: the machine loses power.  Of each file there is what was
     synced, and of the rest `none`, `all` or so many bytes; of each directory's changes since its
     last sync the first so many (without `entries`: all if anything is kept of the files).  With
-    `zeros=20` the last bytes that are kept are zeros.  Nobody is told: its connections stay silent.
+    `zeros=20` the last bytes that are kept are zeros, with `uncut` what was cut off a file and not
+    synced since is there again.  Nobody is told: its connections stay silent.
     """
+    uncut = words.flag("uncut")
     content = _amount(words.option("keep", "none"))
     entries = _amount(words.option("entries", "all" if content else "none"))
     zeros = whole(words.option("zeros", "0"))
     told: list[str] = []
     for host in _brokers(stage, words):
-        lost = cut_power(stage.world, host, Chosen(content=content, entries=entries, zeros=zeros))
+        cut = Chosen(content=content, entries=entries, zeros=zeros, uncut=uncut)
+        lost = cut_power(stage.world, host, cut)
         names = ", ".join(f"{topic}-{index}" for topic, index in lost)
         told.append(f"{host.id}: data of {names} is lost" if lost else f"{host.id}: nothing lost")
     return told
@@ -129,6 +133,26 @@ def disk(stage: Stage, words: Words) -> None:
             change_disk(stage.world, host, stage.backups[host.id])
         case _:
             raise BadScript(f"nobody can make a disk {what}")
+
+
+def clock(stage: Stage, words: Words) -> None:
+    """clock 2 3600s: the wall clock of this process is wrong by so much from now on."""
+    host = stage.broker(words.take("a broker"))
+    ahead_us = microseconds(words.take("how much"))
+    words.end()
+    _process(host).wall_offset_ms = ahead_us // 1_000
+
+
+def delete_records(stage: Stage, words: Words) -> None:
+    """delete-records 4: whoever leads orders-0 (or `of=`) lets go of what is below."""
+    at, offset = stage.at(words.option("of", "")), whole(words.take("an offset"))
+    words.end()
+    host, ghost = stage.broker(str(stage.partition(at).leader)), stage.world.ghost.by_name[at]
+    hosted = host.hosted(ghost.key)
+    if hosted is None or not hosted.log.log_start_offset <= offset <= ghost.true_high_watermark:
+        raise BadScript("it does not lead, or has nothing to let go of there")
+    ghost.deleted = max(ghost.deleted, offset)
+    beginnings.delete_records(host, hosted, offset)
 
 
 # --- links and messages ---------------------------------------------------------------------------
@@ -286,6 +310,8 @@ VERBS: dict[str, Verb] = {
     "pause": pause,
     "resume": resume,
     "disk": disk,
+    "clock": clock,
+    "delete-records": delete_records,
     "cut": cut,
     "heal": heal,
     "slow": slow,

@@ -20,7 +20,7 @@ from plimsoll_core.model import Partition
 from plimsoll_core.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.replica.isr import proposal_in_flight
 from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.disk import Folder
+from plimsoll_sim.files import Folder
 from plimsoll_sim.ghost import Batch
 from plimsoll_sim.payload import ident_of
 from plimsoll_sim.scenario.stage import Stage

@@ -15,7 +15,7 @@ from uuid import UUID
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey
 from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.disk import Folder
+from plimsoll_sim.files import Folder
 from plimsoll_sim.kube import Backup
 from plimsoll_sim.operators import OperatorHost
 from plimsoll_sim.options import Options

@@ -324,3 +324,15 @@ def test_a_cut_at_the_very_start_of_a_followers_log_shares_what_was_before_it() 
     copy.take([Batch(6, 0, 3)], high_watermark=6)
     assert follower.truncation(copy.log, EndOffset(0, 6)) == 6
     assert follower.truncation(copy.log, EndOffset(0, 5)) is None
+
+
+def test_an_empty_log_takes_the_batch_that_holds_its_start() -> None:
+    """Clients delete records, not batches; any other batch that begins too early does not fit."""
+    copy = Copy(2, term(1, 1))
+    copy.take([Batch(0, 1, 3)], high_watermark=3)
+    straddling, next_one = Batch(2, 1, 3), Batch(6, 1, 1)
+    assert follower.appendable([straddling], 1, copy.log) is None, "it holds what is there"
+    copy.log.discard_to(4)
+    assert follower.appendable([straddling, next_one], 1, copy.log) == 2
+    assert follower.appendable([Batch(2, 1, 1)], 1, copy.log) is None, "it ends before the start"
+    assert follower.appendable([next_one], 1, copy.log) is None, "it leaves a gap"

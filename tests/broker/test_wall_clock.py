@@ -1,0 +1,53 @@
+"""Nothing is deleted for its age by a clock that has stepped."""
+
+import time
+
+import pytest
+
+from plimsoll_broker.wall_clock import STEP_MS_MAX, WallClock
+
+DAY_MS = 86_400_000
+
+
+class Clocks:
+    """Both in milliseconds."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.wall_ms, self.monotonic_ms = 1_800_000_000_000, 5_000
+        monkeypatch.setattr(time, "time_ns", lambda: self.wall_ms * 1_000_000)
+
+    def go_on(self, ms: int, *, slewed: int = 0) -> None:
+        self.wall_ms += ms + slewed
+        self.monotonic_ms += ms
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
+    return Clocks(monkeypatch)
+
+
+def test_a_clock_that_goes_on_is_believed(clocks: Clocks) -> None:
+    wall = WallClock(lambda: clocks.monotonic_ms)
+    clocks.go_on(30 * DAY_MS, slewed=STEP_MS_MAX)
+    assert wall.now_ms() == clocks.wall_ms
+
+
+@pytest.mark.parametrize("step_ms", [7 * DAY_MS, -7 * DAY_MS, STEP_MS_MAX + 1])
+def test_a_clock_that_stepped_is_not_believed_until_it_is_set_back(
+    clocks: Clocks, step_ms: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    wall = WallClock(lambda: clocks.monotonic_ms)
+    clocks.wall_ms += step_ms
+    assert wall.now_ms() is None
+    assert f"stepped by {step_ms} ms" in caplog.text
+    clocks.go_on(DAY_MS)
+    assert wall.now_ms() is None
+    clocks.wall_ms -= step_ms
+    assert wall.now_ms() == clocks.wall_ms
+
+
+def test_a_machine_that_was_suspended_is_believed(clocks: Clocks) -> None:
+    """The clock that never steps goes on meanwhile."""
+    wall = WallClock(lambda: clocks.monotonic_ms)
+    clocks.go_on(7 * DAY_MS)
+    assert wall.now_ms() == clocks.wall_ms
