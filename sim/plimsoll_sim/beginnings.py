@@ -125,6 +125,7 @@ class Beginnings(Plots):
         world.note(f"story: {behind.name} is behind the beginning: {passed()}")
         if passed():
             self._let_go(key, leader)
+        if passed() and rng.random() < 0.7:
             # From now on there is room for what the two will have in common.
             world.declare(configs=configs | ALL_KEPT)
             yield None, rng.randint(50, 500)
@@ -137,8 +138,9 @@ class Beginnings(Plots):
         hosted, ghost = leader.hosted(key), self.world.ghost.partitions.get(key)
         if hosted is None or ghost is None or hosted.replica.leader is None:
             return
-        offset = hosted.replica.high_watermark
-        if self._rng.random() < 0.7 and offset > hosted.log.log_start_offset:
+        start, end = hosted.log.log_start_offset, hosted.replica.high_watermark
+        if self._rng.random() < 0.7 and start < end:
+            offset = self._rng.choice((end, self._rng.randint(start + 1, end)))
             ghost.deleted = max(ghost.deleted, offset)
             delete_records(leader, hosted, offset)
 

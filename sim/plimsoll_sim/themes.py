@@ -227,9 +227,9 @@ THEMES: dict[str, Theme] = {
     "beginnings": Theme(
         faults={
             "left behind": 8,
-            "delete records": 3,
+            "delete records": 5,
             "change retention": 2,
-            "step wall clock": 1,
+            "step wall clock": 3,
             "kill broker": 2,
             "cut power of broker": 1,
             "crash at io": 1,
@@ -243,7 +243,7 @@ THEMES: dict[str, Theme] = {
             "partitions": (1, 2),
             "at_once": (1, 2),
             "retention_bytes": (None, 300, 1_000),
-            "retention_ms": (None, None, 5_000),
+            "retention_ms": (None, 5_000, 20_000),
             "segment_bytes": (100, 200, 300),
             "chores_faster": (20,),
             "flap_wait_ms_max": (1_000,),
@@ -257,7 +257,7 @@ THEMES: dict[str, Theme] = {
         faults={
             "cut power of broker": 6,
             "cut power of all": 4,
-            "two terms": 3,
+            "two terms": 8,
             "crash at io": 2,
             "cut brokers": 4,
             "kill broker": 2,
@@ -271,7 +271,7 @@ THEMES: dict[str, Theme] = {
             "min_isr": (1, 2),
             "partitions": (1, 2),
             "flush_messages": (1,),
-            "segment_bytes": (100, 200, 300),
+            "segment_bytes": (200, 300, 600),
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (1_000,),
             "unclean_recovery": ("Balanced",),

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import SCENARIOS
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
@@ -21,7 +22,7 @@ from plimsoll_sim.mutants.others import OTHERS
 from plimsoll_sim.mutants.table import PAGE, known
 from plimsoll_sim.themes import THEMES
 
-MUTANTS = (*GUARDS, *OTHERS)
+MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS)
 NAMES = [mutant.name for mutant in MUTANTS]
 TIMEOUT_S = 600
 
@@ -62,7 +63,7 @@ def test_names_are_unique_and_in_the_table() -> None:
 
 
 def test_themes_and_scenarios_of_mutants_exist() -> None:
-    files = {path.name.partition("-")[0].rstrip("abcd") for path in SCENARIOS.glob("*.txt")}
+    files = {path.name.partition("-")[0].rstrip("abcdefg") for path in SCENARIOS.glob("*.txt")}
     for mutant in MUTANTS:
         assert mutant.theme is None or mutant.theme in THEMES
         assert set(mutant.scenarios) <= files, mutant.name

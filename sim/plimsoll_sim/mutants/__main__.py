@@ -16,13 +16,14 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
+from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import STEPS, Chase, Try, hunt
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
 from plimsoll_sim.mutants.others import OTHERS
 from plimsoll_sim.mutants.table import known, told, write
 
-ALL = (*GUARDS, *OTHERS)
+ALL = (*GUARDS, *OTHERS, *BEGINNINGS)
 KILLS = 2
 """How many seeds are remembered: they shift whenever the code changes."""
 MORE_SEEDS = 300

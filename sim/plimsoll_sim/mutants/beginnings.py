@@ -1,0 +1,135 @@
+"""Guards of where logs begin, of what a power cut may take, and of the clock that decides."""
+
+from __future__ import annotations
+
+from plimsoll_sim.mutants.mutant import Edit, Mutant
+
+BROKER = "broker_image/plimsoll_broker/"
+FOLLOWER = "core/plimsoll_core/replica/follower.py"
+STORE = BROKER + "storage/store.py"
+RETENTION = BROKER + "storage/retention.py"
+CHECKPOINTS = "(self._recovery_points, self._log_starts, self._high_watermarks):\n"
+OTHERS = "(self._recovery_points, self._high_watermarks):\n"
+LOWERED = "            offsets.lower(partition, offset)\n"
+
+BEGINNINGS: tuple[Mutant, ...] = (
+    Mutant(
+        name="start-outlives-the-cut",
+        rule="no checkpointed log start outlives the records below it (4.8)",
+        scenarios=("S37c",),
+        theme="beginnings",
+        edits=(
+            Edit(
+                STORE,
+                f"        for offsets in {CHECKPOINTS}{LOWERED}",
+                f"        for offsets in {OTHERS}{LOWERED}",
+            ),
+        ),
+    ),
+    Mutant(
+        name="cut-below-its-own-start",
+        rule="who would be cut below its own start begins again at the leader's (4.8)",
+        scenarios=("S37b",),
+        theme="beginnings",
+        edits=(
+            Edit(
+                FOLLOWER,
+                "return None if offset < log.log_start_offset else offset",
+                "return offset",
+            ),
+        ),
+    ),
+    Mutant(
+        name="begins-only-with-a-batch",
+        rule="an empty log takes the batch that holds its start",
+        scenarios=("S37d",),
+        theme="beginnings",
+        edits=(Edit(FOLLOWER, "if not count and log.log_start_offset == expected:", "if False:"),),
+    ),
+    Mutant(
+        name="follows-no-start",
+        rule="a log that begins again begins where the leader's does, not where it ends",
+        scenarios=("S37",),
+        theme="beginnings",
+        edits=(
+            Edit(
+                FOLLOWER,
+                "leader_start > log.log_end_offset:\n        return begin_again(leader_start)",
+                "leader_start > log.log_end_offset:\n        return begin_again(leader_end)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="drops-one-too-many",
+        rule="retention by size keeps at least that much",
+        scenarios=("S37",),
+        theme="beginnings",
+        edits=(
+            Edit(
+                RETENTION,
+                "size - segment.size >= config.retention_bytes",
+                "size >= config.retention_bytes",
+            ),
+        ),
+    ),
+    Mutant(
+        name="too-old-too-early",
+        rule="retention by age asks for the newest record of a segment",
+        scenarios=("S37e",),
+        theme="beginnings",
+        edits=(
+            Edit(
+                RETENTION,
+                "    newest = segment.max_timestamp\n",
+                "    newest = segment.max_timestamp - 3_000\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="believes-any-clock",
+        rule="a wall clock that stepped deletes nothing",
+        scenarios=("S37e",),
+        theme="beginnings",
+        edits=(
+            Edit(
+                BROKER + "wall_clock.py",
+                "believed = abs(stepped_ms) <= STEP_MS_MAX",
+                "believed = True",
+            ),
+        ),
+    ),
+    Mutant(
+        name="names-are-not-synced",
+        rule="a flush after a roll syncs the directory, too",
+        scenarios=("S39e",),
+        theme="flushed",
+        edits=(
+            Edit(
+                BROKER + "storage/durability.py",
+                "names=None if self._names_synced == self._renames else self._directory,",
+                "names=None,",
+            ),
+        ),
+    ),
+    Mutant(
+        name="cuts-come-undone",
+        rule="what was cut stays cut (4.8; both places that see to it)",
+        scenarios=("S39f",),
+        theme="flushed",
+        edits=(
+            Edit(
+                BROKER + "storage/segment.py",
+                "        self.file.truncate(position)\n        self.file.fsync()\n",
+                "        self.file.truncate(position)\n",
+            ),
+            Edit(BROKER + "storage/recovery.py", "    _uncover(segments[: first + 1])\n", ""),
+        ),
+    ),
+    Mutant(
+        name="lets-go-of-the-uncommitted",
+        rule="retention lets go of nothing above the high watermark",
+        scenarios=("S37f",),
+        theme="beginnings",
+        edits=(Edit(RETENTION, "if end > high_watermark or not segment", "if not segment"),),
+    ),
+)
