@@ -6,11 +6,11 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 BROKER = "broker_image/plimsoll_broker/"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
-STORE = BROKER + "storage/store.py"
+CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"
-CHECKPOINTS = "(self._recovery_points, self._log_starts, self._high_watermarks):\n"
-OTHERS = "(self._recovery_points, self._high_watermarks):\n"
-LOWERED = "            offsets.lower(partition, offset)\n"
+ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_watermarks):\n"
+LOWERED = "            offsets.lower("
+LOWERED_TOGETHER = "            for partition, offset in offsets"
 
 BEGINNINGS: tuple[Mutant, ...] = (
     Mutant(
@@ -19,11 +19,8 @@ BEGINNINGS: tuple[Mutant, ...] = (
         scenarios=("S37c",),
         theme="beginnings",
         edits=(
-            Edit(
-                STORE,
-                f"        for offsets in {CHECKPOINTS}{LOWERED}",
-                f"        for offsets in {OTHERS}{LOWERED}",
-            ),
+            Edit(CHECKPOINTS, f"{ALL}{LOWERED}", f"{OTHERS}{LOWERED}"),
+            Edit(CHECKPOINTS, f"{ALL}{LOWERED_TOGETHER}", f"{OTHERS}{LOWERED_TOGETHER}"),
         ),
     ),
     Mutant(

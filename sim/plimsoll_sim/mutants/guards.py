@@ -234,7 +234,7 @@ GUARDS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 PRODUCE,
-                "return result, last_offset + 1 if request.acks == -1 else None",
+                "return result, _required(hosted, last_offset + 1, request.acks)",
                 "return result, None",
             ),
         ),

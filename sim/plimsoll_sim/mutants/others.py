@@ -195,8 +195,9 @@ REPLICAS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 BROKER + "handlers/produce.py",
-                "required = place.base_offset + header.last_offset_delta + 1 if acks == -1 else",
-                "required = None if acks == -1 else",
+                "required = _required(hosted, place.base_offset + header.last_offset_delta + 1, "
+                "acks)",
+                "required = None",
             ),
         ),
     ),
