@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from plimsoll_broker.controller_client import ControllerClient
 from plimsoll_broker.dispatch import Handler
 from plimsoll_broker.handlers.admin import admin_handlers
+from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
 from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
@@ -42,6 +43,7 @@ def routes(
         ApiKey.FETCH: FetchHandler(manager, port),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager),
+        ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
     }
     return data | admin_handlers(view)

@@ -161,18 +161,16 @@ class Upkeep:
     async def _retain(self) -> None:
         manager = self._manager
         wall_ms = self._wall_clock.now_ms()
-        moved: list[Hosted] = []
 
         def retain(hosted: Hosted) -> None:
             before = hosted.log.log_start_offset
             manager.driver.apply_retention(hosted, wall_ms)
             if hosted.log.log_start_offset != before:
-                moved.append(hosted)
                 hosted.replica.start_moved()
                 manager.touch(hosted)
 
         await self._slowly(retain)
-        if moved:
-            await in_thread(manager.store.begin_log_starts())
+        # Also those that a client had moved, here or on the leader that is followed.
+        await in_thread(manager.store.begin_log_starts())
         for path in manager.store.due_removals(manager.now_ms()):
             await in_thread(partial(manager.store.remove, path))

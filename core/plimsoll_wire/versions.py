@@ -21,6 +21,7 @@ class ApiKey(IntEnum):
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
@@ -59,6 +60,7 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.API_VERSIONS: Versions(0, 4, 3),
     ApiKey.CREATE_TOPICS: Versions(2, 7, 5),
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
+    ApiKey.DELETE_RECORDS: Versions(0, 2, 2),
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
     ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),

@@ -153,6 +153,12 @@ def list_offsets_values(at: tuple[str, int], timestamp: int) -> dict[str, Any]:
     return {"replica_id": -1, "isolation_level": 0, "topics": topics}
 
 
+def delete_records_values(at: tuple[str, int], offset: int) -> dict[str, Any]:
+    """A DeleteRecords request (version 2); `offset` -1 asks for all that is committed to go."""
+    partition = {"partition_index": at[1], "offset": offset}
+    return {"topics": [{"name": at[0], "partitions": [partition]}], "timeout": TIMEOUT_MS}
+
+
 def fetch_values(
     at: tuple[str, int], offset: int, leader_epoch: int, wait_ms: int
 ) -> dict[str, Any]:

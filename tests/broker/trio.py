@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from plimsoll_broker.datapath import DataPath
 from plimsoll_broker.dispatch import Dispatch
+from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
 from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
@@ -184,6 +185,7 @@ class Broker:
             ApiKey.LIST_OFFSETS,
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             ApiKey.INIT_PRODUCER_ID,
+            ApiKey.DELETE_RECORDS,
         )
         self.server = Server(Dispatch(late.table), self.limits, self.memory)
         own = await self.server.start("127.0.0.1", self.clients_port)
@@ -215,6 +217,7 @@ class Broker:
             ApiKey.LIST_OFFSETS: ListOffsetsHandler(self.manager, port),
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.manager),
             ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ids),
+            ApiKey.DELETE_RECORDS: DeleteRecordsHandler(self.manager),
         }
         followers.routes = replication_routes(self.manager)
         self._image = self.controller.image

@@ -70,6 +70,11 @@ class KafkaJars:
         """Main class of the console consumer."""
         return "org.apache.kafka.tools.consumer.ConsoleConsumer"
 
+    @property
+    def delete_records(self) -> str:
+        """Main class of kafka-delete-records.sh."""
+        return "org.apache.kafka.tools.DeleteRecordsCommand"
+
     def command(self, main_class: str, *arguments: str, heap_mb: int = 256) -> list[str]:
         """The command line that runs one of Kafka's classes."""
         java = [java_command(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

@@ -5,13 +5,18 @@ Each writes `records` to one topic and reads them back, and returns what it read
 """
 
 import asyncio
+import json
+import re
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import aiokafka
 import confluent_kafka
 import kafka
+import kafka.admin
+from confluent_kafka.admin import AdminClient
 from tests.conformance.kafka_jars import KafkaJars
 
 Read = dict[int, list[bytes]]
@@ -203,3 +208,54 @@ def dump_segment(segment: Path, jars: KafkaJars) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
+
+
+def delete_with_confluent(bootstrap: str, topic: str, offsets: Mapping[int, int]) -> dict[int, int]:
+    """librdkafka's admin client; the low watermarks that it is told."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = [confluent_kafka.TopicPartition(topic, p, offset) for p, offset in offsets.items()]
+    return {
+        partition.partition: future.result(TIMEOUT_S).low_watermark
+        for partition, future in admin.delete_records(wanted).items()
+    }
+
+
+def delete_with_kafka_python(
+    bootstrap: str, topic: str, offsets: Mapping[int, int]
+) -> dict[int, int]:
+    admin = kafka.admin.KafkaAdminClient(bootstrap_servers=bootstrap)
+    wanted = {kafka.TopicPartition(topic, p): offset for p, offset in offsets.items()}
+    told = admin.delete_records(wanted, timeout_ms=TIMEOUT_S * 1000)
+    admin.close()
+    return {partition.partition: _low(answer) for partition, answer in told.items()}
+
+
+def _low(answer: object) -> int:
+    low = answer["low_watermark"] if isinstance(answer, dict) else answer.low_watermark
+    return int(low)
+
+
+def delete_with_kafkas_tool(
+    bootstrap: str, topic: str, offsets: Mapping[int, int], jars: KafkaJars
+) -> dict[int, int]:
+    """kafka-delete-records.sh."""
+    wanted = [
+        {"topic": topic, "partition": partition, "offset": offset}
+        for partition, offset in offsets.items()
+    ]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({"version": 1, "partitions": wanted}, file)
+        file.flush()
+        done = subprocess.run(
+            jars.command(
+                jars.delete_records,
+                *("--bootstrap-server", bootstrap, "--offset-json-file", file.name),
+            ),
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=2 * TIMEOUT_S,
+        )
+    found = re.findall(r"partition: \S+-(\d+)\s+low_watermark: (-?\d+)", done.stdout)
+    assert found, done.stdout + done.stderr
+    return {int(partition): int(low) for partition, low in found}

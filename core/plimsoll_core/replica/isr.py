@@ -12,6 +12,19 @@ from typing import assert_never
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import IsrProposal
+from plimsoll_core.replica.values import Code
+
+UNDECIDED = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.UNKNOWN_TOPIC_ID,
+        Code.FENCED_LEADER_EPOCH,
+        Code.INVALID_UPDATE_VERSION,
+        Code.INVALID_REQUEST,
+        Code.NEW_LEADER_ELECTED,
+    }
+)
+"""After these a proposal may have been committed, or was overtaken: only metadata can tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

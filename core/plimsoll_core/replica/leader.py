@@ -174,6 +174,11 @@ class Leader:
                 candidate = end
         return candidate
 
+    def low_watermark(self, log_start: int) -> int:
+        """The least log start of all that may be in sync, as their fetches told it; a follower
+        that has not fetched in this term is not known to have dropped anything."""
+        return min([log_start, *(follower.log_start for follower in self._quorum)])
+
     def settled(self, follower: BrokerId, log_end: int, high_watermark: int) -> Progress | None:
         """A follower's progress if it counts as in sync and has everything, and so has everybody
         else in sync: then its fetches say nothing new until something moves here."""

@@ -15,7 +15,7 @@ from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages import IsrProposal, PartitionAnswer
 from plimsoll_core.model import Partition
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.isr import CommittedIsr, IsrState, proposal_in_flight
+from plimsoll_core.replica.isr import UNDECIDED, CommittedIsr, IsrState, proposal_in_flight
 from plimsoll_core.replica.leader import INELIGIBLE_BACKOFF_MS, Leader
 from plimsoll_core.replica.ready import NOTHING, Ready
 from plimsoll_core.replica.surroundings import LogView, Surroundings
@@ -28,18 +28,6 @@ from plimsoll_core.replica.values import (
     FollowerFetch,
 )
 from plimsoll_core.replica.waiting import AckWaiter, Answered, ParkedFetches, Waiters
-
-# The proposal may have been committed, or was overtaken: only metadata can tell.
-_UNDECIDED = frozenset(
-    {
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
-        Code.UNKNOWN_TOPIC_ID,
-        Code.FENCED_LEADER_EPOCH,
-        Code.INVALID_UPDATE_VERSION,
-        Code.INVALID_REQUEST,
-        Code.NEW_LEADER_ELECTED,
-    }
-)
 
 
 class Replica:
@@ -171,6 +159,19 @@ class Replica:
     def wait_for_flush(self, waiter: AckWaiter) -> None:
         self.waiters.for_flush.add(waiter)
 
+    def delete_records(self, offset: int) -> int | Code:
+        """Where a client may have the log begin: at `offset`, with -1 at the high watermark."""
+        if self.leader is None:
+            return self._not_leading()
+        wanted = self.high_watermark if offset == -1 else offset
+        return wanted if 0 <= wanted <= self.high_watermark else Code.OFFSET_OUT_OF_RANGE
+
+    @property
+    def low_watermark(self) -> int:
+        """Below it nobody who is in sync has a record; on a follower its own log's start."""
+        start = self.log.log_start_offset
+        return start if self.leader is None else self.leader.low_watermark(start)
+
     def expire_waiters(self, now_ms: int) -> None:
         if self.waiters:
             self._answers.extend(self.waiters.expire(now_ms))
@@ -199,7 +200,7 @@ class Replica:
             leader.not_before_ms = now_ms + INELIGIBLE_BACKOFF_MS
             self._settle(leader, CommittedIsr(committed=leader.isr.committed))
             return False
-        return answer.code not in _UNDECIDED
+        return answer.code not in UNDECIDED
 
     def _committed(self, leader: Leader, answer: PartitionAnswer) -> None:
         current = (
@@ -284,7 +285,7 @@ class Replica:
         return Code.NONE
 
     def start_moved(self) -> None:
-        """Retention dropped records: followers hear where the log begins now."""
+        """Retention or a client dropped records: followers hear where the log begins now."""
         self._end_moved = True
 
     def _check_position(self, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
@@ -377,6 +378,7 @@ class Replica:
         code = Code.NONE if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         self._answers.extend(self.waiters.for_commit.reached(self.high_watermark, code))
         self._answers.extend(self.waiters.for_flush.reached(self.log.countable_end, Code.NONE))
+        self._answers.extend(self.waiters.for_start.reached(self.low_watermark, Code.NONE))
 
     def take_ready(self) -> Ready:
         """Everything that follows from the events since the last call."""

@@ -39,6 +39,7 @@ class Code(IntEnum):
     INCONSISTENT_TOPIC_ID = 103
     NEW_LEADER_ELECTED = 108
     INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
 
 
 class BatchInfo(Protocol):

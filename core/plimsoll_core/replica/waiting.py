@@ -76,22 +76,26 @@ class AckWaiters:
 
 class Waiters:
     """Produces of one partition: `for_commit` with acks=all, `for_flush` with acks=1, where what is
-    acknowledged must be on the leader's disk."""
+    acknowledged must be on the leader's disk; `for_start`: deletions, until everybody's log begins
+    that far."""
 
-    __slots__ = ("for_commit", "for_flush")
+    __slots__ = ("for_commit", "for_flush", "for_start")
 
     def __init__(self) -> None:
         self.for_commit = AckWaiters()
         self.for_flush = AckWaiters()
+        self.for_start = AckWaiters()
 
     def __bool__(self) -> bool:
-        return bool(self.for_commit or self.for_flush)
+        return bool(self.for_commit or self.for_flush or self.for_start)
 
     def fail_all(self, code: Code) -> list[Answered]:
-        return self.for_commit.fail_all(code) + self.for_flush.fail_all(code)
+        produces = self.for_commit.fail_all(code) + self.for_flush.fail_all(code)
+        return produces + self.for_start.fail_all(code)
 
     def expire(self, now_ms: int) -> list[Answered]:
-        return self.for_commit.expire(now_ms) + self.for_flush.expire(now_ms)
+        produces = self.for_commit.expire(now_ms) + self.for_flush.expire(now_ms)
+        return produces + self.for_start.expire(now_ms)
 
 
 class ParkedFetches:
