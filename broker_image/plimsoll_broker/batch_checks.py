@@ -32,6 +32,8 @@ OPENED_BYTES_MAX = 32 * 1024 * 1024
 RECORD_BYTES_MIN = 7
 """Length, attributes, time, offset, two lengths and a header count, a byte each."""
 
+_NO_TIME = -1
+
 _ATTRIBUTES = struct.Struct(">h")
 _COUNT = struct.Struct(">i")
 _ATTRIBUTES_AT = 21
@@ -44,6 +46,32 @@ class BadSent(NamedTuple):
     code: Code
     message: str
     record: int | None = None
+
+
+class TimeLimits(NamedTuple):
+    """How far behind and ahead of the broker's clock a producer's times may be, in milliseconds."""
+
+    before_ms: int = 2**63 - 1
+    after_ms: int = 3_600_000
+
+
+def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent | None:
+    """Why its times are out of range, by its header: the first record's and the greatest."""
+    first, newest = header.base_timestamp, header.max_timestamp
+    if newest - now_ms <= limits.after_ms and now_ms - min(first, newest) <= limits.before_ms:
+        return None
+    if newest - now_ms > limits.after_ms:
+        wrong, config = newest, "after"
+    elif _NO_TIME in (first, newest):
+        return None
+    else:
+        wrong, config = min(first, newest), "before"
+    earliest, latest = now_ms - limits.before_ms, now_ms + limits.after_ms
+    message = (
+        f"the time {wrong} of a record is out of range: it must be within {max(earliest, 0)} and "
+        f"{min(latest, 2**63 - 1)} (message.timestamp.{config}.max.ms)"
+    )
+    return BadSent(Code.INVALID_TIMESTAMP, message, 0 if wrong == first else None)
 
 
 def effort(records: memoryview | None) -> tuple[int, int]:

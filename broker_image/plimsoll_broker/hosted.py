@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from plimsoll_broker.batch_checks import TimeLimits
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.model import Partition, PartitionKey, Topic
 from plimsoll_core.replica.replica import Replica
-from plimsoll_core.topic_configs import BROKER_DEFAULTS
+from plimsoll_core.topic_configs import BROKER_DEFAULTS, integer_of
 
 MAX_MESSAGE_BYTES = 1_048_588
 
@@ -41,6 +42,7 @@ class Hosted:
         "name",
         "replica",
         "source",
+        "time_limits",
         "topic",
         "topic_id_bytes",
     )
@@ -56,6 +58,7 @@ class Hosted:
         self.topic: Topic | None = None
         self.max_message_bytes = MAX_MESSAGE_BYTES
         self.log_append_time = False
+        self.time_limits = TimeLimits()
 
     def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
         """Whether anything may be different now."""
@@ -67,6 +70,10 @@ class Hosted:
         size = configs.get("max.message.bytes", "")
         self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
         self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"
+        self.time_limits = TimeLimits(
+            integer_of(configs, "message.timestamp.before.max.ms"),
+            integer_of(configs, "message.timestamp.after.max.ms"),
+        )
         return True
 
     def __repr__(self) -> str:

@@ -68,6 +68,20 @@ KEYS: tuple[ConfigKey, ...] = (
     _integer(
         "max.message.bytes", 1_048_588, 0, INT32_MAX, "The largest record batch that is accepted."
     ),
+    _integer(
+        "message.timestamp.after.max.ms",
+        3_600_000,
+        0,
+        INT64_MAX,
+        "How far ahead of the broker's clock a producer's time may be.",
+    ),
+    _integer(
+        "message.timestamp.before.max.ms",
+        INT64_MAX,
+        0,
+        INT64_MAX,
+        "How far behind the broker's clock a producer's time may be.",
+    ),
     _choice(
         "message.timestamp.type",
         ("CreateTime", "LogAppendTime"),
@@ -189,6 +203,8 @@ BROKER_DEFAULTS = {
     "log.cleanup.policy": "cleanup.policy",
     "log.flush.interval.messages": "flush.messages",
     "log.flush.interval.ms": "flush.ms",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
     "log.message.timestamp.type": "message.timestamp.type",
     "message.max.bytes": "max.message.bytes",
     UNCLEAN_RECOVERY: UNCLEAN_RECOVERY,

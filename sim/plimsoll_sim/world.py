@@ -110,6 +110,8 @@ class World:
         configs: dict[str, str | int | bool] = {
             "replica.lag.time.max.ms": options.lag_time_max_ms,
             "log.segment.bytes": options.segment_bytes,
+            # A clock that is a day behind must not refuse what is written for the rest of a run.
+            "log.message.timestamp.after.max.ms": 2**63 - 1,
         }
         drawn = {
             "log.flush.interval.messages": options.flush_messages,

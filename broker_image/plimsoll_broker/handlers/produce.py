@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable
 from functools import partial
 
-from plimsoll_broker.batch_checks import BadSent
+from plimsoll_broker.batch_checks import BadSent, check_times
 from plimsoll_broker.dispatch import CloseConnection, Connection, Reply, RequestContext
 from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers.produce_order import (
@@ -221,17 +221,11 @@ class ProduceHandler:
             return ProducedPartition(index, manager.missing(manager.topic_id(topic), index)), None
         if request.acks != -1 and not self._manager.may_serve(hosted):
             return ProducedPartition(index, Code.NOT_LEADER_OR_FOLLOWER), None
-        if records is not None and len(records) > hosted.max_message_bytes:
-            message = f"{len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
-            return _refused(index, Code.MESSAGE_TOO_LARGE, message), None
-        if checked is NOT_HERE and hosted.replica.failed:
-            return ProducedPartition(index, Code.KAFKA_STORAGE_ERROR), None
-        if not isinstance(checked, BatchHeader):
-            return ProducedPartition(
-                index, checked.code, message=checked.message or None, bad_record=checked.record
-            ), None
+        header = _judged(hosted, records, checked)
+        if not isinstance(header, BatchHeader):
+            message, record = header.message or None, header.record
+            return ProducedPartition(index, header.code, message=message, bad_record=record), None
         assert records is not None
-        header = checked
         verdict = hosted.replica.produce(header, request.acks)
         match verdict:
             case Append():
@@ -305,6 +299,19 @@ def _required(hosted: Hosted, end: int, acks: int) -> int | None:
 
 def _nothing(producer_id: int) -> None:
     """What is known of a producer where there is no log."""
+
+
+def _judged(hosted: Hosted, records: memoryview | None, checked: Checked) -> Checked:
+    """What was found of the bytes, by what the partition asks for."""
+    if records is not None and len(records) > hosted.max_message_bytes:
+        message = f"{len(records)} bytes; max.message.bytes is {hosted.max_message_bytes}"
+        return BadSent(Code.MESSAGE_TOO_LARGE, message)
+    if checked is NOT_HERE and hosted.replica.failed:
+        return BadSent(Code.KAFKA_STORAGE_ERROR, "")
+    if isinstance(checked, BatchHeader) and not hosted.log_append_time:
+        now_ms = time.time_ns() // 1_000_000
+        return check_times(checked, hosted.time_limits, now_ms) or checked
+    return checked
 
 
 def _refused(index: int, code: Code, message: str) -> ProducedPartition:
