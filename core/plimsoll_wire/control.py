@@ -117,6 +117,11 @@ _command_reply_decoder = msgspec.msgpack.Decoder(CommandReply)
 _metadata_reply_decoder = msgspec.msgpack.Decoder(MetadataReply)
 
 
+def size_of(request: BrokerRequest) -> int:
+    """How many bytes of a frame it takes."""
+    return len(_encoder.encode(request))
+
+
 def encode_request(correlation_id: int, client_id: str, body: Command | FetchMetadata) -> bytes:
     """A whole frame, length included."""
     key = ControlKey.COMMAND if isinstance(body, Command) else ControlKey.FETCH_METADATA

@@ -25,6 +25,10 @@ _ERROR_CODES = {int(code): code for code in ErrorCode}
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
+NUMBERS_LIKE_ONE = 8
+"""A structure takes about as long to read as so many numbers or strings."""
+
+
 class Decode(NamedTuple):
     """How to read one value, and how many bytes it has at least."""
 
@@ -70,7 +74,8 @@ def _field(field: dataclasses.Field[Any], flexible: bool) -> Decode:
     inner, nullable, is_array = shape(field.type)
     if is_array:
         kind, item_nullable, _ = shape(inner)
-        return _array(_item(kind, field.metadata, flexible, item_nullable), nullable)
+        item = _item(kind, field.metadata, flexible, item_nullable)
+        return _array(item, nullable, entity=dataclasses.is_dataclass(kind))
     return _item(inner, field.metadata, flexible, nullable)
 
 
@@ -150,8 +155,9 @@ def _bytes(reader: Reader) -> bytes:
     return bytes(value)
 
 
-def _array(item: Decode, nullable: bool) -> Decode:
+def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
     one, bytes_min = item.read, max(item.bytes_min, 1)
+    weight = NUMBERS_LIKE_ONE if entity else 1
 
     def read(reader: Reader) -> tuple[Any, ...] | None:
         count = reader.nullable_count(bytes_min)
@@ -159,6 +165,7 @@ def _array(item: Decode, nullable: bool) -> Decode:
             if nullable:
                 return None
             raise MalformedMessage("null where an array belongs")
+        reader.spend(count * weight)
         return tuple([one(reader) for _ in range(count)])
 
     return Decode(read, 1)

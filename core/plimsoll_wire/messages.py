@@ -13,16 +13,18 @@ from typing import Any
 
 from kio.index import load_request_schema, load_response_schema
 
-from plimsoll_wire.decoding import decoder
+from plimsoll_wire.decoding import NUMBERS_LIKE_ONE, decoder
 from plimsoll_wire.primitives import Reader
 from plimsoll_wire.schema import Encode, Values, encoder
 
 Decoder = Callable[[bytes | bytearray | memoryview], Any]
 
+NAMED_MAX = 20_000
+
 
 @cache
 def _request_decoder(key: int, version: int) -> Decoder:
-    return _decoder(load_request_schema(key, version))
+    return _decoder(load_request_schema(key, version), NAMED_MAX * NUMBERS_LIKE_ONE)
 
 
 @cache
@@ -40,14 +42,22 @@ def _response_encoder(key: int, version: int) -> Encode:
     return encoder(load_response_schema(key, version))
 
 
-def _decoder(entity: type) -> Decoder:
+def _decoder(entity: type, items_max: int | None = None) -> Decoder:
     read = decoder(entity).read
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
-    return lambda body: read(Reader(body, flexible))
+
+    def decode(body: bytes | bytearray | memoryview) -> Any:
+        reader = Reader(body, flexible)
+        if items_max is not None:
+            reader.allow(items_max)
+        return read(reader)
+
+    return decode
 
 
 def decode_request(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
-    """kio's request value; raises MalformedMessage."""
+    """kio's request value; raises MalformedMessage, also for one that names more than NAMED_MAX
+    topics, partitions or the like: reading that would hold up everybody else."""
     return _request_decoder(key, version)(body)
 
 

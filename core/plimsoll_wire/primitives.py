@@ -25,7 +25,7 @@ class MalformedMessage(Exception):
 class Reader:
     """Walks a message; `flexible` picks compact lengths and tag buffers."""
 
-    __slots__ = ("data", "flexible", "position")
+    __slots__ = ("data", "flexible", "left", "position")
 
     def __init__(
         self, data: bytes | bytearray | memoryview, flexible: bool, position: int = 0
@@ -33,6 +33,18 @@ class Reader:
         self.data = data if isinstance(data, memoryview) else memoryview(data)
         self.position = position
         self.flexible = flexible
+        self.left: int | None = None
+
+    def allow(self, items: int) -> None:
+        """From now on so many items of arrays may be read: what is made of each takes time."""
+        self.left = items
+
+    def spend(self, items: int) -> None:
+        """Before an array is read."""
+        if self.left is not None:
+            self.left -= items
+            if self.left < 0:
+                raise MalformedMessage("the message names more than may be asked for at once")
 
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         """Fixed-size fields, all at once."""

@@ -15,6 +15,7 @@ from tests.broker.described import (
 )
 
 from plimsoll_broker.controller_client import NoController
+from plimsoll_broker.handlers import forward
 from plimsoll_core.messages import (
     CreateTopics,
     DeleteTopics,
@@ -224,3 +225,12 @@ async def test_a_deletion_without_a_controller():
     harness.answer = NoController("nobody")
     reply = await delete(harness, 6, names=["orders"], ids=[PAYMENTS])
     assert [each.error_code for each in reply.responses] == [7, 7]
+
+
+async def test_a_request_that_would_cost_the_control_connection_is_refused_here(monkeypatch):
+    monkeypatch.setattr(forward, "FORWARDED_BYTES_MAX", 10)
+    harness = Harness(an_image(topics=("orders",)))
+    harness.answer = lambda request: pytest.fail("it was sent")
+    reply = await create(harness, 7, a_new_topic("payments"))
+    assert int(reply.topics[0].error_code) == 42
+    assert "ask for less at a time" in reply.topics[0].error_message

@@ -245,7 +245,11 @@ async def test_producer_ids_are_never_given_twice(
     assert len({producer_id for _, producer_id, _ in given}) == 4
     assert {(code, epoch) for code, _, epoch in given} == {(Code.NONE, 0)}
     known = given[0][1]
-    assert await init_producer_id(client, producer_id=known, producer_epoch=3) == (0, known, 4)
+    again = [await init_producer_id(client, producer_id=known, producer_epoch=3) for _ in range(2)]
+    assert {(code, epoch) for code, _, epoch in again} == {(Code.NONE, 0)}
+    assert len({producer_id for _, producer_id, _ in (*given, *again)}) == 6
+    for half in ({"producer_id": known}, {"producer_epoch": 3}):
+        assert await init_producer_id(client, **half) == (Code.INVALID_REQUEST, -1, -1)
     assert (await init_producer_id(client, transactional_id="t"))[0] == Code.INVALID_REQUEST
 
 

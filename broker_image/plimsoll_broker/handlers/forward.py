@@ -22,7 +22,9 @@ from plimsoll_core.messages import (
     TopicAnswer,
     TopicsAnswer,
 )
+from plimsoll_wire import control
 
+FORWARDED_BYTES_MAX = control.REQUEST_BYTES_MAX // 2
 _FORWARD_MS_MIN = 1000
 """A client that is not willing to wait still gets the controller's answer if it comes soon."""
 
@@ -34,6 +36,14 @@ def timeout_ms_of(request: Any) -> int:
 
 async def forward(view: ClusterView, request: Forwarded, timeout_ms: int) -> Answer:
     """The controller's answer, or why there is none."""
+    size = control.size_of(request)
+    if size > FORWARDED_BYTES_MAX:
+        # It would cost the connection that also says that this broker is alive.
+        message = (
+            f"The request has {size} bytes as it goes to the controller, and {FORWARDED_BYTES_MAX} "
+            "are allowed; ask for less at a time."
+        )
+        return Refused(reason="", code=shared.INVALID_REQUEST, message=message)
     wait_ms = min(max(timeout_ms, _FORWARD_MS_MIN), shared.WAIT_MS_MAX)
     try:
         return await view.command(request, wait_ms)

@@ -19,7 +19,7 @@ from plimsoll_wire.messages import decode_request, encode_response
 # transaction coordinator, which an idempotent producer has no use for.
 COORDINATOR_LOAD_IN_PROGRESS = 14
 INVALID_REQUEST = 42
-EPOCH_MAX = 2**15 - 1
+NONE = -1
 ALLOCATE_MS_MAX = 10_000
 
 
@@ -69,8 +69,10 @@ class InitProducerIdHandler:
             return _reply(context, INVALID_REQUEST)
         known: int = getattr(request, "producer_id", -1)
         epoch: int = getattr(request, "producer_epoch", -1)
-        if known >= 0 and 0 <= epoch < EPOCH_MAX:
-            return _reply(context, 0, known, epoch + 1)
+        if (known == NONE) != (epoch == NONE):
+            return _reply(context, INVALID_REQUEST)
+        # What a client knows of an id is of no use here: nothing is kept of who has which, so only
+        # one that nobody ever had is surely its own.
         producer_id = self._ids.take()
         if producer_id is not None:
             return _reply(context, 0, producer_id, 0)
