@@ -49,6 +49,10 @@ FOR_FUZZ ?= 60
 slow-peers: setup ## What 200 deaf consumers, 5,000 idle connections and half requests cost a cluster
 	@$(PY) -m bench.slow_peers
 
+.PHONY: storage
+storage: setup ## Random lives of one log on a simulated disk, new ones for ten minutes (FOR=seconds)
+	@$(PY) -W ignore -m tests.storage.many_lives --seconds $(FOR)
+
 JOBS ?= $(shell nproc)
 .PHONY: mutants
 mutants: setup ## Guards taken out one by one: seeds and scenarios that notice, into docs/simulation.md

@@ -70,7 +70,9 @@ class Machine:
 
     def log(self) -> Log:
         """The one partition, opened in a new life."""
-        return self.start().open_log(*ORDERS[:1], TOPIC_ID, ORDERS[1], self.config, 0)
+        log = self.start().open_log(ORDERS[0], TOPIC_ID, ORDERS[1], self.config, 0)
+        self.store.save_lowered()
+        return log
 
     def lose_power(self, cut: PowerCut | None = None) -> None:
         self.life.die()

@@ -7,6 +7,7 @@ takes this log offline (`fault`) and nothing else.  Source: the protocol's local
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from plimsoll_broker.storage import retention
@@ -236,16 +237,16 @@ class Log:
         self.epochs.truncate_from_end(offset)
 
     def _cut_from(self, offset: int) -> None:
-        self._forget_flushed(offset)
-        while len(self.segments) > 1 and self.segments[-1].base_offset >= offset:
-            self._remove(len(self.segments) - 1)
-        segment = self.segments[-1]
-        end = offset
+        kept = max(bisect_left(self.segments, offset, key=lambda each: each.base_offset), 1)
+        segment = self.segments[kept - 1]
         found = segment.find(offset)
+        # A batch that reaches beyond goes whole: nothing may count on its first records either.
+        end = offset if found is None else min(offset, found[1].base_offset)
+        self._forget_flushed(end)
+        while len(self.segments) > kept:
+            self._remove(len(self.segments) - 1)
         if found is not None:
-            position, header = found
-            end = min(end, header.base_offset)
-            segment.cut(position, end)
+            segment.cut(found[0], end)
         self.log_end_offset = end
         # One at the end itself may be a roll's, with indexes that were never synced.
         self._snapshots.remove(above=end - 1)
