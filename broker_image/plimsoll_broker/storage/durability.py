@@ -108,6 +108,14 @@ class Unsynced:
             snapshot=snapshot,
         )
 
+    def believable(self, segments: Sequence[Segment], offset: int) -> int:
+        """Up to where a recovery point may be, `offset` at most: within the first sealed segment
+        whose indexes are not synced (one that rolled during a flush), so that it is read again."""
+        for segment, following in pairwise(segments):
+            if segment in self._indexes:
+                return min(offset, following.base_offset - 1)
+        return offset
+
     def done(self, flush: Flush) -> bool:
         """False: something was cut since it began."""
         if flush.names is not None:

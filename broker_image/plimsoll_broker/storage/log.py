@@ -283,6 +283,11 @@ class Log:
         segment.remove()
         self._unsynced.removed(segment)
 
+    def distrust(self, offset: int) -> None:
+        """What is there is not what was written: the next start reads it, and cuts."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self._before_cut(offset)
+
     def _forget_flushed(self, offset: int) -> None:
         self._unsynced.cut()
         self._reader.forget()
@@ -298,6 +303,7 @@ class Log:
 
     def apply_retention(self, now_ms: int | None, high_watermark: int) -> int:
         """Drop whole segments that are too old or too many, never above the high watermark.
+        `now_ms` None: the wall clock is not to be believed, nothing is too old.
 
         Returns the log's start.
         """
@@ -342,7 +348,8 @@ class Log:
         if not self._unsynced.done(flush):
             return
         self._epoch_file.synced(flush.terms)
-        self.recovery_point = max(self.recovery_point, flush.up_to_offset)
+        up_to = self._unsynced.believable(self.segments, flush.up_to_offset)
+        self.recovery_point = max(self.recovery_point, up_to)
         if flush.snapshot is not None:
             flush.snapshot.keep()
 

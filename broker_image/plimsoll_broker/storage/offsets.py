@@ -7,6 +7,7 @@ changes.  `begin_save` may run in a thread, and never overwrites what was saved 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
@@ -14,6 +15,8 @@ from threading import Lock
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.disk import Disk
+
+logger = logging.getLogger("plimsoll.storage")
 
 
 class OffsetFile:
@@ -30,7 +33,10 @@ class OffsetFile:
     def load(self) -> None:
         """A file that is missing or makes no sense only means more to read."""
         data = self._disk.read(self._path)
-        self._offsets = (None if data is None else checkpoints.decode_offsets(data)) or {}
+        offsets = None if data is None else checkpoints.decode_offsets(data)
+        if offsets is None and data is not None:
+            logger.error("%s does not hold what it should: what it said is found out", self._path)
+        self._offsets = offsets or {}
 
     def get(self, partition: Partition) -> int | None:
         return self._offsets.get(partition)

@@ -53,6 +53,8 @@ def _expired(segment: Segment, retention_ms: int | None, now_ms: int | None) -> 
     if retention_ms is None or now_ms is None:
         return False
     newest = segment.max_timestamp
-    if newest < 0:
+    if newest < 0 or newest > now_ms:
+        # No time, or one of the future (a record in microseconds, say), which would hold up all
+        # that follows for ever: as old as the file, then.
         newest = segment.modified_ms()
     return now_ms - newest > retention_ms

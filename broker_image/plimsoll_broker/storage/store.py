@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.checkpoint_files import CheckpointFiles
@@ -22,14 +22,9 @@ from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.parts import LogPlace
 from plimsoll_broker.storage.recovery import Known, load_log
+from plimsoll_broker.storage.removals import DELETE, STRAY, Removals
 
 logger = logging.getLogger("plimsoll.storage")
-
-DELETE_DELAY_MS = 60_000
-STRAY_DELAY_MS = 24 * 3600 * 1000
-_DELETE = "-delete"
-_STRAY = "-stray"
-_NAME_MAX = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +37,14 @@ class VolumeRefused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A partition's directory.  `topic_id` None: unknown, so it must not be served."""
+    """A partition's directory.  `topic_id` None: unknown, so it must not be served; `damaged`: the
+    file that should tell makes no sense."""
 
     topic: str
     index: int
     topic_id: UUID | None
     path: Path
+    damaged: bool = False
 
 
 class LogStore(CheckpointFiles):
@@ -57,7 +54,7 @@ class LogStore(CheckpointFiles):
         super().__init__(directory, disk if disk is not None else Disk())
         self.clean_epoch: int | None = None
         self._lock: Lock | None = None
-        self._doomed: dict[Path, int] = {}
+        self._removals = Removals(self.disk, directory)
         self._early: set[Partition] = set()
         self._new: dict[Partition, Path] = {}
         self._unopened: set[Partition] = set()
@@ -78,13 +75,15 @@ class LogStore(CheckpointFiles):
 
     @property
     def meta(self) -> Meta | None:
-        """Who formatted the volume; None when nobody did."""
-        data = self.disk.read(self.directory / checkpoints.META_PROPERTIES)
-        if data is None:
+        """Who formatted the volume; None when nobody did.  Of the two files that tell one may be
+        damaged."""
+        path = self.directory / checkpoints.META_PROPERTIES
+        copy = self.directory / checkpoints.META_COPY
+        found = [data for each in (path, copy) if (data := self.disk.read(each)) is not None]
+        if not found:
             return None
-        meta = checkpoints.decode_meta(data)
+        meta = next((meta for data in found if (meta := checkpoints.decode_meta(data))), None)
         if meta is None:
-            path = self.directory / checkpoints.META_PROPERTIES
             raise StorageError(StorageFault.CORRUPT, path, "it is no meta.properties of version 1")
         return meta
 
@@ -109,14 +108,21 @@ class LogStore(CheckpointFiles):
                     f"{node_id}: mount the right volume, or an empty one"
                 ),
             )
+        self._keep(meta)
         return None
 
     def format(self, cluster_id: UUID, node_id: int, directory_id: UUID) -> Meta:
         """Make an empty volume this broker's."""
         meta = Meta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
-        path = self.directory / checkpoints.META_PROPERTIES
-        self.disk.replace(path, checkpoints.encode_meta(meta), sync=True)
+        self._keep(meta)
         return meta
+
+    def _keep(self, meta: Meta) -> None:
+        """Both files say so from now on."""
+        data = checkpoints.encode_meta(meta)
+        for name in (checkpoints.META_PROPERTIES, checkpoints.META_COPY):
+            if self.disk.read(self.directory / name) != data:
+                self.disk.replace(self.directory / name, data, sync=True)
 
     def take_clean_marker(self) -> int | None:
         """The broker epoch of the last clean stop; the marker is gone for good when this returns.
@@ -142,19 +148,28 @@ class LogStore(CheckpointFiles):
             path = self.directory / name
             if not self.disk.is_directory(path):
                 continue
-            if name.endswith(_DELETE):
-                self._doomed[path] = now_ms
-            elif name.endswith(_STRAY):
-                self._doomed[path] = now_ms + STRAY_DELAY_MS
-            elif (partition := _partition_of(name)) is not None:
+            if self._removals.found(path, now_ms):
+                continue
+            if (partition := _partition_of(name)) is not None:
                 topic, index = partition
-                topic_id = self._topic_id(path)
-                found.append(Found(topic=topic, index=index, topic_id=topic_id, path=path))
+                data = self.disk.read(path / checkpoints.PARTITION_METADATA)
+                topic_id = checkpoints.decode_partition_metadata(data or b"")
+                damaged = data is not None and topic_id is None
+                found.append(
+                    Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
+                )
         return found
 
-    def _topic_id(self, path: Path) -> UUID | None:
+    def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
+        """Whether what is there is another topic's, so that the log begins anew; after a clean stop
+        the cluster may count on what was here, and nothing may begin anew in its place."""
         data = self.disk.read(path / checkpoints.PARTITION_METADATA)
-        return None if data is None else checkpoints.decode_partition_metadata(data)
+        found = checkpoints.decode_partition_metadata(data or b"")
+        gone = not self.disk.exists(path) and self._recovery_points.get(partition) is not None
+        if self.clean_epoch is not None and (gone or (data is not None and found is None)):
+            why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
+            raise StorageError(StorageFault.CORRUPT, path, why)
+        return self.disk.exists(path) and found != topic_id
 
     # --- logs -------------------------------------------------------------------------------------
 
@@ -180,7 +195,7 @@ class LogStore(CheckpointFiles):
             log_start_offset=self._log_starts.get(partition),
             clean=self.clean_epoch is not None,
         )
-        if self.disk.exists(path) and self._topic_id(path) != topic_id:
+        if self._other_topic(partition, path, topic_id):
             self.set_aside(path, now_ms)
         if not self.disk.exists(path):
             known = Known(clean=True)
@@ -230,19 +245,19 @@ class LogStore(CheckpointFiles):
 
     def delete_log(self, log: Log, now_ms: int) -> None:
         """The replica is gone: its directory gets another name now and goes a minute later."""
-        self._release(log, _DELETE, now_ms + DELETE_DELAY_MS)
+        self._release(log, DELETE, now_ms)
 
     def strand_log(self, log: Log, now_ms: int) -> None:
         """The data is not ours to serve: kept aside for a day, for somebody to look at."""
-        self._release(log, _STRAY, now_ms + STRAY_DELAY_MS)
+        self._release(log, STRAY, now_ms)
 
-    def _release(self, log: Log, suffix: str, due_ms: int) -> None:
+    def _release(self, log: Log, suffix: str, now_ms: int) -> None:
         partition = (log.topic, log.index)
         assert self.logs.pop(partition) is log
         self._new.pop(partition, None)
         self._forget(partition)
         log.close(clean=False)
-        self._move_aside(log.directory, suffix, due_ms)
+        self._removals.move(log.directory, suffix, now_ms)
 
     def set_aside(self, path: Path, now_ms: int) -> None:
         """A directory that must not be served (`Found` without a place in the cluster)."""
@@ -253,21 +268,11 @@ class LogStore(CheckpointFiles):
             return
         if partition is not None:
             self._forget(partition)
-        self._move_aside(path, _STRAY, now_ms + STRAY_DELAY_MS)
-
-    def _move_aside(self, path: Path, suffix: str, due_ms: int) -> None:
-        tail = f".{uuid4().hex}{suffix}"
-        moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
-        self.disk.rename(path, moved)
-        self.disk.sync_directory(self.directory)
-        self._doomed[moved] = due_ms
+        self._removals.move(path, STRAY, now_ms)
 
     def due_removals(self, now_ms: int) -> list[Path]:
         """Directories whose time has come; `remove` each, in a thread if it may be large."""
-        due = [path for path, due_ms in self._doomed.items() if due_ms <= now_ms]
-        for path in due:
-            del self._doomed[path]
-        return due
+        return self._removals.due(now_ms)
 
     def remove(self, path: Path) -> None:
         self.disk.remove_tree(path)

@@ -1,0 +1,71 @@
+"""Directories that are to go: deleted logs a minute later, strays after a day.
+
+Called by the store.  A stray's name says since when it is one, so that a broker that starts again
+every day removes it nevertheless.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from uuid import uuid4
+
+from plimsoll_broker.storage.disk import Disk
+
+DELETE_DELAY_MS = 60_000
+STRAY_DELAY_MS = 24 * 3600 * 1000
+DELETE = "-delete"
+STRAY = "-stray"
+_NAME_MAX = 255
+
+
+class Removals:
+    """`now_ms` is the caller's clock; only a stray's name tells wall-clock time."""
+
+    __slots__ = ("_directory", "_disk", "_due_ms")
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._due_ms: dict[Path, int] = {}
+
+    def found(self, path: Path, now_ms: int) -> bool:
+        """At a start: whether this is one of them; its removal is taken up again."""
+        if path.name.endswith(DELETE):
+            self._due_ms[path] = now_ms
+        elif path.name.endswith(STRAY):
+            self._due_ms[path] = now_ms + _left_ms(path.name)
+        else:
+            return False
+        return True
+
+    def move(self, path: Path, suffix: str, now_ms: int) -> None:
+        """Another name now; it goes when its time has come."""
+        since = f"{_wall_ms()}." if suffix == STRAY else ""
+        tail = f".{since}{uuid4().hex}{suffix}"
+        moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
+        self._disk.rename(path, moved)
+        self._disk.sync_directory(self._directory)
+        delay_ms = STRAY_DELAY_MS if suffix == STRAY else DELETE_DELAY_MS
+        self._due_ms[moved] = now_ms + delay_ms
+
+    def due(self, now_ms: int) -> list[Path]:
+        """Those whose time has come; they are the caller's now."""
+        due = [path for path, due_ms in self._due_ms.items() if due_ms <= now_ms]
+        for path in due:
+            del self._due_ms[path]
+        return due
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _left_ms(name: str) -> int:
+    """Of the day of a stray; a name without a time, or with one of the future, has all of it."""
+    parts = name.removesuffix(STRAY).split(".")
+    since = parts[-2] if len(parts) > 2 else ""
+    if not since.isdecimal():
+        return STRAY_DELAY_MS
+    passed_ms = max(_wall_ms() - int(since), 0)
+    return max(STRAY_DELAY_MS - passed_ms, 0)
