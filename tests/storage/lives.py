@@ -300,6 +300,8 @@ class Lives(RuleBasedStateMachine):
         self.reopen(low, high)
 
     def reopen(self, low: int, high: int) -> None:
+        if self.log.log_start_offset == self.log.log_end_offset:
+            low = 0  # without a record there is nothing to promise
         self.flush = None
         self.log = self.machine.log()
         self.look(ends=(low, high))

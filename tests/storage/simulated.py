@@ -46,6 +46,9 @@ class Cut(PowerCut):
     def uncuts(self) -> bool:
         return self._uncut
 
+    def reorders(self) -> bool:
+        return False
+
 
 class Machine:
     """A volume through several lives of a broker."""
