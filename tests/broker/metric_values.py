@@ -7,10 +7,10 @@ from plimsoll_broker.metrics import PREFIX, BrokerCollector
 from plimsoll_broker.replicas import ReplicaManager
 
 
-def told(manager: ReplicaManager | None = None, **node: Any) -> dict[str, float]:
-    """Values by name, without the prefix, and by the labels' values; `node`: what differs from a
-    broker that is ready and idle."""
+def a_node(**differs: Any) -> Any:
+    """What is asked: a broker that is ready and idle, but for what `differs`."""
     idle = {
+        "manager": None,
         "ready": True,
         "listeners": {},
         "controller_silent_ms": 0,
@@ -18,7 +18,12 @@ def told(manager: ReplicaManager | None = None, **node: Any) -> dict[str, float]
         "handler_failures": {},
         "holds": None,
     }
-    asked: Any = SimpleNamespace(manager=manager, **{**idle, **node})
+    return SimpleNamespace(**{**idle, **differs})
+
+
+def told(manager: ReplicaManager | None = None, **node: Any) -> dict[str, float]:
+    """Values by name, without the prefix, and by the labels' values; `node`: see `a_node`."""
+    asked = a_node(manager=manager, **node)
     return {
         sample.name.removeprefix(PREFIX) + "".join(sample.labels.values()): sample.value
         for metric in BrokerCollector(asked).collect()

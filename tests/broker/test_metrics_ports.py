@@ -4,24 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.broker.metric_values import a_node
+
 from plimsoll_broker.config import Address
 from plimsoll_broker.metrics import MetricsServer
 
 ANY = Address(host="127.0.0.1", port=0)
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1", "/")
-
-
-class Starting:
-    """A broker that is not ready yet."""
-
-    ready = False
-    manager = None
-    holds = None
-    connections = 0
-    handler_failures: dict[str, int] = {}  # noqa: RUF012 - never written
-    controller_silent_ms = 0
-    fenced = True
-    metadata_unknown = None
 
 
 async def get(port: int, path: str) -> int:
@@ -33,7 +22,7 @@ async def get(port: int, path: str) -> int:
 
 
 async def answers(*addresses: Address) -> list[dict[str, int]]:
-    server = MetricsServer(Starting())  # type: ignore[arg-type]
+    server = MetricsServer(a_node(ready=False))
     await server.start(*addresses)
     found = [{path: await get(port, path) for path in PATHS} for port in server.ports]
     await server.close()
