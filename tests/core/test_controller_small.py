@@ -170,7 +170,7 @@ class TestBrokerConfigs:
             ("log.roll.hours", "0", "log.roll.ms must be a whole number from 1"),
             ("replica.lag.time.max.ms", "0", "replica.lag.time.max.ms must be"),
             ("log.segment.bytes", "13", "log.segment.bytes must be a whole number from 14"),
-            ("num.io.threads", "8", "no broker config num.io.threads; known are log.cleanup"),
+            ("num.io.threads", "8", "no broker config num.io.threads; known are connections.max"),
         ],
     )
     def test_what_is_none_is_refused(self, name: str, text: str, words: str) -> None:
