@@ -67,7 +67,9 @@ def _nothing(chase: Chase) -> None:
 
 
 def _known_first(mutant: Mutant) -> list[Try]:
-    """The quickest of the known ones, then others."""
+    """The quickest of the known ones, then others; none where chance is not known to get there."""
+    if not mutant.by_chance:
+        return []
     kills = known().get(mutant.name, {"kills": []})["kills"]
     tries = sorted(Try(kill["steps"], kill["seed"]) for kill in kills)
     later = range(1, 1 + MORE_SEEDS)
@@ -77,7 +79,7 @@ def _known_first(mutant: Mutant) -> list[Try]:
 def _judge(chases: Sequence[Chase]) -> int:
     for chase in chases:
         missed = [name for name, saw in chase.scenarios.items() if not saw]
-        if not chase.kills:
+        if not chase.kills and chase.mutant.by_chance:
             print(f"{chase.mutant.name}: survived {chase.tried} seeds", file=sys.stderr)
         if not chase.scenarios:
             print(f"{chase.mutant.name}: no scenario is named for it", file=sys.stderr)

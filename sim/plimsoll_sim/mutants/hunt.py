@@ -67,7 +67,8 @@ class Chase:
 
     @property
     def noticed(self) -> bool:
-        return bool(self.kills and self.scenarios) and all(self.scenarios.values())
+        by_seed = bool(self.kills) or not self.mutant.by_chance
+        return by_seed and bool(self.scenarios) and all(self.scenarios.values())
 
 
 def hunt(
