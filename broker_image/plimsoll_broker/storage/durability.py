@@ -109,11 +109,11 @@ class Unsynced:
         )
 
     def believable(self, segments: Sequence[Segment], offset: int) -> int:
-        """Up to where a recovery point may be, `offset` at most: within the first sealed segment
-        whose indexes are not synced (one that rolled during a flush), so that it is read again."""
+        """Up to where a recovery point may be, at most `offset`: not beyond the first sealed
+        segment whose indexes are not synced (it rolled during a flush): that is read again."""
         for segment, following in pairwise(segments):
             if segment in self._indexes:
-                return min(offset, following.base_offset - 1)
+                return offset if offset < following.base_offset else segment.base_offset
         return offset
 
     def done(self, flush: Flush) -> bool:

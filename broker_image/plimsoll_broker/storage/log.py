@@ -41,6 +41,7 @@ class Log:
         "directory",
         "epochs",
         "fault",
+        "flushed_end",
         "index",
         "log_end_offset",
         "log_start_offset",
@@ -69,6 +70,8 @@ class Log:
         self.log_start_offset = contents.log_start_offset
         self.log_end_offset = contents.log_end_offset
         self.recovery_point = contents.recovery_point
+        # Below it every batch is on the disk; the recovery point is lower where indexes are not.
+        self.flushed_end = contents.recovery_point
         self.epochs = contents.epochs
         self.producers = contents.producers
         self.fault: StorageError | None = None
@@ -99,7 +102,7 @@ class Log:
     def countable_end(self) -> int:
         """How much of it may be acknowledged: less than all of it while a flush is due."""
         messages = self.config.flush_messages
-        return countable_end(self.log_end_offset, self.recovery_point, messages)
+        return countable_end(self.log_end_offset, self.flushed_end, messages)
 
     @property
     def cuts(self) -> int:
@@ -276,7 +279,7 @@ class Log:
         self.segments[:] = [self._new_segment(offset)]
         self._unsynced.sync_names()
         self.log_start_offset = self.log_end_offset = offset
-        self.recovery_point = offset
+        self.recovery_point = self.flushed_end = offset
 
     def _remove(self, at: int) -> None:
         segment = self.segments.pop(at)
@@ -286,12 +289,14 @@ class Log:
     def distrust(self, offset: int) -> None:
         """What is there is not what was written: the next start reads it, and cuts."""
         self.recovery_point = min(self.recovery_point, offset)
+        self.flushed_end = min(self.flushed_end, offset)
         self._before_cut(offset)
 
     def _forget_flushed(self, offset: int) -> None:
         self._unsynced.cut()
         self._reader.forget()
         self.recovery_point = min(self.recovery_point, offset)
+        self.flushed_end = min(self.flushed_end, offset)
         self._before_cut(offset)
 
     def advance_log_start(self, offset: int) -> None:
@@ -348,6 +353,7 @@ class Log:
         if not self._unsynced.done(flush):
             return
         self._epoch_file.synced(flush.terms)
+        self.flushed_end = max(self.flushed_end, flush.up_to_offset)
         up_to = self._unsynced.believable(self.segments, flush.up_to_offset)
         self.recovery_point = max(self.recovery_point, up_to)
         if flush.snapshot is not None:
