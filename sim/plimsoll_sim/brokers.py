@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Literal
 from uuid import UUID
 
@@ -44,7 +45,9 @@ class BrokerHost:
         self.rack: str | None = None
         self.on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
         self._loop, self._network, rng = around
-        self.volume = Volume(random.Random(rng.getrandbits(64)), lambda: self._loop.now_us)
+        # A file's time is that of the wall clock of whoever writes it.
+        entropy = random.Random(rng.getrandbits(64))
+        self.volume = Volume(entropy, lambda: time.time_ns() // 1_000)
         self.process: Process | None = None
         self.node: BrokerNode | None = None
         self.lives = 0

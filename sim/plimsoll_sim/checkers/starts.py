@@ -75,7 +75,9 @@ def _retained(
         return False
     left = sum(batch.size for batch in copy.batches)
     for batch in reversed(gone):
-        if ms_kept is None or wall_ms - batch.timestamp <= ms_kept:
+        # One of the future goes by its file's time, which is not looked at here.
+        old = batch.timestamp > wall_ms or wall_ms - batch.timestamp > (ms_kept or 0)
+        if ms_kept is None or not old:
             return bytes_kept is not None and left >= bytes_kept
         left += batch.size
     return True
