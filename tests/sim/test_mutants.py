@@ -24,7 +24,8 @@ from plimsoll_sim.themes import THEMES
 
 MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS)
 NAMES = [mutant.name for mutant in MUTANTS]
-TIMEOUT_S = 600
+TIMEOUT_S = 900
+pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them
 
 
 @cache
