@@ -132,9 +132,13 @@ def _search(chase: Chase) -> Chase:
 
 
 def _try(theme: str | None, one: Try) -> Kill | None:
+    from plimsoll_broker.storage.disk import StorageError
     from plimsoll_sim.run import run
 
-    result = run(one.seed, one.steps, theme=theme)
+    try:
+        result = run(one.seed, one.steps, theme=theme)
+    except StorageError:  # a checker cannot read a log
+        return Kill(seed=one.seed, steps=one.steps, predicate="StorageError")
     if not result.sentence:
         return None
     predicate = result.predicate or result.outcome
@@ -143,6 +147,7 @@ def _try(theme: str | None, one: Try) -> Kill | None:
 
 
 def _play(chase: Chase) -> None:
+    from plimsoll_broker.storage.disk import StorageError
     from plimsoll_sim.scenario.runner import difference, play
 
     for path in sorted(SCENARIOS.glob("*.txt")):
@@ -151,6 +156,10 @@ def _play(chase: Chase) -> None:
         if name not in chase.mutant.scenarios and of not in chase.mutant.scenarios:
             continue
         saw = chase.scenarios.setdefault(name if name in chase.mutant.scenarios else of, [])
-        played = play(path.read_text())
+        try:
+            played = play(path.read_text())
+        except StorageError:  # what it was to show cannot be read
+            saw.append(name)
+            continue
         if played.sentence or difference(path, played.text):
             saw.append(name)
