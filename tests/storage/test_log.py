@@ -180,6 +180,17 @@ def test_producers_are_as_of_the_log_s_end_after_a_cut(volume, a_batch):
     assert (entry.producer_id, entry.last_sequence, entry.last_offset) == (7, 149, 149)
 
 
+def test_after_a_cut_the_producer_of_the_batch_that_holds_the_log_s_start_is_known(volume, fill):
+    log = volume.log()
+    fill(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)
+    fill(log, 1, producer_id=8, producer_epoch=0, base_sequence=0)
+    fill(log, 1)
+    log.advance_log_start(15)
+    log.truncate_to(20)
+    newest = [(entry.producer_id, entry.last_sequence) for entry in log.producers.snapshot()]
+    assert newest == [(7, 9), (8, 9)]  # a retry of either is none that was never written
+
+
 def test_retention_by_time_drops_whole_old_segments(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=10_000)
     log = volume.log()

@@ -259,7 +259,7 @@ class Log:
 
     def rebuild_producers(self) -> None:
         """As of the log's end: the newest readable snapshot below it, and the batches since."""
-        start = self._snapshots.restore(self.producers, self.log_start_offset, self.log_end_offset)
+        start = self._snapshots.restore(self.producers, self.log_end_offset)
         for segment, following in zip(self.segments, [*self.segments[1:], None], strict=True):
             if following is not None and following.base_offset <= start:
                 continue

@@ -119,7 +119,7 @@ def _contents(place: LogPlace, segments: list[Segment], known: Known, start: int
     if producers is None:
         producers = ProducerStates()
         if log_start <= scan.end_offset:
-            read_from = snapshots.restore(producers, log_start, scan.end_offset)
+            read_from = snapshots.restore(producers, scan.end_offset)
             for segment in segments:
                 if segment.base_offset < scan.end_offset:
                     _replay(segment, read_from, producers)

@@ -107,8 +107,9 @@ class ProducerSnapshots:
             if each < offset:
                 self._disk.remove(self._path(each))
 
-    def restore(self, producers: ProducerStates, log_start: int, log_end: int) -> int:
-        """Load the newest readable one; returns the offset from which batches must be replayed."""
+    def restore(self, producers: ProducerStates, log_end: int) -> int:
+        """Load the newest readable one; returns the offset from which batches must be replayed: all
+        that are there, also below the log's start, which may lie within a batch."""
         self.remove(above=log_end)
         producers.clear()
         for offset in reversed(self.offsets()):
@@ -116,6 +117,6 @@ class ProducerSnapshots:
             entries = None if data is None else checkpoints.decode_snapshot(data)
             if entries is not None:
                 producers.restore(entries)
-                return max(log_start, offset)
+                return offset
             self._disk.remove(self._path(offset))
-        return log_start
+        return 0
