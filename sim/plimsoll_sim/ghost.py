@@ -123,7 +123,9 @@ class PartitionGhost:
 
     def kept_by(self, copy: Copy) -> int:
         """How many committed batches there are up to where it holds something else, or nothing."""
-        begins = copy.batches[0].base if copy.batches else copy.start
+        if not copy.batches:  # also a batch that holds its start is not there
+            return bisect_left(self.committed, copy.start, key=lambda batch: batch.last)
+        begins = copy.batches[0].base
         first = bisect_left(self.committed, begins, key=lambda batch: batch.base)
         kept = first
         for mine, theirs in zip(self.committed[first:], copy.batches, strict=False):

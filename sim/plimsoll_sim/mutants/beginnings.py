@@ -12,17 +12,12 @@ ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_waterm
 LOWERED = "            offsets.lower("
 LOWERED_TOGETHER = "            for partition, offset in offsets"
 
-OPEN = False
-"""Seeds 17 and 32 of the theme fail without a mutation (docs/simulation.md): until they are
-understood and hold, only scenarios speak for these."""
-
 BEGINNINGS: tuple[Mutant, ...] = (
     Mutant(
         name="start-outlives-the-cut",
         rule="no checkpointed log start outlives the records below it (4.8)",
         scenarios=("S37c",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(
             Edit(CHECKPOINTS, f"{ALL}{LOWERED}", f"{OTHERS}{LOWERED}"),
             Edit(CHECKPOINTS, f"{ALL}{LOWERED_TOGETHER}", f"{OTHERS}{LOWERED_TOGETHER}"),
@@ -33,7 +28,6 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="who would be cut below its own start begins again at the leader's (4.8)",
         scenarios=("S37b",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(
             Edit(
                 FOLLOWER,
@@ -47,7 +41,6 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="an empty log takes the batch that holds its start",
         scenarios=("S37d",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(Edit(FOLLOWER, "if not count and log.log_start_offset == expected:", "if False:"),),
     ),
     Mutant(
@@ -55,7 +48,6 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="a log that begins again begins where the leader's does, not where it ends",
         scenarios=("S37",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(
             Edit(
                 FOLLOWER,
@@ -69,7 +61,6 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="retention by size keeps at least that much",
         scenarios=("S37",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(
             Edit(
                 RETENTION,
@@ -83,7 +74,6 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="retention by age asks for the newest record of a segment",
         scenarios=("S37e",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(
             Edit(
                 RETENTION,
@@ -97,7 +87,6 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="a wall clock that stepped deletes nothing",
         scenarios=("S37e",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(
             Edit(
                 BROKER + "wall_clock.py",
@@ -139,7 +128,6 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="retention lets go of nothing above the high watermark",
         scenarios=("S37f",),
         theme="beginnings",
-        by_chance=OPEN,
         edits=(Edit(RETENTION, "if end > high_watermark or not segment", "if not segment"),),
     ),
 )
