@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
+from plimsoll_broker.aside import Aside
 from plimsoll_broker.controller_client import ControllerClient
 from plimsoll_broker.dispatch import Handler
 from plimsoll_broker.handlers.admin import admin_handlers
@@ -35,15 +36,20 @@ def routes(
     def forward(request: Forwarded, timeout_ms: int) -> Awaitable[Answer]:
         return client.command(request, timeout_ms, once=True)
 
+    aside = Aside()
     view = ClusterView(
-        broker_id=broker[0], watch=watch, command=forward, configs=manager.settings.configs
+        broker_id=broker[0],
+        watch=watch,
+        command=forward,
+        configs=manager.settings.configs,
+        aside=aside,
     )
     data: dict[ApiKey, Handler] = {
         ApiKey.PRODUCE: ProduceHandler(manager),
         ApiKey.FETCH: FetchHandler(manager, port),
-        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port),
-        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager),
-        ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager),
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port, aside),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
+        ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager, aside),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
     }
     return data | admin_handlers(view)

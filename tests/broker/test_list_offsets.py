@@ -10,8 +10,8 @@ import pytest
 from tests.broker.test_replication import until
 from tests.broker.trio import Broker, Client, Controller
 
-from plimsoll_broker.handlers.offsets import AT_ONCE_MAX
 from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.slices import AT_ONCE
 from plimsoll_broker.storage import timestamps
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.batches import BatchHeader, seal
@@ -151,7 +151,7 @@ async def test_many_partitions_are_answered_in_several_turns(
     assert found[:3] == [(Code.NONE, -1, 0)] * 3
     assert {code for code, _, _ in found[3:]} == {Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert sum(looked_up.values()) == 3_000
-    assert max(looked_up.values()) <= AT_ONCE_MAX
+    assert max(looked_up.values()) <= AT_ONCE
 
 
 async def test_a_search_that_ends_on_a_follower_says_so(

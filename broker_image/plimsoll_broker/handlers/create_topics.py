@@ -6,8 +6,10 @@ Topics made this way live in the log only.  Source: the protocol's CreateTopics 
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
+from plimsoll_broker.aside import things
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.describe_configs import topic_configs
@@ -17,11 +19,12 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import CreateTopics, NewTopic, TopicAnswer
 from plimsoll_core.model import ClusterImage, PartitionKey
 from plimsoll_core.topic_configs import canonical, split_min_isr
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import ApiKey
 
 _DEFAULTS_VERSION = 4
 """From here on -1 stands for the cluster's default."""
+_CONFIGS_EACH = 25
 
 
 class _BadForm(Exception):
@@ -35,13 +38,30 @@ class _BadForm(Exception):
 def create_topics(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
-        request = decode_request(ApiKey.CREATE_TOPICS, version, context.body)
+        aside = view.aside
+        request = await aside.decoded(context)
+        many = things(context)
         context.body.release()
-        answers = await _create(view, request)
-        topics = [_result(view, answers[topic.name], topic) for topic in _once(request.topics)]
-        return encode_response(ApiKey.CREATE_TOPICS, version, {"topics": topics})
+        wanted, answers = await aside.some(many, partial(_checked, request))
+        if wanted:
+            await _create(view, request, wanted, answers)
+        # Of one that is made all configs are told.
+        told = _CONFIGS_EACH * sum(not answer.code for answer in answers.values())
+        answered = partial(_answered, view, view.image, version, (request, answers))
+        return await aside.some(many + told, answered)
 
     return handle
+
+
+def _answered(
+    view: ClusterView,
+    image: ClusterImage,
+    version: int,
+    asked: tuple[Any, dict[str, TopicAnswer]],
+) -> bytes:
+    request, answers = asked
+    topics = [_result(view, image, answers[each.name], each) for each in _once(request.topics)]
+    return encode_response(ApiKey.CREATE_TOPICS, version, {"topics": topics})
 
 
 def _once(topics: Any) -> list[Any]:
@@ -49,7 +69,8 @@ def _once(topics: Any) -> list[Any]:
     return list({topic.name: topic for topic in topics}.values())
 
 
-async def _create(view: ClusterView, request: Any) -> dict[str, TopicAnswer]:
+def _checked(request: Any) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]]:
+    """What the controller is asked for, and answers for what it is not."""
     answers: dict[str, TopicAnswer] = {}
     wanted: list[NewTopic] = []
     times = Counter(topic.name for topic in request.topics)
@@ -60,9 +81,17 @@ async def _create(view: ClusterView, request: Any) -> dict[str, TopicAnswer]:
             wanted.append(_new_topic(topic))
         except _BadForm as bad:
             answers[topic.name] = TopicAnswer(name=topic.name, code=bad.code, message=str(bad))
-    if not wanted:
-        return answers
-    command = CreateTopics(topics=tuple(wanted), validate_only=request.validate_only)
+    return tuple(wanted), answers
+
+
+async def _create(
+    view: ClusterView,
+    request: Any,
+    wanted: tuple[NewTopic, ...],
+    answers: dict[str, TopicAnswer],
+) -> None:
+    """Put the controller's answers in, once this broker sees what was made."""
+    command = CreateTopics(topics=wanted, validate_only=request.validate_only)
     names = tuple(topic.name for topic in wanted)
     timeout_ms = timeout_ms_of(request)
     for answer in await ask(view, command, names, timeout_ms):
@@ -70,7 +99,6 @@ async def _create(view: ClusterView, request: Any) -> dict[str, TopicAnswer]:
     made = [answers[name] for name in names if not answers[name].code]
     if made and not request.validate_only:
         await view.watch.wait_for(lambda image: _visible(image, made), timeout_ms)
-    return answers
 
 
 def _visible(image: ClusterImage, made: list[TopicAnswer]) -> bool:
@@ -116,7 +144,9 @@ def _assignment(topic: Any) -> tuple[tuple[BrokerId, ...], ...] | None:
     return tuple(by_index[index] for index in range(len(by_index)))
 
 
-def _result(view: ClusterView, answer: TopicAnswer, asked: Any) -> dict[str, Any]:
+def _result(
+    view: ClusterView, image: ClusterImage, answer: TopicAnswer, asked: Any
+) -> dict[str, Any]:
     values: dict[str, Any] = {
         "name": answer.name,
         "topic_id": answer.topic_id,
@@ -130,7 +160,7 @@ def _result(view: ClusterView, answer: TopicAnswer, asked: Any) -> dict[str, Any
         rest, min_isr = split if isinstance(split, tuple) else (given, None)
         kept = canonical(rest)
         configs = kept if isinstance(kept, dict) else rest
-        topic = None if answer.topic_id is None else view.image.topics.get(answer.topic_id)
+        topic = None if answer.topic_id is None else image.topics.get(answer.topic_id)
         if topic is not None:
             configs, min_isr = dict(topic.configs), topic.min_isr
         values["num_partitions"] = answer.partitions

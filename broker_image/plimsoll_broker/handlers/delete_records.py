@@ -10,21 +10,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Any, NamedTuple
 
+from plimsoll_broker.aside import Aside, things
 from plimsoll_broker.dispatch import Reply, RequestContext
 from plimsoll_broker.handlers.forward import timeout_ms_of
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.slices import in_slices
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.threads import in_thread
 from plimsoll_core.replica.values import Code
 from plimsoll_core.replica.waiting import AckWaiter
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000
-AT_ONCE_MAX = 100
-"""Partitions whose logs are shortened without hearing anybody else in between."""
 
 
 class _Asked(NamedTuple):
@@ -33,59 +34,80 @@ class _Asked(NamedTuple):
     offset: int
 
 
+def _asked(request: Any) -> tuple[list[_Asked], Counter[tuple[str, int]]]:
+    """Every partition that is named, and how often."""
+    asked = [
+        _Asked(topic.name, partition.partition_index, partition.offset)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    return asked, Counter((each.topic, each.partition) for each in asked)
+
+
+class _Waiting:
+    """Until nobody waits for any of them."""
+
+    def __init__(self) -> None:
+        self.left = 1  # until `all_answered`
+        self._over = asyncio.Event()
+
+    def one_less(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self._over.set()
+
+    async def all_answered(self) -> None:
+        self.one_less()
+        await self._over.wait()
+
+
 class _Deletion:
     """One partition's, on its way; what its waiter holds.  `required`: where the log begins."""
 
-    __slots__ = ("_done", "code", "hosted", "required")
+    __slots__ = ("_waiting", "code", "hosted", "required")
 
     def __init__(self, code: Code, hosted: Hosted | None = None, required: int = 0) -> None:
         self.code = code
         self.hosted = hosted
         self.required = required
-        self._done: asyncio.Future[int] | None = None
+        self._waiting: _Waiting | None = None
 
-    def wait(self, deadline_ms: int) -> asyncio.Future[int]:
+    def wait(self, deadline_ms: int, waiting: _Waiting) -> None:
         assert self.hosted is not None
-        self._done = asyncio.get_running_loop().create_future()
+        self._waiting = waiting
+        waiting.left += 1
         self.hosted.replica.waiters.for_start.add(AckWaiter(self.required, deadline_ms, self))
-        return self._done
 
     def answer(self, code: int) -> None:
         self.code = Code(code)
-        # The client may have gone.
-        if self._done is not None and not self._done.done():
-            self._done.set_result(code)
+        if self._waiting is not None:
+            self._waiting.one_less()
 
-    @property
-    def low_watermark(self) -> int:
-        """-1: not known to be anywhere."""
-        told = self.hosted is not None and self.code == Code.NONE
-        return self.hosted.replica.low_watermark if told and self.hosted is not None else -1
+    def told(self) -> tuple[int, Code]:
+        """The low watermark and the code; -1: not known to be anywhere."""
+        known = self.hosted is not None and self.code == Code.NONE
+        return self.hosted.replica.low_watermark if known and self.hosted else -1, self.code
 
 
 class DeleteRecordsHandler:
     """`__call__` is the route's handler."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
+    def __init__(self, manager: ReplicaManager, aside: Aside | None = None) -> None:
         self._manager = manager
+        self._aside = aside or Aside()
 
     async def __call__(self, context: RequestContext) -> Reply:
-        request = decode_request(context.api_key, context.api_version, context.body)
-        asked = [
-            _Asked(topic.name, partition.partition_index, partition.offset)
-            for topic in request.topics
-            for partition in topic.partitions
-        ]
-        times = Counter((each.topic, each.partition) for each in asked)
+        aside = self._aside
+        request = await aside.decoded(context)
+        asked, times = await aside.some(things(context), partial(_asked, request))
         deletions = []
-        for number, each in enumerate(asked, 1):
-            if number % AT_ONCE_MAX == 0:
-                await asyncio.sleep(0)
+        async for each in in_slices(asked):
             again = times[each.topic, each.partition] > 1
             deletions.append(_Deletion(Code.INVALID_REQUEST) if again else self._begin(each))
         await self._save(deletions)
         await self._wait(deletions, timeout_ms_of(request))
-        return _reply(context, asked, deletions)
+        told = [deletion.told() async for deletion in in_slices(deletions)]
+        return await aside.some(len(asked), partial(_reply, context, asked, told))
 
     def _begin(self, asked: _Asked) -> _Deletion:
         """The leader's own log begins there from now on."""
@@ -116,29 +138,29 @@ class DeleteRecordsHandler:
 
     async def _wait(self, deletions: list[_Deletion], timeout_ms: int) -> None:
         deadline_ms = self._manager.now_ms() + min(max(timeout_ms, 0), TIMEOUT_MS_MAX)
-        waiting = []
-        for each in deletions:
+        waiting = _Waiting()
+        async for each in in_slices(deletions):
             if each.hosted is None:
                 continue
             if each.hosted.replica.leader is None:  # the term may have ended while it was saved
                 each.code = Code.NOT_LEADER_OR_FOLLOWER
                 continue
-            waiting.append(each.wait(deadline_ms))
+            each.wait(deadline_ms, waiting)
             self._manager.touch(each.hosted)
-        if waiting:
-            await asyncio.wait(waiting)
+        await waiting.all_answered()
 
 
-def _reply(context: RequestContext, asked: list[_Asked], deletions: list[_Deletion]) -> Reply:
+def _reply(context: RequestContext, asked: list[_Asked], told: list[tuple[int, Code]]) -> Reply:
+    """`told`: a low watermark and a code of each."""
     topics: list[dict[str, Any]] = []
-    for each, deletion in zip(asked, deletions, strict=True):
+    for each, (low_watermark, code) in zip(asked, told, strict=True):
         if not topics or topics[-1]["name"] != each.topic:
             topics.append({"name": each.topic, "partitions": []})
         topics[-1]["partitions"].append(
             {
                 "partition_index": each.partition,
-                "low_watermark": deletion.low_watermark,
-                "error_code": deletion.code,
+                "low_watermark": low_watermark,
+                "error_code": code,
             }
         )
     return encode_response(context.api_key, context.api_version, {"topics": topics})

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from plimsoll_broker.aside import things
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
 from plimsoll_broker.handlers.view import ClusterView
 from plimsoll_core.messages import DeleteTopics, TopicAnswer
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import ApiKey
 
 _IDS_VERSION = 6
@@ -22,10 +24,14 @@ _Target = tuple[str | None, UUID | None]
 def delete_topics(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
-        request = decode_request(ApiKey.DELETE_TOPICS, version, context.body)
+        aside = view.aside
+        request = await aside.decoded(context)
+        many = things(context)
         context.body.release()
-        results = await _delete(view, _targets(request, version), timeout_ms_of(request))
-        return encode_response(ApiKey.DELETE_TOPICS, version, {"responses": results})
+        told = await aside.some(many, partial(_told, request, version))
+        if told.wanted:
+            await _delete(view, told, timeout_ms_of(request))
+        return await aside.some(many, partial(_answer, version, told))
 
     return handle
 
@@ -36,35 +42,52 @@ def _targets(request: Any, version: int) -> list[_Target]:
     return [(name, None) for name in request.topic_names]
 
 
-async def _delete(
-    view: ClusterView, targets: list[_Target], timeout_ms: int
-) -> list[dict[str, Any]]:
-    """Every target is resolved against this broker's image only to tell names from ids apart."""
-    refused: dict[_Target, TopicAnswer] = {}
-    wanted: list[_Target] = []
-    times = Counter(targets)
+class _Told(NamedTuple):
+    """`answers`, by target, in the client's order; None: the controller is asked, for `wanted`."""
+
+    answers: dict[_Target, TopicAnswer | None]
+    wanted: list[_Target]
+    names: tuple[str, ...]
+    ids: tuple[UUID, ...]
+
+
+def _told(request: Any, version: int) -> _Told:
+    """What is refused here: each topic is named once, in one way."""
+    answers: dict[_Target, TopicAnswer | None] = {}
+    times = Counter(_targets(request, version))
     for target in times:
         name, topic_id = target
+        answers[target] = None
         if times[target] > 1 or (name is None) == (topic_id is None):
             message = "Each topic once, either by name or by id."
-            answer = TopicAnswer(name=name or "", code=shared.INVALID_REQUEST, message=message)
-            refused[target] = answer
-        else:
-            wanted.append(target)
-    answers = await _ask(view, wanted, timeout_ms) if wanted else {}
-    gone = [answer.topic_id for answer in answers.values() if not answer.code]
+            answers[target] = TopicAnswer(
+                name=name or "", code=shared.INVALID_REQUEST, message=message
+            )
+    wanted = [target for target, answer in answers.items() if answer is None]
+    names = tuple(name for name, _ in wanted if name is not None)
+    ids = tuple(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
+    return _Told(answers, wanted, names, ids)
+
+
+def _answer(version: int, told: _Told) -> bytes:
+    results = [_result(target, answer) for target, answer in told.answers.items() if answer]
+    return encode_response(ApiKey.DELETE_TOPICS, version, {"responses": results})
+
+
+async def _delete(view: ClusterView, told: _Told, timeout_ms: int) -> None:
+    """Put the controller's answers in, once this broker sees what they say."""
+    got = await ask(view, DeleteTopics(names=told.names, ids=told.ids), told.names, timeout_ms)
+    answers = await view.aside.some(len(told.wanted), partial(_matched, got, told))
+    told.answers.update(answers)
+    gone = [answer.topic_id for answer in got if not answer.code]
     await view.watch.wait_for(
         lambda image: all(topic_id not in image.topics for topic_id in gone), timeout_ms
     )
-    return [_result(target, refused.get(target) or answers[target]) for target in times]
 
 
-async def _ask(
-    view: ClusterView, wanted: list[_Target], timeout_ms: int
-) -> dict[_Target, TopicAnswer]:
-    names = tuple(name for name, _ in wanted if name is not None)
-    ids = tuple(topic_id for name, topic_id in wanted if name is None and topic_id is not None)
-    got = await ask(view, DeleteTopics(names=names, ids=ids), names, timeout_ms)
+def _matched(got: tuple[TopicAnswer, ...], told: _Told) -> dict[_Target, TopicAnswer]:
+    """Which answer is whose."""
+    wanted, ids = told.wanted, told.ids
     by_name = {answer.name: answer for answer in got}
     by_id: dict[UUID | None, TopicAnswer] = {
         answer.topic_id: answer for answer in got if answer.topic_id is not None

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+from plimsoll_broker.aside import is_short
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_core.model import ClusterImage
 from plimsoll_core.topic_configs import (
     BROKER_DEFAULTS,
     KEYS,
@@ -40,25 +43,81 @@ _LISTS = frozenset({"cleanup.policy"})
 _BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
 
 
+RESOURCES_AT_ONCE = 20
+CONFIGS_MAX = 50_000
+"""Told in one answer, of all resources together: some two thousand topics with all their keys."""
+
+
 def describe_configs(view: ClusterView) -> Handler:
-    def handle(context: RequestContext) -> bytes:
+    def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
         version = context.api_version
+        if not is_short(context):
+            return view.aside.do(partial(_decoded, view, view.image, version, context.body))
         request = decode_request(ApiKey.DESCRIBE_CONFIGS, version, context.body)
-        with_docs = getattr(request, "include_documentation", False)
-        results = [_result(view, resource, with_docs) for resource in request.resources]
-        if not request.include_synonyms:
-            for result in results:
-                for config in result["configs"]:
-                    config["synonyms"] = []
-        return encode_response(ApiKey.DESCRIBE_CONFIGS, version, {"results": results})
+        answer = partial(_answer, view, view.image, version, request)
+        short = len(request.resources) <= RESOURCES_AT_ONCE
+        return answer() if short else view.aside.do(answer)
 
     return handle
 
 
-def _result(view: ClusterView, resource: Any, with_docs: bool) -> dict[str, Any]:
+def _decoded(view: ClusterView, image: ClusterImage, version: int, body: memoryview) -> bytes:
+    request = decode_request(ApiKey.DESCRIBE_CONFIGS, version, body)
+    return _answer(view, image, version, request)
+
+
+def _answer(view: ClusterView, image: ClusterImage, version: int, request: Any) -> bytes:
+    results = _Results(view, image, request)
+    return encode_response(ApiKey.DESCRIBE_CONFIGS, version, {"results": results})
+
+
+class _Results:
+    """One for each resource that is named, however often; made while they are written, so that
+    never more than one of them is there as values."""
+
+    def __init__(self, view: ClusterView, image: ClusterImage, request: Any) -> None:
+        self._view = view
+        self._image = image
+        self._request = request
+        named = {(each.resource_type, each.resource_name): each for each in request.resources}
+        self._resources = list(named.values())
+
+    def __len__(self) -> int:
+        return len(self._resources)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with_docs = getattr(self._request, "include_documentation", False)
+        told = 0
+        for resource in self._resources:
+            if told >= CONFIGS_MAX:
+                yield _too_many(resource)
+                continue
+            result = _result(self._view, self._image, resource, with_docs)
+            told += len(result["configs"])
+            if not self._request.include_synonyms:
+                for config in result["configs"]:
+                    config["synonyms"] = []
+            yield result
+
+
+def _too_many(resource: Any) -> dict[str, Any]:
+    message = f"The answer has {CONFIGS_MAX} configs already; ask for fewer resources at a time."
+    return {
+        "error_code": shared.INVALID_REQUEST,
+        "error_message": message,
+        "resource_type": resource.resource_type,
+        "resource_name": resource.resource_name,
+        "configs": [],
+    }
+
+
+def _result(
+    view: ClusterView, image: ClusterImage, resource: Any, with_docs: bool
+) -> dict[str, Any]:
     name, kind = resource.resource_name, resource.resource_type
-    code, message, configs = _configs(view, kind, name)
-    wanted = resource.configuration_keys
+    code, message, configs = _configs(view, image, kind, name)
+    keys = resource.configuration_keys
+    wanted = None if keys is None else frozenset(keys)
     chosen = [config for config in configs if wanted is None or config["name"] in wanted]
     if not with_docs:
         for config in chosen:
@@ -73,13 +132,13 @@ def _result(view: ClusterView, resource: Any, with_docs: bool) -> dict[str, Any]
 
 
 def _configs(
-    view: ClusterView, kind: int, name: str
+    view: ClusterView, image: ClusterImage, kind: int, name: str
 ) -> tuple[int, str | None, list[dict[str, Any]]]:
     if kind == _TOPIC:
-        topic_id = view.image.topic_ids.get(name)
+        topic_id = image.topic_ids.get(name)
         if topic_id is None:
             return shared.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.", []
-        topic = view.image.topics[topic_id]
+        topic = image.topics[topic_id]
         return shared.NONE, None, topic_configs(topic.configs, topic.min_isr, view.configs)
     if kind == _BROKER and name in ("", str(view.broker_id)):
         return shared.NONE, None, _broker_configs(view.configs) if name else []

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
+from plimsoll_broker.aside import is_short
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
@@ -12,16 +15,22 @@ from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
 PARTITIONS_MAX = 2000
+TOPICS_AT_ONCE = 500
 
 
 def describe_topic_partitions(view: ClusterView) -> Handler:
-    def handle(context: RequestContext) -> bytes:
-        version = context.api_version
-        request = decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, context.body)
-        values = _page(view.image, request)
-        return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, values)
+    def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
+        image = view.image
+        answer = partial(_answer, image, context.api_version, context.body)
+        short = is_short(context) and len(image.topics) <= TOPICS_AT_ONCE
+        return answer() if short else view.aside.do(answer)
 
     return handle
+
+
+def _answer(image: ClusterImage, version: int, body: memoryview) -> bytes:
+    request = decode_request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, body)
+    return encode_response(ApiKey.DESCRIBE_TOPIC_PARTITIONS, version, _page(image, request))
 
 
 def _page(image: ClusterImage, request: Any) -> dict[str, Any]:

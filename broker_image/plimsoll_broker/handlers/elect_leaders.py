@@ -5,8 +5,10 @@ Source: the protocol's rule for elections on request; KIP-460.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from plimsoll_broker.aside import things
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.forward import forward, timeout_ms_of
@@ -23,7 +25,7 @@ from plimsoll_core.messages import (
     Refused,
 )
 from plimsoll_core.model import ClusterImage, PartitionKey
-from plimsoll_wire.messages import decode_request, encode_response
+from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import ApiKey
 
 _KINDS: dict[int, ElectionKind] = {0: "Preferred", 1: "Unclean"}
@@ -33,12 +35,18 @@ _PREFERRED = 0
 def elect_leaders(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
-        request = decode_request(ApiKey.ELECT_LEADERS, version, context.body)
+        aside = view.aside
+        request = await aside.decoded(context)
+        many = things(context)
         context.body.release()
-        names = _names(request)
+        names = await aside.some(many, partial(_names, request))
         answer = await _elect(view, getattr(request, "election_type", _PREFERRED), names, request)
-        values = _values(answer, names or ())
-        return encode_response(ApiKey.ELECT_LEADERS, version, values)
+        told = len(answer.partitions) if isinstance(answer, ElectionsAnswer) else len(names or ())
+
+        def answered() -> bytes:
+            return encode_response(ApiKey.ELECT_LEADERS, version, _values(answer, names or ()))
+
+        return await aside.some(told, answered)
 
     return handle
 

@@ -6,9 +6,13 @@ Metadata rules.
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from collections.abc import Awaitable
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from plimsoll_broker.aside import THINGS_AT_ONCE, is_short
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
@@ -20,41 +24,81 @@ from plimsoll_wire.versions import ApiKey
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12
 _REMEMBERED_MAX = 16
-_REMEMBERED_BYTES_MAX = 4096
+
+
+class _Answering(NamedTuple):
+    """What an answer is made of; nothing of it changes."""
+
+    image: ClusterImage
+    controller_id: int
+    version: int
+
+    def encoded(self, request: Any) -> bytes:
+        values = {
+            "brokers": brokers(self.image),
+            "cluster_id": uuid_text(self.image.cluster_id),
+            "controller_id": self.controller_id,
+            "topics": _topics(self.image, request.topics, self.version),
+            "error_code": shared.NONE,
+        }
+        return encode_response(ApiKey.METADATA, self.version, values)
+
+    def of(self, body: memoryview) -> bytes:
+        """Decoded, too."""
+        return self.encoded(decode_request(ApiKey.METADATA, self.version, body))
 
 
 class MetadataHandler:
-    """Remembers its answers until the image changes: after an event every client asks the same."""
+    """Remembers its answers until the image changes: after an event every client asks the same.
+
+    What tells of many partitions is made in a thread, once for all who ask for it meanwhile.
+    """
 
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._image = view.image
         self._answers: dict[tuple[int, bytes], bytes] = {}
+        self._making: dict[tuple[int, bytes], asyncio.Task[bytes]] = {}
 
-    def __call__(self, context: RequestContext) -> bytes:
+    def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
         image = self._view.image
         if image is not self._image:
             self._answers.clear()
+            self._making.clear()
             self._image = image
-        asked = (context.api_version, bytes(context.body))
+        version = context.api_version
+        answering = _Answering(image, shared.admin_target(self._view), version)
+        if not is_short(context):
+            return self._view.aside.do(partial(answering.of, context.body))
+        asked = (version, bytes(context.body))
         answer = self._answers.get(asked)
-        if answer is None:
-            answer = self._answer(image, context)
-            if len(asked[1]) <= _REMEMBERED_BYTES_MAX and len(self._answers) < _REMEMBERED_MAX:
-                self._answers[asked] = answer
+        if answer is not None:
+            return answer
+        if (making := self._making.get(asked)) is not None:
+            return asyncio.shield(making)
+        request = decode_request(ApiKey.METADATA, version, context.body)
+        if _told(image, request.topics, version) > THINGS_AT_ONCE:
+            return self._later(image, asked, partial(answering.encoded, request))
+        answer = answering.encoded(request)
+        self._remember(image, asked, answer)
         return answer
 
-    def _answer(self, image: ClusterImage, context: RequestContext) -> bytes:
-        version = context.api_version
-        request = decode_request(ApiKey.METADATA, version, context.body)
-        values = {
-            "brokers": brokers(image),
-            "cluster_id": uuid_text(image.cluster_id),
-            "controller_id": shared.admin_target(self._view),
-            "topics": _topics(image, request.topics, version),
-            "error_code": shared.NONE,
-        }
-        return encode_response(ApiKey.METADATA, version, values)
+    def _later(
+        self, image: ClusterImage, asked: tuple[int, bytes], encoded: partial[bytes]
+    ) -> Awaitable[bytes]:
+        async def make() -> bytes:
+            answer = await self._view.aside.do(encoded)
+            self._remember(image, asked, answer)
+            return answer
+
+        making = self._making[asked] = asyncio.ensure_future(make())
+        return asyncio.shield(making)
+
+    def _remember(self, image: ClusterImage, asked: tuple[int, bytes], answer: bytes) -> None:
+        if image is self._image:
+            self._making.pop(asked, None)
+            if len(self._answers) < _REMEMBERED_MAX:
+                self._answers[asked] = answer
 
 
 def metadata(view: ClusterView) -> Handler:
@@ -70,17 +114,45 @@ def brokers(image: ClusterImage) -> list[dict[str, Any]]:
     ]
 
 
+def _all_are_asked_for(asked: Any, version: int) -> bool:
+    return asked is None or (version == 0 and not asked)
+
+
+def _told(image: ClusterImage, asked: Any, version: int) -> int:
+    """Of how many topics and partitions an answer tells, at most."""
+    if _all_are_asked_for(asked, version):
+        return len(image.topics) + len(image.partitions)
+    found = {_topic_id(image, item) for item in asked}
+    topics = [image.topics.get(topic_id) for topic_id in found if topic_id is not None]
+    return len(asked) + sum(topic.partitions for topic in topics if topic is not None)
+
+
 def _topics(image: ClusterImage, asked: Any, version: int) -> list[dict[str, Any]]:
-    if asked is None or (version == 0 and not asked):
+    """Each that is asked for once, however often it is named, as in Kafka."""
+    if _all_are_asked_for(asked, version):
         topics = sorted(image.topics.values(), key=lambda topic: topic.name)
         return [_topic(image, topic, version) for topic in topics]
-    return [_asked(image, item, version) for item in asked]
+    once = {(item.name, getattr(item, "topic_id", None)): item for item in asked}
+    found: list[dict[str, Any]] = []
+    told: set[UUID] = set()
+    for item in once.values():
+        topic_id = _topic_id(image, item)
+        if topic_id is None or topic_id not in told:
+            found.append(_asked(image, item, version))
+        if topic_id is not None:
+            told.add(topic_id)
+    return found
+
+
+def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
+    name: str | None = item.name
+    return image.topic_ids.get(name) if name is not None else getattr(item, "topic_id", None)
 
 
 def _asked(image: ClusterImage, item: Any, version: int) -> dict[str, Any]:
     by_id: UUID | None = getattr(item, "topic_id", None)
     name: str | None = item.name
-    topic_id = image.topic_ids.get(name) if name is not None else by_id
+    topic_id = _topic_id(image, item)
     topic = None if topic_id is None else image.topics.get(topic_id)
     if topic is not None:
         return _topic(image, topic, version)

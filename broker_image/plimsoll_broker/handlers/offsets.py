@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from plimsoll_broker.aside import THINGS_AT_ONCE, Aside, is_short
 from plimsoll_broker.dispatch import Reply, RequestContext
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.slices import in_slices
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.timestamps import Found, Opened
 from plimsoll_broker.threads import in_thread
@@ -23,8 +26,6 @@ from plimsoll_wire.batches import BatchError
 from plimsoll_wire.messages import decode_request, encode_response
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
-AT_ONCE_MAX = 500
-"""Partitions that are looked up without hearing anybody else in between."""
 _OFFSET_NOT_AVAILABLE_VERSION = 5
 
 
@@ -62,6 +63,11 @@ def _told(hosted: Hosted, found: _Offset) -> _Offset:
     return found if epoch is None else found._replace(leader_epoch=epoch)
 
 
+def _decoded(context: RequestContext) -> tuple[Any, list[_Asked]]:
+    request = decode_request(context.api_key, context.api_version, context.body)
+    return request, _asked(request)
+
+
 def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Offset]) -> Reply:
     """The partitions of each topic together, as they were asked for."""
     topics: list[dict[str, Any]] = []
@@ -96,30 +102,34 @@ class ListOffsetsHandler:
     threads.  What one request may have opened is bounded (`timestamps.Opened`).
     """
 
-    def __init__(self, manager: ReplicaManager, port: Port) -> None:
+    def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:
         self._manager = manager
         self._port = port
+        self._aside = aside or Aside()
         self._searching = asyncio.Lock()
 
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
-        request = decode_request(context.api_key, context.api_version, context.body)
-        asked = _asked(request)
+        if not is_short(context):
+            return self._long(context)
+        request, asked = _decoded(context)
         searches = any(_needs_search(each.asked.timestamp) for each in asked)
-        if not searches and len(asked) <= AT_ONCE_MAX:
+        if not searches and len(asked) <= THINGS_AT_ONCE:
             return _reply(context, asked, [self._plain(request, each) for each in asked])
         return self._later(context, request, asked)
+
+    async def _long(self, context: RequestContext) -> Reply:
+        request, asked = await self._aside.do(partial(_decoded, context))
+        return await self._later(context, request, asked)
 
     async def _later(self, context: RequestContext, request: Any, asked: list[_Asked]) -> Reply:
         opened = Opened()
         answers = []
-        for number, each in enumerate(asked, 1):
-            if number % AT_ONCE_MAX == 0:
-                await asyncio.sleep(0)
+        async for each in in_slices(asked):
             if _needs_search(each.asked.timestamp):
                 answers.append(await self._by_time(request, each, opened))
             else:
                 answers.append(self._plain(request, each))
-        return _reply(context, asked, answers)
+        return await self._aside.some(len(asked), partial(_reply, context, asked, answers))
 
     # --- one partition --------------------------------------------------------------------------
 
@@ -195,10 +205,13 @@ class ListOffsetsHandler:
 class OffsetForLeaderEpochHandler:
     """`__call__` is the route's handler."""
 
-    def __init__(self, manager: ReplicaManager) -> None:
+    def __init__(self, manager: ReplicaManager, aside: Aside | None = None) -> None:
         self._manager = manager
+        self._aside = aside or Aside()
 
-    def __call__(self, context: RequestContext) -> bytes:
+    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
+        if not is_short(context):
+            return self._later(context)
         request = decode_request(context.api_key, context.api_version, context.body)
         topics = [
             {
@@ -208,6 +221,19 @@ class OffsetForLeaderEpochHandler:
             for topic in request.topics
         ]
         return encode_response(context.api_key, context.api_version, {"topics": topics})
+
+    async def _later(self, context: RequestContext) -> Reply:
+        """Others are heard in between."""
+        request = await self._aside.decoded(context)
+        topics: list[dict[str, Any]] = []
+        async for topic in in_slices(request.topics):
+            partitions = [
+                self._partition(topic.topic, asked) async for asked in in_slices(topic.partitions)
+            ]
+            topics.append({"topic": topic.topic, "partitions": partitions})
+        values = {"topics": topics}
+        encoded = partial(encode_response, context.api_key, context.api_version, values)
+        return await self._aside.do(encoded)
 
     def _partition(self, name: str, asked: Any) -> dict[str, Any]:
         index = asked.partition

@@ -6,9 +6,11 @@ second reads this broker's image.  Source: the protocol's rule for reassignments
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
+from functools import partial
 from typing import Any
 
+from plimsoll_broker.aside import THINGS_AT_ONCE, is_short, things
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers.forward import forward, timeout_ms_of
 from plimsoll_broker.handlers.view import ClusterView
@@ -27,12 +29,18 @@ from plimsoll_wire.versions import ApiKey
 def alter_reassignments(view: ClusterView) -> Handler:
     async def handle(context: RequestContext) -> bytes:
         version = context.api_version
-        request = decode_request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, context.body)
+        aside = view.aside
+        request = await aside.decoded(context)
+        many = things(context)
         context.body.release()
-        targets = _targets(request)
+        targets = await aside.some(many, partial(_targets, request))
         answer = await _alter(view, targets, request) if targets else _NOTHING
-        values = _altered(answer, targets)
-        return encode_response(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, values)
+
+        def answered() -> bytes:
+            values = _altered(answer, targets)
+            return encode_response(ApiKey.ALTER_PARTITION_REASSIGNMENTS, version, values)
+
+        return await aside.some(len(targets), answered)
 
     return handle
 
@@ -102,23 +110,28 @@ def _altered(answer: Answer, targets: tuple[PartitionTarget, ...]) -> dict[str, 
 
 
 def list_reassignments(view: ClusterView) -> Handler:
-    def handle(context: RequestContext) -> bytes:
-        version = context.api_version
-        request = decode_request(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, context.body)
-        context.body.release()
-        by_topic: dict[str, list[Partition]] = {}
-        for partition in _named(view.image, request.topics):
-            if partition.moving:
-                name = view.image.topics[partition.topic_id].name
-                by_topic.setdefault(name, []).append(partition)
-        topics = [
-            {"name": name, "partitions": [_ongoing(partition) for partition in partitions]}
-            for name, partitions in sorted(by_topic.items())
-        ]
-        values = {"error_code": 0, "error_message": None, "topics": topics}
-        return encode_response(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, values)
+    def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
+        image = view.image
+        answer = partial(_list, image, context.api_version, context.body)
+        short = is_short(context) and len(image.partitions) <= THINGS_AT_ONCE
+        return answer() if short else view.aside.do(answer)
 
     return handle
+
+
+def _list(image: ClusterImage, version: int, body: memoryview) -> bytes:
+    request = decode_request(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, body)
+    by_topic: dict[str, list[Partition]] = {}
+    for partition in _named(image, request.topics):
+        if partition.moving:
+            name = image.topics[partition.topic_id].name
+            by_topic.setdefault(name, []).append(partition)
+    topics = [
+        {"name": name, "partitions": [_ongoing(partition) for partition in partitions]}
+        for name, partitions in sorted(by_topic.items())
+    ]
+    values = {"error_code": 0, "error_message": None, "topics": topics}
+    return encode_response(ApiKey.LIST_PARTITION_REASSIGNMENTS, version, values)
 
 
 def _named(image: ClusterImage, topics: Any) -> Iterable[Partition]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from plimsoll_broker.aside import Aside
 from plimsoll_core import listeners
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, Forwarded
@@ -59,12 +60,14 @@ class ImageWatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """`configs`: the broker's own, by Kafka's names."""
+    """`configs`: the broker's own, by Kafka's names; `aside`: where long messages are read and
+    written."""
 
     broker_id: BrokerId
     watch: ImageWatch
     command: Command
     configs: Mapping[str, str]
+    aside: Aside = field(default_factory=Aside)
 
     @property
     def image(self) -> ClusterImage:
