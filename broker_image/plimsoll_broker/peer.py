@@ -65,6 +65,8 @@ class PeerConnection(asyncio.BufferedProtocol):
                     return answer
         finally:
             self._reply = None
+            if reply.done() and not reply.cancelled():
+                reply.exception()  # whoever asked may have been cancelled when it came
         self.close()
         raise PeerLost(f"nothing came for {silence_s} s, or the reply took {REPLY_S_MAX} s")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import struct
 from collections.abc import Iterable
 
@@ -62,3 +63,24 @@ async def test_a_peer_that_dribbles_for_ever_is_left(monkeypatch: pytest.MonkeyP
     with pytest.raises(PeerLost):
         await link.connection.request(b"?", 10.0)
     assert link.now_s == REPLY_S_MAX
+
+
+async def test_a_connection_lost_while_its_asker_is_cancelled_leaves_nothing_to_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event loop's handler would take the loss for a bug of the broker, and count it."""
+    loop = asyncio.get_running_loop()
+    met: list[object] = []
+    monkeypatch.setattr(loop, "call_exception_handler", met.append)
+    connection = PeerConnection()
+    connection.connection_made(asyncio.Transport())
+    monkeypatch.setattr(asyncio.Transport, "write", lambda *_: None)
+    asking = asyncio.ensure_future(connection.request(b"?", 10.0))
+    await asyncio.sleep(0)
+    asking.cancel()
+    connection.connection_lost(None)
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    del asking
+    gc.collect()
+    assert met == []

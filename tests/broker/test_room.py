@@ -76,7 +76,7 @@ async def test_a_full_disk_that_has_room_again_follows_again(
     monkeypatch.setattr(Disk, "room", lambda *_: (2**30, 2**30))
     await room.look()
     await until(lambda: set(controller.partition("t").isr) == {0, 1})
-    assert same_logs("t", leader, follower)
+    await until(lambda: same_logs("t", leader, follower))
     assert follower.manager.traffic.room_again == 1
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 2)
 

@@ -250,3 +250,50 @@ async def test_position_of_an_absurd_controller_epoch_ends_no_term() -> None:
         await peer.close()
         await stranger.close()
         listener.close()
+
+
+async def test_next_metadata_fetch_right_behind_an_answer_keeps_the_connection() -> None:
+    """A broker may have the answer before the controller's event loop looks at what has ended."""
+    async with serving() as (server, controller):
+        peer = await Peer.to(server)
+        assert isinstance((await peer.command(a_registration(9))).answer, Registered)
+        fetch = FetchMetadata(
+            cluster_id=CLUSTER, broker_id=BrokerId(0), offset=controller.image.next_offset - 1
+        )
+        connection = next(iter(server.connections))
+        transport = QuickPeer(connection, control.encode_request(2, "test", fetch))
+        connection._transport = transport
+        connection.data_received(control.encode_request(1, "test", fetch))
+        async with asyncio.timeout(WAIT_S):
+            await transport.second_answer_or_end.wait()
+        assert not transport.aborted
+        await peer.close()
+
+
+class QuickPeer(asyncio.Transport):
+    """Asks again in the same turn of the event loop in which it is answered."""
+
+    def __init__(self, connection: servers.Connection, asks: bytes) -> None:
+        super().__init__()
+        self.connection = connection
+        self.asks = asks
+        self.answers = 0
+        self.aborted = False
+        self.second_answer_or_end = asyncio.Event()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.answers += 1
+        if self.answers == 1:
+            asyncio.get_running_loop().call_soon(self.connection.data_received, self.asks)
+        else:
+            self.second_answer_or_end.set()
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.second_answer_or_end.set()

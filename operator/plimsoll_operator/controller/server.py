@@ -206,7 +206,9 @@ class Connection(asyncio.Protocol):
         self._silent = False
         body = request.body
         self._handling = kind = _kind(body)
-        if kind in _ONE_AT_A_TIME and kind in self._tasks.values():
+        # What is answered may not be `_finished` yet when its asker asks again.
+        waiting = (of for work, of in self._tasks.items() if not work.done())
+        if kind in _ONE_AT_A_TIME and kind in waiting:
             self.close(f"a second {kind} while one waits")
             return
         if kind == RegisterBroker.__name__ and size > REGISTRATION_BYTES_MAX:
