@@ -14,6 +14,8 @@ from typing import Protocol
 from plimsoll_broker.failures import CommitPathFailed
 from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.messages import IsrProposal
 from plimsoll_core.replica.follower import Reset
 from plimsoll_core.replica.ready import Ready
@@ -133,11 +135,21 @@ class Driver:
         self.fail(hosted, error)
 
     def apply_retention(self, hosted: Hosted, wall_ms: int | None) -> None:
-        """`wall_ms` None: nothing goes for its age now."""
+        """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now."""
         try:
             hosted.log.apply_retention(wall_ms, hosted.replica.high_watermark)
         except StorageError as error:
             self.fail(hosted, error)
+
+    def remove_segments(
+        self, hosted: Hosted, remove: Callable[[Log], list[Segment]]
+    ) -> list[Segment]:
+        """Those that `remove` took out of its log: their room is free once nobody holds them."""
+        try:
+            return remove(hosted.log)
+        except StorageError as error:
+            self.fail(hosted, error)
+            return []
 
     # --- a step's effects -----------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.replicas import ReplicaManager
 from plimsoll_broker.room import Room
 from plimsoll_broker.slices import in_slices
-from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.threads import in_thread
 from plimsoll_broker.wall_clock import WallClock
 
@@ -35,6 +37,8 @@ PRODUCERS_MS = 600_000
 ROOM_MS = 1_000
 TIMED_MS = 1_000
 """So often it is asked which logs have a flush.ms: most have none."""
+REMOVED_AT_ONCE = 32
+"""Segments of one log that retention removes before others have their turn."""
 UNCHECKED_BYTES_MAX = 4 * 2**20
 """A log with more than this that a crash would make us read again gets a checkpoint."""
 
@@ -169,8 +173,46 @@ class Upkeep:
                 hosted.replica.start_moved()
                 manager.touch(hosted)
 
-        await self._slowly(retain)
-        # Also those that a client had moved, here or on the leader that is followed.
-        await in_thread(manager.store.begin_log_starts())
         for path in manager.store.due_removals(manager.now_ms()):
             await in_thread(partial(manager.store.remove, path))
+        await self._slowly(retain)
+        # Also those that a client had moved, here or on the leader that is followed.
+        saves = manager.store.begin_log_starts()
+        try:
+            await in_thread(saves)
+        except StorageError as error:
+            if error.fault is not StorageFault.FULL:
+                raise
+            logger.warning("segments go one by one while log starts cannot be saved: %s", error)
+            await self._remove_oldest()
+        await self._remove_segments()
+
+    async def _remove_segments(self) -> None:
+        """What lies below the starts that are on the disk: a power cut may bring back any of it."""
+        manager = self._manager
+
+        def remove(log: Log) -> list[Segment]:
+            return log.remove_below(manager.store.saved_log_start(log), REMOVED_AT_ONCE)
+
+        async for hosted in in_slices(list(manager)):
+            while manager.is_here(hosted):
+                removed = manager.driver.remove_segments(hosted, remove)
+                if not removed:
+                    break
+                # Only now is their room given back: that takes the longer the larger they are.
+                await in_thread(removed.clear)
+
+    async def _remove_oldest(self) -> None:
+        """There is no room to save a start, but what is below it is room: one segment of each log,
+        whose earlier removals are synced before."""
+        manager = self._manager
+        async for hosted in in_slices(list(manager)):
+            log = hosted.log
+            if not log.begins_below(log.log_start_offset) or not manager.is_here(hosted):
+                continue
+            sync, renames = log.begin_sync_names()
+            await in_thread(sync)
+            if manager.is_here(hosted) and hosted.log is log:
+                log.names_synced(renames)
+                removed = manager.driver.remove_segments(hosted, Log.remove_oldest)
+                await in_thread(removed.clear)

@@ -14,10 +14,6 @@ import random
 from collections.abc import Callable
 
 REORDERED = 0.3
-REMOVALS = ""
-"""No file's name, and one of every removal: those keep their order among themselves.  Retention
-relies on that: it removes the oldest segments first, and syncs their directory with a later flush.
-"""
 
 
 class PowerCut:
@@ -26,8 +22,8 @@ class PowerCut:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
 
-    def changes(self, count: int) -> int:
-        """How many of a directory's changes have happened."""
+    def changes(self, count: int, name: str) -> int:
+        """How many of a directory's changes have happened, the first of which was to `name`."""
         return self._rng.randint(0, count)
 
     def size(self, durable: int, size: int) -> int:
@@ -106,7 +102,7 @@ class Folder:
         self.entries[name] = entry
 
     def take(self, name: str) -> Node | Folder:
-        self.changes.append(Change(self._restore(name), name, REMOVALS))
+        self.changes.append(Change(self._restore(name), name))
         return self.entries.pop(name)
 
     def rename(self, old: str, new: str) -> None:
@@ -138,11 +134,12 @@ class Folder:
             entry.sync()
 
     def lose_power(self, cut: PowerCut) -> None:
-        for run in _runs(self.changes) if self.changes and cut.reorders() else [self.changes]:
-            kept = cut.changes(len(run))
-            for change in reversed(run[kept:]):
-                change.undo()
-        self.changes.clear()
+        if self.changes:
+            for run in _runs(self.changes) if cut.reorders() else [self.changes]:
+                kept = cut.changes(len(run), run[0].names[0])
+                for change in reversed(run[kept:]):
+                    change.undo()
+            self.changes.clear()
         for entry in self.entries.values():
             entry.lose_power(cut)
 

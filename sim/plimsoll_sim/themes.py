@@ -263,6 +263,8 @@ THEMES: dict[str, Theme] = {
             "kill broker": 2,
             "stop broker": 1,
             "slow disk": 1,
+            "delete records": 3,
+            "change retention": 2,
         },
         choices={
             **CLOSE,
@@ -271,6 +273,8 @@ THEMES: dict[str, Theme] = {
             "min_isr": (1, 2),
             "partitions": (1, 2),
             "flush_messages": (1,),
+            "retention_bytes": (None, 300, 1_000),
+            "chores_faster": (1, 20),
             "segment_bytes": (200, 300, 600),
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (1_000,),

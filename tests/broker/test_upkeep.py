@@ -6,13 +6,15 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from tests.broker.test_replication import kill, same_logs, until
 from tests.broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker import fetcher, upkeep
-from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.parts import Flush
 from plimsoll_broker.upkeep import Upkeep
 from plimsoll_core.messages import TopicObjectGone
@@ -38,6 +40,63 @@ async def test_retention_by_size_moves_the_start_and_tells_consumers(
     assert log.size < 6_000
     assert (await client.fetch("t", 0)).code == Code.OFFSET_OUT_OF_RANGE
     assert await client.latest("t", timestamp=-2) == (Code.NONE, log.log_start_offset)
+
+
+async def test_retention_removes_nothing_before_the_start_is_on_the_disk(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **SMALL)
+    client = await one.client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    log, removed = one.hosted("t").log, []
+    remove = Disk.remove
+
+    def noted(disk: Disk, path: Path) -> None:
+        if path.suffix == ".log":
+            removed.append(path)
+            saved = checkpoints.decode_offsets(
+                (one.directory / checkpoints.LOG_STARTS).read_bytes()
+            )
+            assert saved == {("t", 0): log.log_start_offset}
+        remove(disk, path)
+
+    monkeypatch.setattr(Disk, "remove", noted)
+    await Upkeep(one.manager)._retain()
+    assert len(removed) > 1
+    assert log.segments[0].base_offset == log.log_start_offset > 0
+
+
+async def test_retention_makes_room_where_there_is_none_to_save_a_start(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **SMALL)
+    client = await one.client()
+    for _ in range(10):
+        await client.produce("t", a_batch(1, filler=900))
+    log, disk_calls = one.hosted("t").log, []
+    bases = [segment.base_offset for segment in log.segments]
+
+    def full(disk: Disk, path: Path, data: bytes, *, sync: bool) -> None:
+        raise StorageError(StorageFault.FULL, path, "no space")
+
+    def noted(plain: Callable[[Disk, Path], None], name: str) -> Callable[[Disk, Path], None]:
+        def call(disk: Disk, path: Path) -> None:
+            if path.suffix == ".log" or path == log.directory:
+                disk_calls.append(name)
+            plain(disk, path)
+
+        return call
+
+    monkeypatch.setattr(Disk, "replace", full)
+    for name in ("remove", "sync_directory"):
+        monkeypatch.setattr(Disk, name, noted(getattr(Disk, name), name))
+    for _ in range(2):
+        await Upkeep(one.manager)._retain()
+    assert disk_calls == ["sync_directory", "remove"] * 2
+    assert [segment.base_offset for segment in log.segments] == bases[2:]
 
 
 async def test_retention_never_drops_what_is_not_committed(

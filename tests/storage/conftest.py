@@ -62,6 +62,13 @@ def fill(log: Log, batches: int, **fields) -> None:
         log.append(data, list(iter_headers(data)))
 
 
+def retain(log: Log, now_ms: int | None, high_watermark: int) -> int:
+    """Retention, as if every start were saved at once."""
+    start = log.apply_retention(now_ms, high_watermark)
+    log.remove_below(start, 1_000)
+    return start
+
+
 def found_at(log: Log, timestamp: int | None, opened: Opened | None = None) -> Found | None:
     """What a search finds, step by step; None asks for the greatest time."""
     steps = log.time_search(timestamp, opened or Opened())

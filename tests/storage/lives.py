@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     rule,
 )
 from tests.storage.conftest import a_batch
-from tests.storage.simulated import ORDERS, Machine
+from tests.storage.simulated import ORDERS, Cuts, Machine
 
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError, StorageFault
@@ -26,33 +26,15 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.parts import Flush
 from plimsoll_core.replica.epochs import EpochCache
 from plimsoll_core.replica.producers import BATCHES_REMEMBERED
-from plimsoll_sim.disk import PowerCut
 from plimsoll_sim.process import ProcessDied
 from plimsoll_wire.batches import BatchHeader, iter_headers
 
 FAULTS = ("kill", "tear", "names", "uncut", "flip")
 """kill: in the midst of a write; a power cut that loses: content, names of files, cuts; bits."""
 
-CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=150)
+CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=150)
 numbers = st.integers(0, 2**32 - 1)
 shares = st.integers(0, 100)
-
-
-class Cuts(PowerCut):
-    """As chance has it, but of some kinds there are none."""
-
-    def __init__(self, rng: random.Random, faults: frozenset[str]) -> None:
-        super().__init__(rng)
-        self._faults = faults
-
-    def changes(self, count: int) -> int:
-        return super().changes(count) if "names" in self._faults else count
-
-    def size(self, durable: int, size: int) -> int:
-        return super().size(durable, size) if "tear" in self._faults else size
-
-    def uncuts(self) -> bool:
-        return super().uncuts() and "uncut" in self._faults
 
 
 class Lives(RuleBasedStateMachine):
@@ -121,7 +103,7 @@ class Lives(RuleBasedStateMachine):
     # --- what a broker does ---------------------------------------------------------------------
 
     @precondition(lambda self: self.running)
-    @rule(count=st.integers(1, 4), late=st.integers(0, 3), crash=st.integers(0, 30))
+    @rule(count=st.integers(1, 6), late=st.integers(0, 3), crash=st.integers(0, 30))
     def append(self, count: int, late: int, crash: int) -> None:
         before = self.log.log_end_offset
         made = []
@@ -193,29 +175,54 @@ class Lives(RuleBasedStateMachine):
         self.machine.store.checkpoint_high_watermarks({ORDERS: self.hw_max})
 
     @precondition(lambda self: self.may("retain_by_size"))
-    @rule(keep=st.integers(0, 3), crash=st.integers(0, 30))
-    def retain_by_size(self, keep: int, crash: int) -> None:
-        self.log.config = replace(CONFIG, retention_ms=None, retention_bytes=600 * keep)
-        self.retain(crash, 0)
+    @rule(keep=st.integers(0, 3), crash=st.integers(0, 30), later=st.booleans())
+    def retain_by_size(self, keep: int, crash: int, later: bool) -> None:
+        self.log.config = replace(CONFIG, retention_ms=None, retention_bytes=250 * keep)
+        self.retain(crash, later)
 
     @precondition(lambda self: self.may("retain_by_age"))
-    @rule(age=st.integers(0, 200), crash=st.integers(0, 30))
-    def retain_by_age(self, age: int, crash: int) -> None:
+    @rule(age=st.integers(0, 200), crash=st.integers(0, 30), later=st.booleans())
+    def retain_by_age(self, age: int, crash: int, later: bool) -> None:
         self.log.config = replace(CONFIG, retention_ms=age)
         before = self.log.log_start_offset
-        if self.retain(crash, age):
+        if self.retain(crash, later):
             gone = [h for h, _ in self.batches if before <= h.base_offset < self.model_start]
             young = [h.base_offset for h in gone if h.max_timestamp >= self.clock - age]
             assert young == [], "deleted before its time"
 
-    def retain(self, crash: int, age: int) -> bool:
+    def retain(self, crash: int, later: bool) -> bool:
+        """`later`: what is below the start goes with another rule."""
         mark = self.log.log_end_offset
         before = self.start_max
         self.start_max = max(self.start_max, mark)
-        if self.harmless(crash, lambda: self.log.apply_retention(self.clock, mark)):
+
+        def work() -> None:
+            self.log.apply_retention(self.clock, mark)
+            if not later:
+                self.machine.store.checkpoint_log_starts()
+                self.log.remove_below(self.machine.store.saved_log_start(self.log), 100)
+
+        if self.harmless(crash, work):
             self.start_max = max(before, self.log.log_start_offset)
             return True
         return False
+
+    @precondition(lambda self: self.running)
+    @rule(count=st.integers(1, 3), crash=st.integers(0, 30))
+    def remove_below_what_is_saved(self, count: int, crash: int) -> None:
+        saved = self.machine.store.saved_log_start(self.log)
+        self.harmless(crash, lambda: self.log.remove_below(saved, count))
+
+    @precondition(lambda self: self.running)
+    @rule(crash=st.integers(0, 30))
+    def remove_the_oldest_of_a_full_disk(self, crash: int) -> None:
+        def work() -> None:
+            sync, renames = self.log.begin_sync_names()
+            sync()
+            self.log.names_synced(renames)
+            self.log.remove_oldest()
+
+        self.harmless(crash, work)
 
     @precondition(lambda self: self.may("leader_moved_its_start"))
     @rule(share=shares)

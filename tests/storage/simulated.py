@@ -29,13 +29,17 @@ class Life:
 
 
 class Cut(PowerCut):
-    """Leaves all or nothing of what was not synced; `uncut`: undoes cuts that were not synced."""
+    """Leaves all or nothing of what was not synced; `uncut`: undoes cuts that were not synced;
+    `back`: nothing has happened to names that begin so, and to the others what the rest says."""
 
-    def __init__(self, *, content: bool, entries: bool, uncut: bool = False) -> None:
+    def __init__(
+        self, *, content: bool, entries: bool, uncut: bool = False, back: tuple[str, ...] = ()
+    ) -> None:
         self._content, self._entries, self._uncut = content, entries, uncut
+        self._back = back
 
-    def changes(self, count: int) -> int:
-        return count if self._entries else 0
+    def changes(self, count: int, name: str) -> int:
+        return count if self._entries and not name.startswith(self._back) else 0
 
     def size(self, durable: int, size: int) -> int:
         return size if self._content else durable
@@ -47,7 +51,27 @@ class Cut(PowerCut):
         return self._uncut
 
     def reorders(self) -> bool:
-        return False
+        return bool(self._back)
+
+
+class Cuts(PowerCut):
+    """As chance has it, but of some kinds there are none."""
+
+    def __init__(self, rng: random.Random, faults: frozenset[str]) -> None:
+        super().__init__(rng)
+        self._faults = faults
+
+    def changes(self, count: int, name: str) -> int:
+        return super().changes(count, name) if "names" in self._faults else count
+
+    def size(self, durable: int, size: int) -> int:
+        return super().size(durable, size) if "tear" in self._faults else size
+
+    def uncuts(self) -> bool:
+        return super().uncuts() and "uncut" in self._faults
+
+    def reorders(self) -> bool:
+        return self._rng.random() < 0.6
 
 
 class Machine:
@@ -80,6 +104,14 @@ class Machine:
     def lose_power(self, cut: PowerCut | None = None) -> None:
         self.life.die()
         self.volume.lose_power(cut)
+
+    def retain(self, high_watermark: int) -> int:
+        """Retention by size, as upkeep does it."""
+        log = self.store.logs[ORDERS]
+        start = log.apply_retention(0, high_watermark)
+        self.store.checkpoint_log_starts()
+        log.remove_below(self.store.saved_log_start(log), 100)
+        return start
 
     def copy(self) -> Machine:
         """The same volume once more, and nobody who uses it."""

@@ -26,6 +26,7 @@ def deleted_but_open(directory: Path) -> list[str]:
 
 def retain(log: Log) -> None:
     log.apply_retention(0, log.log_end_offset)
+    log.remove_below(log.log_start_offset, 1_000)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,9 @@ def readable(log: Log) -> tuple[bytes, bool]:
     data = b""
     for offset in range(log.log_start_offset, log.log_end_offset, 10):
         try:
-            data += log.read(offset, 10, log.log_end_offset)
+            chunk = log.read(offset, 10, log.log_end_offset)
+            assert chunk, "nothing is there, and nobody is told why"
+            data += chunk
         except StorageError as error:
             if error.fault is not StorageFault.CORRUPT:
                 raise

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from tests.storage.conftest import found_at
+from tests.storage.conftest import found_at, retain
 
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import DiskFile
@@ -195,8 +195,8 @@ def test_retention_by_time_drops_whole_old_segments(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=10_000)
     log = volume.log()
     fill(log, 40)
-    assert log.apply_retention(11_050, high_watermark=400) == 0
-    start = log.apply_retention(11_300, high_watermark=400)
+    assert retain(log, 11_050, 400) == 0
+    start = retain(log, 11_300, 400)
     assert start == 240 == log.segments[0].base_offset
     assert log.epochs.entries == [(0, 240)]
     assert not [name for name in names(log) if name < "00000000000000000240"]
@@ -206,15 +206,15 @@ def test_nothing_is_too_old_while_nobody_knows_the_time(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=50)
     log = volume.log()
     fill(log, 40)
-    assert log.apply_retention(None, 400) == 0
-    assert log.apply_retention(10**12, 400) == 400
+    assert retain(log, None, 400) == 0
+    assert retain(log, 10**12, 400) == 400
 
 
 def test_retention_by_time_takes_the_last_segment_too(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=10_000)
     log = volume.log()
     fill(log, 15)
-    assert log.apply_retention(10**9, high_watermark=150) == 150
+    assert retain(log, 10**9, 150) == 150
     assert log.log_end_offset == 150
     fill(log, 1)
     assert log.log_end_offset == 160
@@ -225,7 +225,7 @@ def test_retention_by_size_keeps_at_least_that_much(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=None, retention_bytes=4_000)
     log = volume.log()
     fill(log, 60)
-    log.apply_retention(0, high_watermark=600)
+    retain(log, 0, 600)
     assert 4_000 <= log.size < 6_100
 
 
@@ -233,7 +233,7 @@ def test_retention_never_goes_above_the_high_watermark(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=1)
     log = volume.log()
     fill(log, 40)
-    assert log.apply_retention(10**9, high_watermark=130) == 120
+    assert retain(log, 10**9, 130) == 120
     assert log.log_start_offset == 120
 
 
@@ -241,7 +241,7 @@ def test_a_log_that_is_not_to_be_deleted_keeps_everything(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=None)
     log = volume.log()
     fill(log, 40)
-    assert log.apply_retention(10**12, high_watermark=400) == 0
+    assert retain(log, 10**12, 400) == 0
 
 
 def test_a_log_start_between_segments_is_obeyed_by_reads(volume, fill):
@@ -332,8 +332,8 @@ def test_one_record_of_the_future_does_not_stop_retention(volume, fill):
     fill(log, 1, max_timestamp=1_700_000_000_000_000)
     fill(log, 29)
     file_ms = log.segments[0].modified_ms()
-    assert log.apply_retention(file_ms, 300) == 0
-    assert log.apply_retention(file_ms + 2_000, 300) >= 240
+    assert retain(log, file_ms, 300) == 0
+    assert retain(log, file_ms + 2_000, 300) >= 240
     assert volume.log().log_start_offset >= 240
 
 
@@ -341,5 +341,5 @@ def test_without_a_clock_to_believe_retention_goes_by_size_alone(volume, fill):
     volume.config = replace(volume.config, retention_ms=1_000, retention_bytes=4_000)
     log = volume.log()
     fill(log, 40)
-    assert log.apply_retention(None, 400) == 120
-    assert log.apply_retention(10_000, 400) == 400
+    assert retain(log, None, 400) == 120
+    assert retain(log, 10_000, 400) == 400

@@ -32,8 +32,7 @@ def a_log_cut_below_its_start(machine: Machine) -> None:
     machine.config = replace(machine.config, retention_bytes=2_000)
     log = machine.log()
     fill(log, 40)
-    assert log.apply_retention(0, 400) == 240
-    machine.store.checkpoint_log_starts()
+    assert machine.retain(400) == 240
     log.truncate_to(30)
     assert (log.log_start_offset, log.log_end_offset) == (30, 30)
 
@@ -72,7 +71,10 @@ def test_a_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> 
     machine.store.checkpoint_log_starts()
     path = machine.store.directory / checkpoints.LOG_STARTS
     assert b"orders 3 70" in (machine.store.disk.read(path) or b"")
-    log.apply_retention(0, 400)
+    machine.retain(400)
+    machine.store.checkpoint_log_starts()
+    assert b"orders 3 240" in (machine.store.disk.read(path) or b""), "names may come back"
+    log.flush()
     machine.store.checkpoint_log_starts()
     assert b"orders" not in (machine.store.disk.read(path) or b"")
     assert machine.log().log_start_offset == 240
@@ -157,10 +159,81 @@ def test_what_retention_removed_does_not_come_back_below_the_recovery_point() ->
     fill(log, 1)
     log.flush()
     fill(log, 39)
-    log.apply_retention(0, 400)
+    machine.retain(400)
     log.flush()
     machine.store.checkpoint_recovery_points()
     machine.lose_power(NOTHING)
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (240, 400)
+
+
+def a_flushed_log_that_retention_shortened() -> Machine:
+    """Of the segments 0, 120, 240 and 360 the first two are gone, and no directory was synced."""
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000, flush_messages=1))
+    log = machine.log()
+    fill(log, 40)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    assert machine.retain(400) == 240
+    return machine
+
+
+@pytest.mark.parametrize("back", [f"{0:020d}", f"{120:020d}"])
+def test_a_removal_that_comes_undone_alone_takes_nothing_with_it(back: str) -> None:
+    """A gap below the log's start is no damage: what was flushed is there."""
+    machine = a_flushed_log_that_retention_shortened()
+    data = read_all(machine.store.logs[ORDERS])
+    machine.lose_power(Cut(content=True, entries=True, back=(back,)))
+    assert f"{back}.log" in machine.names()
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (240, 400)
+    assert read_all(again) == data
+    assert not [name for name in machine.names() if name.startswith(back)]
+
+
+def test_a_saved_start_stays_until_the_removals_are_synced() -> None:
+    """Also over a start, and a second power cut."""
+    machine = a_flushed_log_that_retention_shortened()
+    machine.store.checkpoint_log_starts()
+    machine.lose_power(Cut(content=True, entries=True, back=(f"{0:020d}",)))
+    machine.log()
+    machine.store.checkpoint_log_starts()
+    machine.lose_power(Cut(content=True, entries=True, back=(f"{0:020d}",)))
+    assert f"{0:020d}.log" in machine.names()
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (240, 400)
+
+
+def test_nothing_is_removed_above_what_is_saved() -> None:
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
+    log = machine.log()
+    fill(log, 40)
+    assert log.apply_retention(0, 400) == 240
+    assert log.remove_below(machine.store.saved_log_start(log), 100) == []
+    assert [segment.base_offset for segment in log.segments] == [0, 120, 240, 360]
+    save = machine.store.begin_log_starts()
+    log.advance_log_start(390)  # after the save began
+    save()
+    assert len(log.remove_below(machine.store.saved_log_start(log), 1)) == 1, "no more at once"
+    assert len(log.remove_below(machine.store.saved_log_start(log), 100)) == 1
+    assert [segment.base_offset for segment in log.segments] == [240, 360]
+
+
+def test_without_a_saved_start_segments_go_one_by_one() -> None:
+    """On a full disk: each removal is on the disk before the next."""
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
+    log = machine.log()
+    fill(log, 40)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    log.apply_retention(0, 400)
+    assert len(log.remove_oldest()) == 1
+    sync, renames = log.begin_sync_names()
+    assert log.remove_oldest() == []
+    sync()
+    log.names_synced(renames)
+    assert len(log.remove_oldest()) == 1
+    machine.lose_power(Cut(content=True, entries=True, back=(f"{0:020d}",)))
     again = machine.log()
     assert (again.log_start_offset, again.log_end_offset) == (240, 400)
 
@@ -170,8 +243,7 @@ def test_torn_segments_that_retention_had_removed_take_nobody_out_of_service(ent
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
     fill(log, 40)
-    log.apply_retention(0, 400)
-    machine.store.checkpoint_log_starts()
+    machine.retain(400)
     machine.store.checkpoint_recovery_points()
     machine.lose_power(Cut(content=False, entries=entries))
     again = machine.log()
@@ -215,7 +287,7 @@ def test_a_producer_whose_batches_retention_removed_is_known_after_a_crash() -> 
     log = machine.log()
     fill(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)
     fill(log, 39)
-    assert log.apply_retention(0, 400) == 240
+    assert machine.retain(400) == 240
     assert [entry.producer_id for entry in machine.log().producers.snapshot()] == [7]
 
 

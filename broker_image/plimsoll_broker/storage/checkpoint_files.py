@@ -103,9 +103,14 @@ class CheckpointFiles:
     def begin_log_starts(self) -> Callable[[], None]:
         """`checkpoint_log_starts` in two steps: what is returned may run in a thread."""
         return self._log_starts.begin_replace(
-            {at: log.inner_start for at, log in self.logs.items()}
+            {at: log.start_to_save for at, log in self.logs.items()}
         )
 
+    def saved_log_start(self, log: Log) -> int:
+        """What is on the disk, as far as it is known to be: what lies below may be removed."""
+        return self._log_starts.saved((log.topic, log.index)) or 0
+
     def checkpoint_log_starts(self) -> None:
-        """Of the logs that start above their first segment: of the others the files' names tell."""
-        self._log_starts.replace({at: log.inner_start for at, log in self.logs.items()})
+        """Of the logs that start above their first segment, or had segments removed of which a
+        power cut may bring back any: of the others the files' names tell."""
+        self._log_starts.replace({at: log.start_to_save for at, log in self.logs.items()})

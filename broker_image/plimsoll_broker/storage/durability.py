@@ -21,13 +21,23 @@ from plimsoll_broker.storage.snapshots import PendingSnapshot
 class Unsynced:
     """`cuts` counts how often something was cut: a flush that began before it proves nothing."""
 
-    __slots__ = ("_directory", "_disk", "_flushed", "_indexes", "_names_synced", "_renames", "cuts")
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_flushed",
+        "_indexes",
+        "_names_synced",
+        "_removed",
+        "cuts",
+        "renames",
+    )
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
-        self._renames = 1  # what was there when it was opened may not have been synced either
+        self.renames = 1  # what was there when it was opened may not have been synced either
         self._names_synced = 0
+        self._removed = 1
         self.cuts = 0
         self._flushed: tuple[Segment, int] | None = None
         self._indexes: list[Segment] = []
@@ -61,12 +71,21 @@ class Unsynced:
 
     def renamed(self) -> None:
         """A segment was made or removed: the next flush syncs the directory, too."""
-        self._renames += 1
+        self.renames += 1
 
     def sync_names(self) -> None:
         """Now, for who cannot wait for a flush."""
         self._disk.sync_directory(self._directory)
-        self._names_synced = self._renames
+        self._names_synced = self.renames
+
+    def names_synced(self, renames: int) -> None:
+        """The directory was synced when that was the number of `renames`, or later."""
+        self._names_synced = max(self._names_synced, renames)
+
+    @property
+    def removals_synced(self) -> bool:
+        """Whether what was removed stays removed."""
+        return self._names_synced >= self._removed
 
     def removed(self, segment: Segment) -> None:
         """Nothing refers to it any more: its descriptors, and with them its room on the disk, are
@@ -75,6 +94,7 @@ class Unsynced:
         if self._flushed is not None and self._flushed[0] is segment:
             self._flushed = None
         self.renamed()
+        self._removed = self.renames
 
     def begin(
         self,
@@ -99,8 +119,8 @@ class Unsynced:
             up_to_offset=log_end_offset,
             files=tuple(files),
             disk=self._disk,
-            names=None if self._names_synced == self._renames else self._directory,
-            renames=self._renames,
+            names=None if self._names_synced == self.renames else self._directory,
+            renames=self.renames,
             terms=terms,
             cuts=self.cuts,
             active=(active, active.size),
@@ -119,7 +139,7 @@ class Unsynced:
     def done(self, flush: Flush) -> bool:
         """False: something was cut since it began."""
         if flush.names is not None:
-            self._names_synced = max(self._names_synced, flush.renames)
+            self.names_synced(flush.renames)
         if flush.cuts != self.cuts:
             if flush.snapshot is not None:
                 flush.snapshot.drop()

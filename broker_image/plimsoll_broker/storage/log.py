@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from plimsoll_broker.storage import retention
 from plimsoll_broker.storage.config import LogConfig
@@ -17,7 +18,8 @@ from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.epoch_file import EpochFile
 from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace
 from plimsoll_broker.storage.reading import LogReader
-from plimsoll_broker.storage.segment import POSITION_MAX, Segment
+from plimsoll_broker.storage.rolling import is_full
+from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
 from plimsoll_broker.storage.timestamps import Opened, Step, first_at_or_after, newest
 from plimsoll_core.replica.flushing import countable_end
@@ -93,10 +95,11 @@ class Log:
         return sum(segment.size for segment in self.segments)
 
     @property
-    def inner_start(self) -> int | None:
-        """The log's start, where it is above the first segment's; None: that one tells it."""
-        start = self.log_start_offset
-        return start if start > self.segments[0].base_offset else None
+    def start_to_save(self) -> int | None:
+        """The log's start, where a power cut could leave names of files that do not tell it."""
+        start, base = self.log_start_offset, self.segments[0].base_offset
+        told = not start or (start == base and self._unsynced.removals_synced)
+        return None if told else start
 
     @property
     def countable_end(self) -> int:
@@ -130,7 +133,8 @@ class Log:
                 # The leader's log starts in the middle of this batch.
                 self.discard_to(base)
                 self.log_start_offset = start
-            self._roll_when_due(len(data), headers)
+            if is_full(self.segments[-1], self.config, len(data), headers[-1]):
+                self.roll()
             segment = self.segments[-1]
             position = segment.size
             segment.append(data, headers)
@@ -163,24 +167,6 @@ class Log:
             self.segments[-1].drop_tail()
         except StorageError as second:
             error.add_note(f"and the torn tail could not be cut: {second}")
-
-    def _roll_when_due(self, size: int, headers: Sequence[BatchHeader]) -> None:
-        segment = self.segments[-1]
-        if not segment.size:
-            return
-        config = self.config
-        entries_max = config.segment_index_bytes // 12
-        if (
-            segment.size + size > min(config.segment_bytes, POSITION_MAX)
-            or headers[-1].last_offset - segment.base_offset > POSITION_MAX
-            or len(segment.time_index) >= entries_max
-            or self._too_old(segment, headers[-1].max_timestamp)
-        ):
-            self.roll()
-
-    def _too_old(self, segment: Segment, timestamp: int) -> bool:
-        first = segment.first_timestamp
-        return first is not None and first >= 0 and timestamp - first > self.config.segment_ms
 
     def roll(self) -> None:
         """Seal the active segment and start the next at the log's end."""
@@ -300,30 +286,59 @@ class Log:
         self._before_cut(offset)
 
     def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are gone for everybody; their segments go with the retention."""
+        """Records below `offset` are gone for everybody; their files are there until
+        `remove_below`."""
         assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
 
     def apply_retention(self, now_ms: int | None, high_watermark: int) -> int:
-        """Drop whole segments that are too old or too many, never above the high watermark.
+        """Begin behind whole segments that are too old or too many, never above the high watermark.
         `now_ms` None: the wall clock is not to be believed, nothing is too old.
 
-        Returns the log's start.
+        Returns the log's start.  Nothing is removed: `remove_below` does that, once it is saved.
         """
         end = self.log_end_offset
         due = retention.due(self.segments, end, self.config, now_ms, high_watermark)
         if due.active:
             self.roll()
         self.advance_log_start(due.offset)
-        before = self.segments[0]
-        while len(self.segments) > 1 and self.segments[1].base_offset <= self.log_start_offset:
-            self._reader.forget()
-            self._remove(0)
-        if self.segments[0] is not before:
-            self._snapshots.remove_below(self.segments[0].base_offset)
         return self.log_start_offset
+
+    def remove_below(self, saved_start: int, count_max: int) -> list[Segment]:
+        """Remove the oldest segments, up to `count_max`, of which nothing is at or above a start
+        that is on the disk.
+
+        A power cut may bring any of them back; the next start looks at none below the saved start.
+        Returns them: their room is free once the caller, in a thread perhaps, lets go of them.
+        """
+        below = min(saved_start, self.log_start_offset)
+        removed: list[Segment] = []
+        while len(removed) < count_max and self.begins_below(below):
+            self._reader.forget()
+            removed.append(self.segments[0])
+            self._remove(0)
+        if removed:
+            self._snapshots.remove_below(self.segments[0].base_offset)
+        return removed
+
+    def begins_below(self, start: int) -> bool:
+        """Whether there is a segment of which nothing is at or above `start`."""
+        return len(self.segments) > 1 and self.segments[1].base_offset <= start
+
+    def remove_oldest(self) -> list[Segment]:
+        """Like `remove_below`, where no start can be saved (a full disk): one segment, if no
+        earlier removal can come undone, so that a power cut leaves no gap."""
+        synced = self._unsynced.removals_synced
+        return self.remove_below(self.log_start_offset, 1) if synced else []
+
+    def begin_sync_names(self) -> tuple[Callable[[], None], int]:
+        """What syncs the directory, may run in a thread; and the number for `names_synced`."""
+        return partial(self._disk.sync_directory, self.directory), self._unsynced.renames
+
+    def names_synced(self, renames: int) -> None:
+        self._unsynced.names_synced(renames)
 
     def prune_snapshots(self) -> None:
         """Remove the producer snapshots that nobody will ask for again."""

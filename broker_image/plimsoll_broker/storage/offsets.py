@@ -2,7 +2,8 @@
 
 The store has one each for high watermarks, recovery points and log starts.  A lower value says that
 less of a log can be relied on than the file still claims, so it must be on disk before the log
-changes.  `begin_save` may run in a thread, and never overwrites what was saved after it began.
+changes.  What `begin_save` and `begin_replace` return may run in a thread, and never overwrites
+what was saved after it began.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ logger = logging.getLogger("plimsoll.storage")
 
 
 class OffsetFile:
-    """Partitions that are not open keep what the file said."""
+    """Partitions that are not open keep what the file said.
+
+    `_version` is that of what is in memory, `_written` that of the file; `_due`: the one that
+    `save_unsaved` has to bring to the disk.
+    """
 
     def __init__(self, disk: Disk, path: Path) -> None:
         self._disk = disk
         self._path = path
         self._offsets: dict[Partition, int] = {}
-        self._changes = self._changes_saved = 0
+        self._saved: Mapping[Partition, int] = {}
+        self._version = self._written = self._due = 0
         self._saving = Lock()
-        self._generation = self._written = 0
 
     def load(self) -> None:
         """A file that is missing or makes no sense only means more to read."""
@@ -37,23 +42,33 @@ class OffsetFile:
         if offsets is None and data is not None:
             logger.error("%s does not hold what it should: what it said is found out", self._path)
         self._offsets = offsets or {}
+        self._saved = dict(self._offsets)
 
     def get(self, partition: Partition) -> int | None:
         return self._offsets.get(partition)
 
+    def saved(self, partition: Partition) -> int | None:
+        """What the file says now."""
+        return self._saved.get(partition)
+
     def forget(self, partition: Partition) -> None:
         """In memory; `save_unsaved` brings it to the disk."""
-        self._changes += self._offsets.pop(partition, None) is not None
+        if self._offsets.pop(partition, None) is not None:
+            self._is_due()
 
     def lower(self, partition: Partition, offset: int) -> None:
         """Not above `offset`, in memory; `save_unsaved` brings it to the disk."""
         if self._offsets.get(partition, 0) > offset:
             self._offsets[partition] = offset
-            self._changes += 1
+            self._is_due()
+
+    def _is_due(self) -> None:
+        self._version += 1
+        self._due = self._version
 
     def save_unsaved(self) -> None:
         """What was forgotten or lowered is so on disk when this returns."""
-        if self._changes != self._changes_saved:
+        if self._written < self._due:
             self.save({})
 
     def replace(self, offsets: Mapping[Partition, int | None]) -> None:
@@ -64,7 +79,7 @@ class OffsetFile:
     def begin_replace(self, offsets: Mapping[Partition, int | None]) -> Callable[[], None]:
         """The same in two steps: what is returned may run in a thread."""
         self._take_over(offsets)
-        return _nothing if self._changes == self._changes_saved else self.begin_save({})
+        return self.begin_save({}) if self._written < self._due else _nothing
 
     def _take_over(self, offsets: Mapping[Partition, int | None]) -> None:
         for partition, offset in offsets.items():
@@ -72,31 +87,24 @@ class OffsetFile:
                 self.forget(partition)
             elif self._offsets.get(partition) != offset:
                 self._offsets[partition] = offset
-                self._changes += 1
+                self._is_due()
 
     def save(self, offsets: Mapping[Partition, int]) -> None:
-        self._offsets.update(offsets)
-        self._generation += 1
-        with self._saving:
-            self._write(self._offsets, self._changes, self._generation)
+        self.begin_save(offsets)()
 
     def begin_save(self, offsets: Mapping[Partition, int]) -> Callable[[], None]:
         """The same in two steps: what is returned may run in a thread."""
         self._offsets.update(offsets)
-        self._generation += 1
-        copy, changes, generation = dict(self._offsets), self._changes, self._generation
+        self._version += 1
+        copy, version = dict(self._offsets), self._version
 
         def finish() -> None:
             with self._saving:
-                if generation > self._written:
-                    self._write(copy, changes, generation)
+                if version > self._written:
+                    self._disk.replace(self._path, checkpoints.encode_offsets(copy), sync=True)
+                    self._saved, self._written = copy, version
 
         return finish
-
-    def _write(self, offsets: Mapping[Partition, int], changes: int, generation: int) -> None:
-        """`changes`: how many there had been.  Those since are not on the disk yet."""
-        self._disk.replace(self._path, checkpoints.encode_offsets(offsets), sync=True)
-        self._changes_saved, self._written = changes, generation
 
 
 def _nothing() -> None:

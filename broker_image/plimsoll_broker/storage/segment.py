@@ -251,6 +251,8 @@ class Segment:
         if up_to_offset is None and whole and written_here:
             return data, -1
         if len(data) >= HEADER_SIZE and (length := peek_header(data).length) > len(data):
+            if length > self.size - position:
+                raise BatchError(BadBatch.TORN, position)
             data = self.file.pread(length, position)
         limit = 2**63 - 1 if up_to_offset is None else up_to_offset
         end, next_offset = whole_batches(data, limit, max_bytes)

@@ -8,6 +8,7 @@ BROKER = "broker_image/plimsoll_broker/"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"
+UPKEEP = BROKER + "upkeep.py"
 ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_watermarks):\n"
 LOWERED = "            offsets.lower("
 LOWERED_TOGETHER = "            for partition, offset in offsets"
@@ -103,7 +104,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 BROKER + "storage/durability.py",
-                "names=None if self._names_synced == self._renames else self._directory,",
+                "names=None if self._names_synced == self.renames else self._directory,",
                 "names=None,",
             ),
         ),
@@ -121,6 +122,21 @@ BEGINNINGS: tuple[Mutant, ...] = (
                 "        self.file.truncate(position)\n",
             ),
             Edit(BROKER + "storage/recovery.py", "    _uncover(segments[: first + 1])\n", ""),
+        ),
+    ),
+    Mutant(
+        name="removes-before-the-start-is-saved",
+        rule="segments go when the start behind them is on the disk (4.9)",
+        scenarios=("S39g",),
+        theme="flushed",
+        by_chance=False,  # none of 150 runs; random lives of one log do (docs/simulation.md)
+        edits=(
+            Edit(UPKEEP, "            await in_thread(saves)\n", "            pass\n"),
+            Edit(
+                UPKEEP,
+                "log.remove_below(manager.store.saved_log_start(log), REMOVED_AT_ONCE)",
+                "log.remove_below(log.log_start_offset, REMOVED_AT_ONCE)",
+            ),
         ),
     ),
     Mutant(

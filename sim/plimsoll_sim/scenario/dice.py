@@ -19,16 +19,21 @@ ALL = 2**62
 class Chosen(PowerCut):
     """Leaves so many bytes and so many changes of a directory, of those that were not synced; of
     what it leaves of a file the last `zeros` are no more than their number.  `uncut`: cuts that
-    were not synced come undone."""
+    were not synced come undone.  `back`: nothing has happened to the names that end so, and to
+    all others what the rest says."""
 
-    def __init__(self, *, content: int, entries: int, zeros: int = 0, uncut: bool = False) -> None:
+    def __init__(
+        self, *, content: int, entries: int, zeros: int = 0, uncut: bool = False, back: str = ""
+    ) -> None:
         self._content = content
         self._entries = entries
+        self._back = back
         self._zeros = zeros
         self._uncut = uncut
 
-    def changes(self, count: int) -> int:
-        return min(self._entries, count)
+    def changes(self, count: int, name: str) -> int:
+        stays = self._back and name.endswith(self._back)
+        return 0 if stays else min(self._entries, count)
 
     def size(self, durable: int, size: int) -> int:
         return min(durable + self._content, size)
@@ -40,7 +45,7 @@ class Chosen(PowerCut):
         return self._uncut
 
     def reorders(self) -> bool:
-        return False
+        return bool(self._back)
 
 
 class Dice(random.Random):

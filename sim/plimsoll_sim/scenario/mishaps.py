@@ -35,17 +35,18 @@ def kill(stage: Stage, words: Words) -> None:
 def power(stage: Stage, words: Words) -> list[str]:
     """power 2 keep=none entries=none: the machine loses power.  Of each file there is what was
     synced, and of the rest `none`, `all` or so many bytes; of each directory's changes since its
-    last sync the first so many (without `entries`: all if anything is kept of the files).  With
+    last sync the first so many (without `entries`: all if anything is kept of the files); with
+    `back=10.log` the changes of names come in any order, and none to names that end so.  With
     `zeros=20` the last bytes that are kept are zeros, with `uncut` what was cut off a file and not
     synced since is there again.  Nobody is told: its connections stay silent.
     """
     uncut = words.flag("uncut")
     content = _amount(words.option("keep", "none"))
     entries = _amount(words.option("entries", "all" if content else "none"))
-    zeros = whole(words.option("zeros", "0"))
+    zeros, back = whole(words.option("zeros", "0")), words.option("back", "")
     told: list[str] = []
     for host in _brokers(stage, words):
-        cut = Chosen(content=content, entries=entries, zeros=zeros, uncut=uncut)
+        cut = Chosen(content=content, entries=entries, zeros=zeros, uncut=uncut, back=back)
         lost = cut_power(stage.world, host, cut)
         names = ", ".join(f"{topic}-{index}" for topic, index in lost)
         told.append(f"{host.id}: data of {names} is lost" if lost else f"{host.id}: nothing lost")
