@@ -42,7 +42,7 @@ TIERS = (
          marker="conformance", limit_s=900),
     Tier(name="spark", about="Spark jobs on this machine", marker="spark", limit_s=900),
     Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo",
-         marker="e2e", limit_s=3000,
+         marker="e2e", limit_s=3600,
          quiet_s=900, needs_node=True),
 )  # fmt: skip
 

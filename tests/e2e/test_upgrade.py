@@ -1,0 +1,164 @@
+"""An upgrade from the release before, and the way back, on a real Kubernetes, while Spark writes.
+
+The earlier release is installed by its own chart and images, made from its commit by
+dev/release.sh.  One cluster lives through all of it, test by test, in this order: the chapter
+Upgrade of docs/operations.md, step by step.  The last test judges what was written meanwhile.
+"""
+
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubectl import ROOT, Cluster, is_true, wait_for
+from tests.e2e.drill import SYSTEM, TOPICS, Drill, verified
+from tests.e2e.test_operator import ready
+
+EARLIER, PRESENT = "0.1", "0.2"
+ROLL_S = 300
+
+
+def release(what: str) -> str:
+    """Of the earlier release: see dev/release.sh."""
+    command = [str(ROOT / "dev" / "release.sh"), what, EARLIER]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=1200)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def spark_image() -> str:
+    """As `values-local.yaml` names it; both operators run the same."""
+    lines = (ROOT / "dev" / "values-local.yaml").read_text().splitlines()
+    return next(line.split('"')[1] for line in lines if line.strip().startswith("spark:"))
+
+
+def install(cluster: Cluster, chart: Path, *values: str) -> None:
+    cluster.run(
+        "helm", "upgrade", "--install", "plimsoll", str(chart),
+        "--namespace", SYSTEM, "--create-namespace", *values,
+        "--set", "verification.enabled=true", "--set", f"images.spark={spark_image()}",
+        "--wait", "--timeout", "180s",
+        timeout_s=240,
+    )  # fmt: skip
+
+
+def install_earlier(cluster: Cluster) -> None:
+    chart = Path(release("tree")) / "helm" / "plimsoll"
+    install(cluster, chart, "--set", f"image.tag={EARLIER}")
+
+
+def install_present(cluster: Cluster) -> None:
+    values = str(ROOT / "dev" / "values-local.yaml")
+    install(cluster, ROOT / "helm" / "plimsoll", "--values", values)
+
+
+@pytest.fixture(scope="module")
+def drill(operator: Cluster) -> Iterator[Drill]:
+    """The earlier release, with a cluster that serves."""
+    release("images")
+    install_earlier(operator)
+    namespace = f"up-{uuid.uuid4().hex[:6]}"
+    operator.kubectl("create", "namespace", namespace)
+    made = Drill(operator, namespace)
+    made.apply("LogCluster", "main", made.spec)
+    for name, (partitions, factor, min_isr) in TOPICS.items():
+        spec = {
+            "partitions": partitions,
+            "replicationFactor": factor,
+            "minInSyncReplicas": min_isr,
+        }
+        made.apply("Topic", name, spec)
+    ready(operator, namespace, "logcluster", "main")
+    for name in TOPICS:
+        ready(operator, namespace, "topic", name)
+    yield made
+    operator.kubectl("delete", "namespace", namespace, "--wait=false")
+    install_present(operator)
+
+
+def pods(drill: Drill) -> dict[str, str]:
+    """Brokers' pods by name, as uids: a restart gives a new one."""
+    found = drill.cluster.items("pods", drill.namespace, "app.kubernetes.io/component=broker")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+
+
+def versions(drill: Drill) -> dict[str, Any]:
+    found: dict[str, Any] = (drill.get("logcluster", "main").get("status") or {}).get(
+        "versions", {}
+    )
+    return found
+
+
+def says(drill: Drill, **wanted: Any) -> None:
+    """Wait until `status.versions` says so, and everything is in sync."""
+
+    def probe() -> bool | None:
+        found = versions(drill)
+        return all(found.get(name) == value for name, value in wanted.items()) or None
+
+    wait_for(f"status.versions to say {wanted}", probe, ROLL_S)
+    wait_for("everything to be in sync", drill.settled, 120)
+
+
+def change(drill: Drill, **spec: Any) -> None:
+    """Edit the LogCluster's spec; None takes a field out."""
+    drill.spec.update(spec)
+    drill.spec = {name: value for name, value in drill.spec.items() if value is not None}
+    drill.apply("LogCluster", "main", drill.spec)
+
+
+@pytest.mark.timeout(1800)
+def test_a_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
+    with verified(drill, "operator", 60) as watch:
+        before = pods(drill)
+        assert len(before) == 3
+        install_present(drill.cluster)
+        says(drill, operator=PRESENT, pinned=EARLIER, metadata=EARLIER, brokers={EARLIER: 3})
+        assert pods(drill) == before
+        assert is_true(drill.get("logcluster", "main"), "Ready")
+    assert not watch.below
+
+
+@pytest.mark.timeout(900)
+def test_brokers_are_rolled_by_their_version_and_a_pinned_metadata_version_waits(drill: Drill):
+    with verified(drill, "forward", 60) as watch:
+        before = pods(drill)
+        change(drill, version=PRESENT, metadataVersion=EARLIER)
+        says(drill, pinned=PRESENT, metadata=EARLIER, brokers={PRESENT: 3})
+        assert not set(pods(drill).values()) & set(before.values())
+    assert not watch.below
+
+
+@pytest.mark.timeout(900)
+def test_brokers_and_operator_go_back_while_nothing_newer_is_finalised(drill: Drill):
+    with verified(drill, "back", 60) as watch:
+        change(drill, version=EARLIER)
+        says(drill, pinned=EARLIER, metadata=EARLIER, brokers={EARLIER: 3})
+        install_earlier(drill.cluster)
+        wait_for("an operator of the release before to lead", drill.settled, 120)
+    assert not watch.below
+
+
+@pytest.mark.timeout(900)
+def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Drill):
+    with verified(drill, "again", 60) as watch:
+        install_present(drill.cluster)
+        says(drill, operator=PRESENT, metadata=EARLIER)
+        change(drill, version=PRESENT, metadataVersion=None)
+        says(drill, pinned=PRESENT, metadata=PRESENT, brokers={PRESENT: 3})
+    assert not watch.below
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("step", ["operator", "forward", "back", "again"])
+def test_every_verification_of_the_upgrade_passed(drill: Drill, step: str):
+    def over() -> dict[str, Any] | None:
+        found = drill.get("verification", step).get("status") or {}
+        return found if found.get("verdict") else None
+
+    status = wait_for(f"the verdict of {step}", over, 300, every_s=2)
+    assert status["verdict"] == "Passed", status
+    counts = status["counts"]
+    assert (counts["lost"], counts["duplicated"], counts["outOfOrder"]) == (0, 0, 0), counts
+    assert counts["acked"] == drill.verifications[step], counts
