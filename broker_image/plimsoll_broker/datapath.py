@@ -82,10 +82,10 @@ class DataPath:
             with contextlib.suppress(StorageError):
                 await in_thread(opened)
 
-    def start(self, image: ClusterImage) -> None:
+    async def start(self, image: ClusterImage) -> None:
         """Set strays aside and take up roles, with the logs as far as they were loaded."""
         found = self._store.load(monotonic_ms()) if self._found is None else self._found
-        self.manager.start(image, found)
+        await self.manager.start(image, found)
         self._store.save_lowered()
 
     def apply_image(self, old: ClusterImage, new: ClusterImage) -> None:
@@ -97,6 +97,7 @@ class DataPath:
         yield from self._upkeep.tasks()
         yield from self.manager.flusher.tasks()
         yield "opening", self.manager.opener.run()
+        yield "roles", self.manager.roles.run()
         yield "fetchers", self._watch_fetchers()
 
     async def _watch_fetchers(self) -> None:

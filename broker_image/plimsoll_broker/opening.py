@@ -1,19 +1,16 @@
 """New partitions, many at once: opened in slices, so that a topic of thousands holds nobody up.
 
-The replica manager hands over what an image adds; `Opener.run` is one of the broker's tasks.  Until
+`Roles` hands over what an image adds; `Opener.run` is one of the broker's tasks.  Until
 its turn comes a partition is answered like one that is led elsewhere: ask again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container
+from collections.abc import Callable
 
 from plimsoll_broker.slices import in_slices
-from plimsoll_core.model import Partition, PartitionKey
-
-AT_ONCE = 10
-"""So many are opened with the image that brings them."""
+from plimsoll_core.model import PartitionKey
 
 
 class Opener:
@@ -24,21 +21,10 @@ class Opener:
         self._later: dict[PartitionKey, None] = {}
         self._anything = asyncio.Event()
 
-    def put_off(
-        self, partitions: list[Partition], here: Container[PartitionKey]
-    ) -> list[Partition]:
-        """Those that are for now: whatever is here already, and a few new ones."""
-        now: list[Partition] = []
-        new = 0
-        for partition in partitions:
-            known = partition.key in here
-            new += not known
-            if known or new <= AT_ONCE:
-                now.append(partition)
-            else:
-                self._later[partition.key] = None
-                self._anything.set()
-        return now
+    def put_off(self, key: PartitionKey) -> None:
+        """It is opened when its turn comes."""
+        self._later[key] = None
+        self._anything.set()
 
     async def run(self) -> None:
         """Until cancelled."""

@@ -8,7 +8,6 @@ replica transitions.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,11 +16,14 @@ from uuid import UUID
 
 from immutables import Map
 
-from plimsoll_broker.driver import Driver, ParkedFetch
+from plimsoll_broker.driver import Driver
 from plimsoll_broker.flushing import Flusher
 from plimsoll_broker.hosted import Hosted, effective_configs
 from plimsoll_broker.movement import Movement
 from plimsoll_broker.opening import Opener
+from plimsoll_broker.roles import Roles
+from plimsoll_broker.slices import in_slices
+from plimsoll_broker.stepping import Stepping, Woken
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
@@ -90,6 +92,7 @@ class ReplicaManager:
         self.driver = Driver(self._count_and(propose))
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
+        self.roles = Roles(settings.broker_id, self)
         self.fetchers: Fetchers | None = None
         self.controllers: ControllerEpochs | None = None
         self.lease: Lease | None = None
@@ -97,8 +100,10 @@ class ReplicaManager:
         self.broken: dict[PartitionKey, StorageError] = {}
         self.on_failure: Callable[[], None] | None = None
         self._hosted: dict[PartitionKey, Hosted] = {}
-        self._dirty: dict[Hosted, None] = {}
+        self._stepping = Stepping(self._step)
+        self.touch = self._stepping.touch
         self._refusing = False
+        self._opens_all = False
 
     def _count_and(
         self, propose: Callable[[Hosted, IsrProposal], None]
@@ -131,7 +136,7 @@ class ReplicaManager:
         if lease is None or self.image is None:
             return True
         now_ms = self.now_ms()
-        if lease.from_controller(now_ms, self.image.next_offset):
+        if lease.from_controller(now_ms, self.roles.applied):
             self._refusing = False
             return True
         leader, known = hosted.replica.leader, hosted.applied
@@ -158,6 +163,13 @@ class ReplicaManager:
     def __len__(self) -> int:
         return len(self._hosted)
 
+    def hosts(self) -> list[Hosted]:
+        """Those that are here now."""
+        return list(self._hosted.values())
+
+    def hosted(self, key: PartitionKey) -> Hosted | None:
+        return self._hosted.get(key)
+
     def by_key(self, topic_id: UUID, index: int) -> Hosted | None:
         return self._hosted.get(PartitionKey(topic_id, index))
 
@@ -183,10 +195,10 @@ class ReplicaManager:
 
     # --- metadata -------------------------------------------------------------------------------
 
-    def start(self, image: ClusterImage, found: list[Found]) -> None:
+    async def start(self, image: ClusterImage, found: list[Found]) -> None:
         """The first image: what is on disk but not ours is set aside before anything is served."""
         hosted = image.hosted.get(self.settings.broker_id, Map())
-        for directory in found:
+        async for directory in in_slices(found):
             topic_id = directory.topic_id
             known = topic_id is not None and PartitionKey(topic_id, directory.index) in hosted
             if directory.damaged and directory.topic in image.topic_ids:
@@ -194,41 +206,28 @@ class ReplicaManager:
             if not known or image.topic_ids.get(directory.topic) != topic_id:
                 logger.warning("%s is not hosted here: set aside", directory.path)
                 self.store.set_aside(directory.path, self.now_ms())
+        self._opens_all = True
         self.apply_image(None, image)
+        await self.roles.finish()
+        self._opens_all = False
 
     def apply_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Deletes first, then who leads, then who follows: a name may be deleted and made again,
-        and leaders should be ready before their followers ask."""
+        """What follows for partitions may take a while (`Roles`); everything that is asked about
+        the cluster is answered by the new image from now on."""
         self.image = new
         self.around.brokers = new.brokers
         limits_changed = self.movement.update(new)
-        self._apply_partitions(old, new)
-        if limits_changed:
-            self._follow_by_new_limits()
+        same = old is not None and old.partitions is new.partitions and old.topics is new.topics
+        self.roles.update(everything=not same, limits_changed=limits_changed)
+        if limits_changed and self.fetchers is not None:
+            self.fetchers.limits_changed()
 
-    def _apply_partitions(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        if old is not None and old.partitions is new.partitions and old.topics is new.topics:
-            return
-        wanted = new.hosted.get(self.settings.broker_id, Map())
-        for key in [key for key in self._hosted if key not in wanted]:
-            self._drop(self._hosted[key], new)
-        leading: list[Partition] = []
-        following: list[Partition] = []
-        for key in wanted:
-            partition = new.partitions[key]
-            hosted = self._hosted.get(key)
-            if hosted is not None:
-                if hosted.configure(new.topics[key.topic_id], self.settings.configs):
-                    self.touch(hosted)
-                if hosted.applied is partition:
-                    continue
-            mine = partition.leader == self.settings.broker_id
-            (leading if mine else following).append(partition)
-        changed = [*leading, *following]
-        if old is not None:
-            changed = self.opener.put_off(changed, self._hosted)
-        for partition in changed:
-            self._apply(new, partition)
+    def open_later(self, key: PartitionKey) -> None:
+        """With the opener's next turn; at a start, when nobody is served yet, now."""
+        if self._opens_all:
+            self.open_now(key)
+        else:
+            self.opener.put_off(key)
 
     def open_now(self, key: PartitionKey) -> None:
         """One that was put off, if it is still to be here."""
@@ -236,6 +235,18 @@ class ReplicaManager:
         mine = image is not None and key in image.hosted.get(self.settings.broker_id, Map())
         if image is not None and mine and key not in self._hosted:
             self._apply(image, image.partitions[key])
+
+    def configure(self, hosted: Hosted) -> None:
+        """Its topic's configs may have changed, unless it is gone."""
+        assert self.image is not None
+        topic = self.image.topics.get(hosted.key.topic_id)
+        if topic is not None and hosted.configure(topic, self.settings.configs):
+            self.touch(hosted)
+
+    def take_role(self, key: PartitionKey) -> None:
+        """As the newest image has it."""
+        assert self.image is not None
+        self._apply(self.image, self.image.partitions[key])
 
     def _apply(self, image: ClusterImage, partition: Partition) -> None:
         hosted = self._hosted.get(partition.key) or self._open(image, partition)
@@ -266,13 +277,10 @@ class ReplicaManager:
         else:
             self.fetchers.follow(hosted, leader, name)
 
-    def _follow_by_new_limits(self) -> None:
+    def limit_again(self, hosted: Hosted) -> None:
         """Copies change their limit, stop when their move is paused, and go on afterwards."""
-        for hosted in self._hosted.values():
-            if self.movement.limit(hosted.replica.partition) is not None:
-                self._follow(hosted)
-        if self.fetchers is not None:
-            self.fetchers.limits_changed()
+        if self.movement.limit(hosted.replica.partition) is not None:
+            self._follow(hosted)
 
     def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
         if partition.key in self.broken:
@@ -294,8 +302,9 @@ class ReplicaManager:
         self._hosted[partition.key] = hosted
         return hosted
 
-    def _drop(self, hosted: Hosted, image: ClusterImage) -> None:
-        gone = hosted.key.topic_id not in image.topics
+    def drop(self, hosted: Hosted) -> None:
+        """It is not to be here any more."""
+        gone = self.image is None or hosted.key.topic_id not in self.image.topics
         if self.fetchers is not None:
             self.fetchers.unfollow(hosted)
         del self._hosted[hosted.key]
@@ -311,29 +320,15 @@ class ReplicaManager:
 
     # --- stepping -------------------------------------------------------------------------------
 
-    def touch(self, hosted: Hosted) -> None:
-        """Something happened to it: step it at the end of this turn."""
-        dirty = self._dirty
-        if not dirty:
-            asyncio.get_running_loop().call_soon(self.step)
-        dirty[hosted] = None
-
-    def step(self) -> None:
-        """Commit, answer, wake and propose, once for everything that happened in this turn.  A
-        bug in here is on the commit path: nobody catches it, the loop's handler ends the process.
-        """
-        dirty, self._dirty = self._dirty, {}
-        woken: dict[ParkedFetch, None] = {}
-        for hosted in dirty:
-            if hosted.replica.failed and self.on_failure is not None:
-                self.on_failure()
-            if hosted.log.countable_end < hosted.log.log_end_offset:
-                self.flusher.want(hosted)
-            ready = hosted.replica.take_ready()
-            if ready is not NOTHING:
-                self.driver.carry_out(hosted, ready, woken)
-        for fetch in woken:
-            fetch.wake()
+    def _step(self, hosted: Hosted, woken: Woken) -> None:
+        """Commit, answer, collect who is to be woken, and propose."""
+        if hosted.replica.failed and self.on_failure is not None:
+            self.on_failure()
+        if hosted.log.countable_end < hosted.log.log_end_offset:
+            self.flusher.want(hosted)
+        ready = hosted.replica.take_ready()
+        if ready is not NOTHING:
+            self.driver.carry_out(hosted, ready, woken)
 
     def altered(
         self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
@@ -393,5 +388,5 @@ class ReplicaManager:
         """Stop serving: whoever waits is told that this is not the leader any more."""
         for hosted in self._hosted.values():
             hosted.replica.close(Code.NOT_LEADER_OR_FOLLOWER)
-            self._dirty[hosted] = None
-        self.step()
+            self.touch(hosted)
+        self._stepping.finish()

@@ -103,9 +103,12 @@ class Serving:
     async def start(self) -> None:
         """Load what is on the volume, take up roles, listen."""
         await self.data.load(self._stream.image)
-        # The image may have moved on; what it added is opened now.
-        self.data.start(self._stream.image)
+        # The image may have moved on; what it added is opened now, and what it adds meanwhile
+        # follows as it does later.
+        begun = self._stream.image
+        await self.data.start(begun)
         self.loaded = True
+        self.data.apply_image(begun, self._stream.image)
         self._stream.subscribe(self.data.apply_image)
         # After the replicas: who is told of a topic finds it there.
         self._stream.subscribe(self._watch.update)

@@ -122,12 +122,12 @@ NAME = "n" * 32_760
 
 @pytest.mark.parametrize("version", range(1, SUPPORTED[ApiKey.DESCRIBE_CONFIGS].last + 1))
 @pytest.mark.parametrize("kind", [2, 4])
-def test_configs_of_what_has_a_very_long_name_are_refused_in_an_answer(
+async def test_configs_of_what_has_a_very_long_name_are_refused_in_an_answer(
     version: int, kind: int
 ) -> None:
     resource = {"resource_type": kind, "resource_name": NAME, "configuration_keys": None}
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
-    reply = Described().ask(ApiKey.DESCRIBE_CONFIGS, version, values)
+    reply = await Described().ask(ApiKey.DESCRIBE_CONFIGS, version, values)
     assert reply.results[0].error_code != 0
     assert reply.results[0].error_message.endswith("...")
 

@@ -8,7 +8,7 @@ from tests.broker.test_replication import until
 from tests.broker.trio import Broker, Controller, a_batch
 from tests.holding import nothing_holds_the_loop
 
-from plimsoll_broker.opening import AT_ONCE
+from plimsoll_broker.roles import NEW_AT_ONCE
 from plimsoll_core.replica.values import Code
 
 Make = Callable[[int], Broker]
@@ -39,7 +39,7 @@ async def test_what_goes_before_its_turn_came_is_not_opened(
     controller.create("t", *[(0,)] * 30)
     after = controller.image
     one.manager.apply_image(before, after)
-    assert len(one.manager) == AT_ONCE
+    assert len(one.manager) == NEW_AT_ONCE
     one.manager.apply_image(after, before)
     assert len(one.manager) == 0
     for key in after.partitions:

@@ -220,8 +220,10 @@ class Broker:
             ApiKey.DELETE_RECORDS: DeleteRecordsHandler(self.manager),
         }
         followers.routes = replication_routes(self.manager)
+        begun = self.controller.image
+        await self.path.start(begun)
         self._image = self.controller.image
-        self.path.start(self._image)
+        self.path.apply_image(begun, self._image)
         self._tasks = [asyncio.create_task(work, name=name) for name, work in self.path.tasks()]
         self._tasks.append(asyncio.create_task(self.server.failure(), name="server"))
         if not self.of_version_0_1:

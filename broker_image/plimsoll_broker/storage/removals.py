@@ -20,14 +20,16 @@ _NAME_MAX = 255
 
 
 class Removals:
-    """`now_ms` is the caller's clock; only a stray's name tells wall-clock time."""
+    """`now_ms` is the caller's clock; only a stray's name tells wall-clock time.  `unsynced`: a
+    power cut may still give back an old name, and the next start moves it again."""
 
-    __slots__ = ("_directory", "_disk", "_due_ms")
+    __slots__ = ("_directory", "_disk", "_due_ms", "unsynced")
 
     def __init__(self, disk: Disk, directory: Path) -> None:
         self._disk = disk
         self._directory = directory
         self._due_ms: dict[Path, int] = {}
+        self.unsynced = False
 
     def found(self, path: Path, now_ms: int) -> bool:
         """At a start: whether this is one of them; its removal is taken up again."""
@@ -45,9 +47,14 @@ class Removals:
         tail = f".{since}{uuid4().hex}{suffix}"
         moved = path.with_name(path.name[: _NAME_MAX - len(tail)] + tail)
         self._disk.rename(path, moved)
-        self._disk.sync_directory(self._directory)
+        self.unsynced = True
         delay_ms = STRAY_DELAY_MS if suffix == STRAY else DELETE_DELAY_MS
         self._due_ms[moved] = now_ms + delay_ms
+
+    def sync(self) -> None:
+        """What was moved keeps its new name; may run in a thread."""
+        self.unsynced = False
+        self._disk.sync_directory(self._directory)
 
     def due(self, now_ms: int) -> list[Path]:
         """Those whose time has come; they are the caller's now."""

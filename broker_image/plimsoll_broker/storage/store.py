@@ -217,10 +217,13 @@ class LogStore(CheckpointFiles):
         return log
 
     def begin_new(self) -> Callable[[], None] | None:
-        """Makes the new logs durable, may run in a thread: a topic of many partitions must not hold
-        up everything else.  A log that is written to before that does it for itself."""
+        """Makes new logs, and what was moved out of the way, durable, may run in a thread: a topic
+        of many partitions must not hold up everything else.  A log that is written to before that
+        does it for itself."""
         new = tuple(self._new)
-        return partial(self._make_durable, new) if new else None
+        if new:
+            return partial(self._make_durable, new)
+        return self._removals.sync if self._removals.unsynced else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
         """Whose log this is must survive a power cut before its first record may."""
