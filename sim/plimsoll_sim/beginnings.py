@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plimsoll_broker.hosted import Hosted
 from plimsoll_core.election_messages import NamedLeader, NameLeaders
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.model import PartitionKey
-from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim import requests
+from plimsoll_sim.brokers import KAFKA_PORT, REPLICATION_PORT, BrokerHost
+from plimsoll_sim.damage import cut_power
 from plimsoll_sim.plots import Plots
 from plimsoll_sim.stories import Moment
 from plimsoll_sim.world import TOPIC
@@ -24,21 +25,6 @@ KEPT_BYTES = (100, 300, 1_000)
 KEPT_MS = (1_000, 5_000, 20_000)
 NAMED_TIMES_MAX = 10
 CLOCK_STEPS_MS = (-86_400_000, -3_600_000, -5_000, 5_000, 3_600_000, 86_400_000)
-
-
-def delete_records(host: BrokerHost, hosted: Hosted, offset: int) -> None:
-    """The leader's log begins at `offset` from now on, as after a client's DeleteRecords."""
-    manager, process = host.manager, host.process
-    assert manager is not None
-    assert process is not None
-
-    def delete() -> None:
-        manager.driver.advance_log_start(hosted, offset)
-        hosted.replica.start_moved()
-        manager.touch(hosted)
-        manager.store.checkpoint_log_starts()
-
-    process.call(delete)
 
 
 class Beginnings(Plots):
@@ -83,14 +69,120 @@ class Beginnings(Plots):
         if not found:
             return None
         p, host, hosted = self._rng.choice(found)
-        start, end = hosted.log.log_start_offset, hosted.replica.high_watermark
         ghost = self.world.ghost.partitions.get(p.key)
-        if start >= end or ghost is None or host.process is None or host.process.paused:
+        start, end = hosted.log.log_start_offset, hosted.log.log_end_offset
+        if start >= end or ghost is None:
             return None
+        if self._rng.random() < 0.7:  # what is not committed is refused
+            end = max(hosted.replica.high_watermark, start + 1)
         offset = self._rng.randint(start + 1, end)
-        ghost.deleted = max(ghost.deleted, offset)
-        delete_records(host, hosted, offset)
+        requests.by_somebody(self.world, requests.delete_once(host.name, ghost, offset))
         return f"{TOPIC}-{p.index} up to {offset} at {host.name}"
+
+    # --- strangers --------------------------------------------------------------------------------
+
+    def _stranger(self) -> str | None:
+        """Somebody fetches as a replica that has all: in an epoch that nobody registered, or in the
+        registered one where clients ask; or that has nothing.  It knows of a controller that nobody
+        else does."""
+        found = self._followers()
+        if not found:
+            return None
+        p, leader, follower = self._rng.choice(found)
+        broker = self.world.ghost.image.brokers[BrokerId(follower.id)]
+        ahead, port = self._rng.choice(
+            (
+                (1, REPLICATION_PORT),
+                (2**40, REPLICATION_PORT),
+                (0, KAFKA_PORT),
+                (0, REPLICATION_PORT),
+            )
+        )
+        # Where it is believed to be that follower it has nothing.
+        believed = port == REPLICATION_PORT and not ahead
+        claim = requests.Claim(
+            follower.id,
+            broker.broker_epoch + ahead,
+            0 if believed else max(self._end(p.key, leader), 0),
+            self._rng.choice((0, 2**31)),
+        )
+        requests.by_somebody(self.world, requests.pretend(leader.name, port, p, claim))
+        return f"as {follower.name} at {leader.name}:{port}, {claim}"
+
+    # --- what is not on the disk yet --------------------------------------------------------------
+
+    def _unflushed_heir(self) -> str | None:
+        """A follower's disk is slow; its leader dies, and it does, too, right after it was elected:
+        whatever was acknowledged is on its disk."""
+        found = [one for one in self._followers() if BrokerId(one[2].id) in one[0].isr]
+        if not found:
+            return None
+        p, leader, heir = self._rng.choice(found)
+        self._tell(self._inherited_unflushed(p.key, leader, heir))
+        return f"{heir.name} after {leader.name}"
+
+    def _inherited_unflushed(
+        self, key: PartitionKey, leader: BrokerHost, heir: BrokerHost
+    ) -> Iterator[Moment]:
+        world, slow = self.world, self.world.loop.slow_io
+        slow[heir.name] = SLOW_IO_US
+
+        def behind() -> bool:
+            hosted = heir.hosted(key)
+            return hosted is not None and hosted.log.flushed_end < hosted.log.log_end_offset
+
+        yield behind, 2_000
+        yield None, self._rng.randint(0, 300)
+        leader.kill()
+        yield (lambda: self._leads(key, heir)), 3_000
+        world.note(f"story: {heir.name} leads: {self._leads(key, heir)}")
+        yield None, self._rng.choice((0, 0, 1_000))  # what it is sent now is not flushed either
+        cut_power(world, heir)
+        slow.pop(heir.name, None)
+        for host in (heir, leader):
+            self._back(host)
+
+    # --- room -------------------------------------------------------------------------------------
+
+    def _full_amid_a_proposal(self) -> str | None:
+        """A leader's proposal is committed, and it hears nothing of that; its disk fills, and has
+        room again.  It is still the leader, as far as it knows, and of whom?"""
+        found = self._followers()
+        if not found:
+            return None
+        p, leader, joiner = self._rng.choice(found)
+        self._tell(self._forgot_its_proposal(p.key, leader, joiner))
+        return f"{joiner.name} joins {leader.name}"
+
+    def _forgot_its_proposal(
+        self, key: PartitionKey, leader: BrokerHost, joiner: BrokerHost
+    ) -> Iterator[Moment]:
+        world, me = self.world, BrokerId(joiner.id)
+
+        def in_sync() -> bool:
+            p = self._now(key)
+            return p is not None and me in p.isr
+
+        links = self._cut_all([(leader, joiner)])
+        yield (lambda: not in_sync()), 4_000
+        hosts = {one.name for one in world.operators}
+        news = world.network.sides(lambda source, to: source in hosts and to == leader.name)
+        for end in news:
+            world.network.stall(end)
+        self._heal_all(links)
+        yield in_sync, 3_000
+        world.note(f"story: {joiner.name} is in sync, {leader.name} has not heard: {in_sync()}")
+        away = [(leader.name, host) for host in hosts]
+        for link in away:
+            world.network.cut(*link)
+        leader.volume.full = True
+        hosted = leader.hosted(key)
+        yield (lambda: hosted is None or hosted.replica.failed), 2_000
+        leader.volume.full = False
+        yield None, self._rng.randint(200, 2_000)
+        self._heal_all(away)
+        for end in news:
+            world.network.unstall(end)
 
     # --- left behind ------------------------------------------------------------------------------
 
@@ -141,8 +233,7 @@ class Beginnings(Plots):
         start, end = hosted.log.log_start_offset, hosted.replica.high_watermark
         if self._rng.random() < 0.7 and start < end:
             offset = self._rng.choice((end, self._rng.randint(start + 1, end)))
-            ghost.deleted = max(ghost.deleted, offset)
-            delete_records(leader, hosted, offset)
+            requests.by_somebody(self.world, requests.delete_once(leader.name, ghost, offset))
 
     def _led_by_the_last(self, key: PartitionKey, behind: BrokerHost) -> Iterator[Moment]:
         world, rng = self.world, self._rng

@@ -98,7 +98,7 @@ class BrokerHost:
     def start(self) -> Process:
         assert not self.running
         self.renew()
-        self.needs_restart = self.volume.full or self.volume.broken
+        self.needs_restart = self.volume.broken
         self._network.light(self.name)
         process = Process(self._loop, f"{self.name}#{self.lives}", self.name)
         process.at_death.append(lambda: self._network.process_died(process))

@@ -96,7 +96,6 @@ class Chaos(Beginnings):
         if host is None:
             return None
         host.volume.full = True
-        host.needs_restart = True
 
         def freed() -> None:
             host.volume.full = False

@@ -17,7 +17,7 @@ from plimsoll_core import invariants
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.image import apply
 from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Recovery
-from plimsoll_core.records import ControllerChanged, Record
+from plimsoll_core.records import ControllerChanged, MetadataVersionFinalized, Record
 from plimsoll_sim.checkers.absences import Absences
 
 
@@ -186,8 +186,10 @@ _records = msgspec.json.Decoder(tuple[Record, ...])
 class MetadataGhost:
     """The committed image, replayed from what etcd stored; `images` by offset."""
 
-    def __init__(self, cluster_id: Any) -> None:
+    def __init__(self, cluster_id: Any, pinned: int | None = None) -> None:
+        """`pinned`: the metadata version that somebody wants."""
         self.image = ClusterImage(cluster_id=cluster_id)
+        self.pinned = pinned
         self.images: dict[int, ClusterImage] = {0: self.image}
         self.partitions: dict[PartitionKey, PartitionGhost] = {}
         self.by_name: dict[tuple[str, int], PartitionGhost] = {}
@@ -248,6 +250,8 @@ class MetadataGhost:
             *invariants.reassigned_in_sync(before, after),
         ):
             raise Violation(*sentence.split(": ", 1))
+        if isinstance(record, MetadataVersionFinalized):
+            self._check_finalised(before, record.metadata_version)
         broken = self.absences.follow(before, after, record)
         if broken is not None:
             raise Violation("VoluntaryAbsence", broken)
@@ -257,6 +261,16 @@ class MetadataGhost:
         self.full = invariants.full_after(self.full, before, after)
         for sentence in invariants.recovery_quorum(after, self.full):
             raise Violation(*sentence.split(": ", 1))
+
+    def _check_finalised(self, before: ClusterImage, version: int) -> None:
+        """I28: not beyond what is pinned, and not while somebody is away who has not said it."""
+        pinned, away = self.pinned, set(before.members) - set(before.brokers)
+        if (pinned is not None and version > pinned) or away or before.grants:
+            raise Violation(
+                "MetadataVersion",
+                f"{version} is finalised, with {pinned} pinned, members {sorted(away)} not yet "
+                f"registered, grants {sorted(before.grants)}",
+            )
 
     # --- partitions -------------------------------------------------------------------------------
 

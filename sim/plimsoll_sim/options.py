@@ -43,6 +43,9 @@ FAULTS: dict[str, int] = {
     "change retention": 2,
     "delete records": 3,
     "left behind": 1,
+    "stranger": 2,
+    "full amid a proposal": 1,
+    "unflushed heir": 1,
     "recreate topic": 1,
     "change min isr": 3,
     "add partitions": 1,
@@ -81,6 +84,7 @@ LOSSY = frozenset(
         "late letters",
         "slow to tell",
         "overtaken",
+        "unflushed heir",
     }
 )
 RARE = frozenset({"restore etcd", "empty disk", "old disk", "old marker", "disk broken"})

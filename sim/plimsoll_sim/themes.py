@@ -5,29 +5,8 @@ Half of all runs have a theme, drawn from the seed.  `options` draws the rest.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Theme:
-    """`faults` and their weights; `choices` by the name of an option."""
-
-    faults: dict[str, int]
-    choices: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-
-
-CLOSE = {
-    "fault_gap_ms": (1_500, 4_000),
-    "burst": (0.3, 0.6),
-    "nervous": (0.1, 0.3),
-    "at_once": (1, 2),
-    "heal_ms": (500, 2_000),
-}
-STORY = {**CLOSE, "fault_gap_ms": (400, 1_500), "nervous": (0.0,), "at_once": (1,)}
-"""Stories follow each other, and little else goes on."""
-THREE = {"brokers": (3, 3, 4), "replication_factor": (3,), "min_isr": (1, 2)}
-ACKED = (((-1, True), (-1, True)), ((-1, True), (-1, False), (1, False)))
+from plimsoll_sim.disk_themes import DISKS
+from plimsoll_sim.theme import ACKED, CLOSE, STORY, THREE, Theme
 
 THEMES: dict[str, Theme] = {
     # Leaders change hands while followers lag, join and leave.
@@ -200,88 +179,6 @@ THEMES: dict[str, Theme] = {
             "producers": ACKED,
         },
     ),
-    # What is on the disks after a crash, and whether it may be trusted.
-    "disks": Theme(
-        faults={
-            "cut power of broker": 6,
-            "cut power of all": 2,
-            "crash at io": 5,
-            "stop broker": 5,
-            "old disk": 4,
-            "kill broker": 3,
-            "cut brokers": 3,
-            "disk full": 1,
-        },
-        choices={
-            **CLOSE,
-            "at_once": (2, 3),
-            "replication_factor": (2, 3),
-            "min_isr": (2, 3),
-            "flush_messages": (None, None, 1),
-            "segment_bytes": (200, 1_000),
-            "lag_time_max_ms": (1_000,),
-            "producers": ACKED,
-        },
-    ),
-    # Old records go, and whoever was away begins again where the others do.
-    "beginnings": Theme(
-        faults={
-            "left behind": 8,
-            "delete records": 5,
-            "change retention": 2,
-            "step wall clock": 3,
-            "kill broker": 2,
-            "cut power of broker": 1,
-            "crash at io": 1,
-            "cut brokers": 1,
-        },
-        choices={
-            **STORY,
-            "brokers": (3,),
-            "replication_factor": (2, 3),
-            "min_isr": (1, 2),
-            "partitions": (1, 2),
-            "at_once": (1, 2),
-            "retention_bytes": (None, 300, 1_000),
-            "retention_ms": (None, 5_000, 20_000),
-            "segment_bytes": (100, 200, 300),
-            "chores_faster": (20,),
-            "flap_wait_ms_max": (1_000,),
-            "lag_time_max_ms": (1_000,),
-            "think_ms": ((50, 500),),
-            "producers": ACKED,
-        },
-    ),
-    # What was flushed stays, whatever loses power, and what was cut stays cut.
-    "flushed": Theme(
-        faults={
-            "cut power of broker": 6,
-            "cut power of all": 4,
-            "two terms": 8,
-            "crash at io": 2,
-            "cut brokers": 4,
-            "kill broker": 2,
-            "stop broker": 1,
-            "slow disk": 1,
-            "delete records": 3,
-            "change retention": 2,
-        },
-        choices={
-            **CLOSE,
-            "at_once": (2, 3),
-            "replication_factor": (2, 3),
-            "min_isr": (1, 2),
-            "partitions": (1, 2),
-            "flush_messages": (1,),
-            "retention_bytes": (None, 300, 1_000),
-            "chores_faster": (1, 20),
-            "segment_bytes": (200, 300, 600),
-            "flap_wait_ms_max": (1_000,),
-            "lag_time_max_ms": (1_000,),
-            "unclean_recovery": ("Balanced",),
-            "producers": (*ACKED, ((1, False), (-1, True))),
-        },
-    ),
     # Controllers fight for their log on an API server in bad shape.
     "log": Theme(
         faults={
@@ -383,4 +280,5 @@ THEMES: dict[str, Theme] = {
             "producers": ACKED,
         },
     ),
+    **DISKS,
 }

@@ -79,7 +79,7 @@ class World:
         self.loop.network = self.network
         self.etcd = Etcd(stream())
         self.weather = Weather(latency_us=options.api_latency_us)
-        self.ghost = MetadataGhost(CLUSTER_ID)
+        self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
         self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)

@@ -20,9 +20,10 @@ from plimsoll_sim.mutants.hunt import SCENARIOS
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
 from plimsoll_sim.mutants.others import OTHERS
 from plimsoll_sim.mutants.table import PAGE, known
+from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.themes import THEMES
 
-MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS)
+MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST)
 NAMES = [mutant.name for mutant in MUTANTS]
 TIMEOUT_S = 900
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them

@@ -22,8 +22,9 @@ from plimsoll_sim.mutants.hunt import STEPS, Chase, Try, hunt
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
 from plimsoll_sim.mutants.others import OTHERS
 from plimsoll_sim.mutants.table import known, told, write
+from plimsoll_sim.mutants.trust import TRUST
 
-ALL = (*GUARDS, *OTHERS, *BEGINNINGS)
+ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST)
 KILLS = 2
 """How many seeds are remembered: they shift whenever the code changes."""
 MORE_SEEDS = 300

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_core.replica.values import Code
+from plimsoll_sim import requests
 from plimsoll_sim.calls import (
     PRODUCER_ID_VALUES,
     Caller,
@@ -23,7 +24,7 @@ from plimsoll_sim.calls import (
     produce_values,
     sealed,
 )
-from plimsoll_sim.ghost import Violation
+from plimsoll_sim.ghost import PartitionGhost, Violation
 from plimsoll_sim.payload import ident_of
 from plimsoll_sim.process import Process
 from plimsoll_sim.world import World
@@ -201,6 +202,15 @@ class Actor(Caller):
         if int(one.error_code):
             return [Code(int(one.error_code)).name]
         return [f"LE {int(one.leader_epoch)} ends at {int(one.end_offset)}"]
+
+    async def delete_records(self, ghost: PartitionGhost, host: str, offset: int) -> list[str]:
+        """Where the log begins now."""
+        try:
+            connection = await self.connected(host)
+            code, start = await requests.delete_records(self, connection, ghost, offset)
+        except Lost as error:
+            return [str(error)]
+        return [f"refused, {Code(code).name}" if code else f"begins at {start}"]
 
     # --- administration ---------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plimsoll_sim import beginnings
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.damage import change_disk, cut_power, image_of
 from plimsoll_sim.process import Process
@@ -14,6 +13,7 @@ from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_sim.scenario.taps import Hold
 
+SLOW_IO_US = (3_000_000, 3_000_001)
 KEPT = {"log": "metadatabatches", "snapshots": "metadatasnapshots"}
 
 
@@ -114,16 +114,20 @@ def resume(stage: Stage, words: Words) -> None:
 
 
 def disk(stage: Stage, words: Words) -> None:
-    """disk 2 full | ok | backup | empty | restore: its disk has no room, has again, is copied; the
-    broker is killed and its next process finds an empty disk, or the copy."""
+    """disk 2 full | slow | ok | backup | empty | restore: its disk has no room, takes 3 s for
+    whatever goes to a thread, is as usual again, is copied; the broker is killed and its next
+    process finds an empty disk, or the copy."""
     host = stage.broker(words.take("a broker"))
     what = words.take("what becomes of it")
     words.end()
     match what:
         case "full":
-            host.volume.full = host.needs_restart = True
+            host.volume.full = True
+        case "slow":
+            stage.world.loop.slow_io[host.name] = SLOW_IO_US
         case "ok":
             host.volume.full = False
+            stage.world.loop.slow_io.pop(host.name, None)
         case "backup":
             stage.backups[host.id] = image_of(host)
         case "empty":
@@ -142,18 +146,6 @@ def clock(stage: Stage, words: Words) -> None:
     ahead_us = microseconds(words.take("how much"))
     words.end()
     _process(host).wall_offset_ms = ahead_us // 1_000
-
-
-def delete_records(stage: Stage, words: Words) -> None:
-    """delete-records 4: whoever leads orders-0 (or `of=`) lets go of what is below."""
-    at, offset = stage.at(words.option("of", "")), whole(words.take("an offset"))
-    words.end()
-    host, ghost = stage.broker(str(stage.partition(at).leader)), stage.world.ghost.by_name[at]
-    hosted = host.hosted(ghost.key)
-    if hosted is None or not hosted.log.log_start_offset <= offset <= ghost.true_high_watermark:
-        raise BadScript("it does not lead, or has nothing to let go of there")
-    ghost.deleted = max(ghost.deleted, offset)
-    beginnings.delete_records(host, hosted, offset)
 
 
 # --- links and messages ---------------------------------------------------------------------------
@@ -312,7 +304,6 @@ VERBS: dict[str, Verb] = {
     "resume": resume,
     "disk": disk,
     "clock": clock,
-    "delete-records": delete_records,
     "cut": cut,
     "heal": heal,
     "slow": slow,

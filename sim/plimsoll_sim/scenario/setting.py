@@ -144,9 +144,10 @@ def settle(stage: Stage, words: Words) -> None:
 
 def look(stage: Stage, words: Words) -> list[str]:
     """show partition | changes | committed | logs [1 2] | leader [1] | epochs 1 | files 1 | brokers
-    | messages | operators | terms | restarts, with `of=orders-1` for another partition than
-    orders-0.  Changes are those committed since they were shown last, messages the proposals, their
-    answers and the fetches that were refused or diverged since then, terms who led the cluster."""
+    | messages | operators | terms | restarts | version, with `of=orders-1` for another partition
+    than orders-0.  Changes are those committed since they were shown last, messages the proposals,
+    their answers and the fetches that were refused or diverged since then, terms who led the
+    cluster."""
     at = stage.at(words.option("of", ""))
     what = words.take("something to show")
     only, words.plain = words.plain, []
@@ -178,6 +179,7 @@ CLUSTER_SHOWN: dict[str, Callable[[Stage], list[str]]] = {
     "brokers": show.brokers,
     "operators": show.operators,
     "terms": show.terms,
+    "version": show.version,
     "restarts": restarts.restarts,
 }
 VERBS: dict[str, Verb] = {

@@ -99,6 +99,12 @@ def committed(stage: Stage, at: At) -> list[str]:
     return [f"committed: {told or 'nothing'}{lost}"]
 
 
+def version(stage: Stage) -> list[str]:
+    """Which metadata version is finalised, and which one is pinned."""
+    pinned = stage.world.options.metadata_version
+    return [f"metadata version {stage.image.metadata_version}, pinned {pinned or '-'}"]
+
+
 def operators(stage: Stage) -> list[str]:
     """Who leads; of the others, how their last term ended."""
     told: list[str] = []

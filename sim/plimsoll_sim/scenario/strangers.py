@@ -2,43 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from plimsoll_core.replica.values import Code
+from plimsoll_sim import requests
 from plimsoll_sim.brokers import KAFKA_PORT, REPLICATION_PORT
-from plimsoll_sim.calls import ANSWER_S, Connection, Lost
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import CLIENT, Stage
-from plimsoll_wire.replication import (
-    NEW_SESSION,
-    FetchLimits,
-    MalformedReply,
-    PartitionFetch,
-    Sender,
-    decode_fetch,
-    encode_fetch,
-)
 
 PORTS = {"clients": KAFKA_PORT, "replication": REPLICATION_PORT}
-LIMITS = FetchLimits(0, 2**20, 2**20)
 PATIENCE = "1s"
-
-
-async def _asked(host: str, port: int, frame: bytes) -> list[str]:
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            loop = asyncio.get_running_loop()
-            _, connection = await loop.create_connection(Connection, host, port)
-            future = connection.send(frame)
-            assert future is not None, "a Fetch is answered"
-            reply = decode_fetch(memoryview(await future), 1)
-    except (OSError, TimeoutError, Lost, MalformedReply) as error:
-        return [f"no answer: {error}"]
-    connection.close()
-    codes = [reply.code, *(one.code for one in reply.partitions)]
-    refused = [Code(code).name for code in codes if code]
-    return [f"refused, {refused[0]}" if refused else "answered"]
 
 
 def pretend(stage: Stage, words: Words) -> list[str]:
@@ -54,17 +25,8 @@ def pretend(stage: Stage, words: Words) -> list[str]:
     broker = next((b for b in stage.image.brokers.values() if b.id == broker_id), None)
     if name not in PORTS or broker is None:
         raise BadScript("a registered broker, and port=clients or port=replication")
-    partition = stage.partition(at)
-    epoch = partition.leader_epoch
-    asked = PartitionFetch(at[1], epoch, offset, epoch, 0)
-    frame = encode_fetch(
-        1,
-        Sender(broker_id, broker.broker_epoch + ahead, heard),
-        LIMITS,
-        [(partition.topic_id.bytes, [asked])],
-        NEW_SESSION,
-    )
-    work = _asked(stage.leader(at), PORTS[name], frame)
+    claim = requests.Claim(broker_id, broker.broker_epoch + ahead, offset, heard)
+    work = requests.pretend(stage.leader(at), PORTS[name], stage.partition(at), claim)
     return stage.ask(stage.actor(CLIENT), work, microseconds(PATIENCE))
 
 

@@ -154,7 +154,19 @@ def reassign(stage: Stage, words: Words) -> list[str]:
     return stage.ask(actor, actor.reassign(at, host, replicas), microseconds(ADMIN_PATIENCE))
 
 
+def delete_records(stage: Stage, words: Words) -> list[str]:
+    """delete-records 4: a client asks whoever leads orders-0 (or `of=`) to let go of what is below
+    (DeleteRecords), and waits until all in sync have done so, or until `wait=1s` is over."""
+    patience = words.option("wait", PATIENCE)
+    actor, at, host = _reader(stage, words)
+    offset = whole(words.take("an offset"))
+    words.end()
+    ghost = stage.world.ghost.by_name[at]
+    return stage.ask(actor, actor.delete_records(ghost, host, offset), microseconds(patience))
+
+
 VERBS: dict[str, Verb] = {
+    "delete-records": delete_records,
     "produce": produce,
     "retry": retry,
     "answers": answers,

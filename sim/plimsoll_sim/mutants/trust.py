@@ -1,0 +1,149 @@
+"""Guards of what may be believed: records that are not on a disk yet, disks that were full, who
+says that he is a follower, and what clients and releases ask for."""
+
+from __future__ import annotations
+
+from plimsoll_sim.mutants.mutant import Edit, Mutant
+
+BROKER = "broker_image/plimsoll_broker/"
+CORE = "core/plimsoll_core/"
+REPLICA = CORE + "replica/replica.py"
+
+TRUST: tuple[Mutant, ...] = (
+    Mutant(
+        name="commits-what-is-not-flushed",
+        rule="with flush.messages a leader commits what is on its disk (4.9)",
+        scenarios=("S11e",),
+        theme="flushed",
+        edits=(
+            Edit(
+                REPLICA,
+                "leader.committable(self.log.countable_end)",
+                "leader.committable(self.log.log_end_offset)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="follows-before-its-flush",
+        rule="with flush.messages a follower asks on when its disk has it all (4.9; both places)",
+        scenarios=("S11e",),
+        theme="flushed",
+        edits=(
+            Edit(
+                BROKER + "following.py",
+                "if hosted.log.countable_end < hosted.log.log_end_offset:",
+                "if False:",
+            ),
+            Edit(
+                BROKER + "fetcher.py",
+                "await self._manager.flusher.settle(appended)",
+                "pass",
+            ),
+        ),
+    ),
+    Mutant(
+        name="takes-what-follows-a-gap",
+        rule="after an unclean stop what follows a gap between segments is dropped (4.9)",
+        scenarios=("S39b",),
+        theme="disks",
+        edits=(
+            Edit(
+                BROKER + "storage/recovery.py",
+                "follows = at == first or segments[at].base_offset == scan.end_offset",
+                "follows = True",
+            ),
+        ),
+    ),
+    Mutant(
+        name="deletes-the-uncommitted",
+        rule="DeleteRecords ends at the high watermark",
+        scenarios=("S37g",),
+        theme="beginnings",
+        edits=(
+            Edit(
+                REPLICA,
+                "return wanted if 0 <= wanted <= self.high_watermark else Code",
+                "return wanted if 0 <= wanted <= self.log.log_end_offset else Code",
+            ),
+        ),
+    ),
+    Mutant(
+        name="back-from-a-full-disk-too-soon",
+        rule="a log that met a full disk is opened anew once it is out of the ISR (3.2)",
+        scenarios=("S10c",),
+        theme="room",
+        edits=(
+            Edit(
+                BROKER + "room.py",
+                "        if manager.settings.broker_id in image.partitions[key].isr:\n"
+                "            return\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="elects-who-has-no-disk",
+        rule="nobody is elected whose log is out of service (3.2)",
+        scenarios=("S10b",),
+        theme="room",
+        by_chance=False,  # none of 60 runs: elections without end only cost time there
+        edits=(
+            Edit(
+                CORE + "controller/turn.py",
+                "return not failed or failed.get(broker_id) !=",
+                "return True or failed.get(broker_id) !=",
+            ),
+        ),
+    ),
+    Mutant(
+        name="any-epoch-that-is-higher",
+        rule="a follower's epoch is the registered one, not a higher one (4.7)",
+        scenarios=("S43",),
+        theme="strangers",
+        edits=(
+            Edit(
+                CORE + "replica/surroundings.py",
+                "if registered is None or broker_epoch > registered.broker_epoch:",
+                "if registered is None:",
+            ),
+        ),
+    ),
+    Mutant(
+        name="followers-on-any-port",
+        rule="followers are answered on the replication port alone (4.7)",
+        scenarios=("S43",),
+        theme="strangers",
+        edits=(
+            Edit(
+                CORE + "listeners.py",
+                "    if port is Port.EVERYBODY:\n        return True\n",
+                "    return True\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="believes-what-is-said-of-controllers",
+        rule="that there is a newer controller only that one says (4.7)",
+        scenarios=("S43",),
+        theme="strangers",
+        edits=(
+            Edit(
+                BROKER + "controller_client.py",
+                "self._rumoured_epoch = max(self._rumoured_epoch, epoch)",
+                "self.highest_epoch = max(self.highest_epoch, epoch)",
+            ),
+        ),
+    ),
+    Mutant(
+        name="finalises-what-nobody-pinned",
+        rule="a metadata version that is pinned is not passed (3.15)",
+        scenarios=("S44",),
+        edits=(
+            Edit(
+                CORE + "controller/finalization.py",
+                "target = found.wanted if pinned else min(found.wanted, found.finalizable)",
+                "target = found.finalizable",
+            ),
+        ),
+    ),
+)
