@@ -75,11 +75,9 @@ class Bench:
         broker = self.one.id, self.one.epoch
         table = routes(broker, self.one.manager, client, watch, Port.CLIENTS)
         self.server = Server(Dispatch(table))
-        port = await self.server.start("127.0.0.1", 0)
-        self.client = await PeerConnection.open("127.0.0.1", port, WAIT_S)
+        self.port = await self.server.start("127.0.0.1", 0)
 
     async def stop(self) -> None:
-        self.client.close()
         await self.server.stop()
         await self.one.stop()
         await self.two.stop()
@@ -148,7 +146,11 @@ class Bench:
     async def send(self, key: ApiKey, version: int, body: bytes) -> bytes:
         self.correlation_id += 1
         frame = request_frame(key, version, self.correlation_id, "bench", body)
-        return bytes(await self.client.request(frame, WAIT_S))
+        client = await PeerConnection.open("127.0.0.1", self.port, WAIT_S)
+        try:
+            return bytes(await client.request(frame, WAIT_S))
+        finally:
+            client.close()
 
     def all_partitions(self) -> list[tuple[str, range]]:
         each = self.partitions // TOPICS

@@ -202,6 +202,8 @@ class Fetcher:
         if session == NEW_SESSION and not topics:
             return None
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        if self._following.has_more:
+            limits = limits._replace(wait_ms_max=0)
         me = Sender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from plimsoll_broker.hosted import Hosted
@@ -23,6 +24,9 @@ from plimsoll_wire.replication import NEW_SESSION, MalformedReply, PartitionFetc
 
 BACKOFF_MS = 25
 BACKOFF_MS_MAX = 1_000
+NAMED_AT_ONCE = 1_000
+"""Partitions that one request names, so that neither side is held up by a request for all of them:
+what is left the next one names, which does not wait for records."""
 SWEEP_MS = 5_000
 """So often all partitions are looked at: a log start or a broken disk is told by nobody else."""
 _EPOCH_MAX = 2**31 - 1
@@ -170,19 +174,22 @@ class Following:
 
     def ask(self, now_ms: int) -> Ask:
         """The next request; it must be sent."""
-        keys = list(self._changed)
         if self._session_id == 0:
             self.asked.clear()
             self._forgotten.clear()
             keys = list(self._followed)
             # Without a session a reply that is full leaves out the last ones, over and over.
-            first = self._fulls % max(len(keys), 1)
-            keys = [*keys[first:], *keys[:first]]
+            turn = NAMED_AT_ONCE if len(keys) > NAMED_AT_ONCE else 1
+            first = self._fulls * turn % max(len(keys), 1)
+            self._changed = dict.fromkeys([*keys[first:], *keys[:first]])
             self._fulls += 1
-        elif now_ms >= self._sweep_ms:
-            keys += self._followed
             self._sweep_ms = now_ms + SWEEP_MS
-        self._changed.clear()
+        elif now_ms >= self._sweep_ms:
+            self._changed |= dict.fromkeys(self._followed)
+            self._sweep_ms = now_ms + SWEEP_MS
+        keys = list(islice(self._changed, NAMED_AT_ONCE))
+        for key in keys:
+            del self._changed[key]
         topics: dict[bytes, list[PartitionFetch]] = {}
         for key in keys:
             question = self._question(key, now_ms)
@@ -196,6 +203,11 @@ class Following:
         self._forgotten.clear()
         session = (self._session_id, self._epoch) if self._session_id else NEW_SESSION
         return Ask(session, topics.items(), forgotten.items())
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more was to be named than one request does."""
+        return bool(self._changed)
 
     def _question(self, key: Key, now_ms: int) -> Question | None:
         followed = self._followed.get(key)

@@ -12,14 +12,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
 from plimsoll_broker.control_connection import ControlConnection, connect
 from plimsoll_broker.controller_client import ControllerClient
 from plimsoll_broker.metadata_copy import MetadataCopy, Replica, advance
+from plimsoll_broker.slices import in_slices
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.threads import in_thread
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages import LogPosition
 from plimsoll_core.metadata_versions import MetadataTooNew
@@ -35,6 +38,8 @@ WAIT_MS_MAX = 500
 ANSWER_MS_MAX = 10_000
 RETRY_MS = 50
 RETRY_MS_MAX = 1_000
+RECORDS_AT_ONCE = 200
+"""Of one batch: more, such as those of a topic of thousands of partitions, are read in a thread."""
 SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024 * 1024
 
 Callback = Callable[[ClusterImage, ClusterImage], None]
@@ -117,17 +122,21 @@ class MetadataStream:
             if not self._client.believes(reply.controller_epoch):
                 raise ConnectionError(f"controller epoch {reply.controller_epoch} is over")
             if reply.update is not None:
-                self._apply(reply.update)
+                await self._apply(reply.update)
 
-    def _apply(self, update: MetadataUpdate) -> None:
+    async def _apply(self, update: MetadataUpdate) -> None:
         old = self.image
         known: list[MetadataBatchCopy] = []
         try:
-            replica = self.replica if update.snapshot is None else self._from_snapshot(update)
-            for batch in update.batches:
+            replica = self.replica
+            if update.snapshot is not None:
+                replica = await in_thread(partial(self._from_snapshot, update))
+            async for batch in in_slices(update.batches):
                 if batch.base_offset != replica.image.next_offset:
                     raise ConnectionError(f"metadata at {batch.base_offset} does not follow")
-                replica = advance(replica, batch)
+                further = partial(advance, replica, batch)
+                long = batch.record_count > RECORDS_AT_ONCE
+                replica = await in_thread(further) if long else further()
                 known.append(batch)
         except MetadataTooNew as error:
             self._stop_applying(str(error))
@@ -137,10 +146,13 @@ class MetadataStream:
         if replica is self.replica:
             return
         self.replica = replica
-        self._keep(update)
+        if update.snapshot is None:
+            self._keep(update.batches)
         for callback in self._callbacks:
             callback(old, replica.image)
         self._grown.set()
+        if update.snapshot is not None or self._copy_is_behind or self._copy.needs_snapshot():
+            await self._keep_all(replica)
 
     def _stop_applying(self, why: str) -> None:
         """As if cut off from the controller's decisions, but that it is told."""
@@ -148,19 +160,28 @@ class MetadataStream:
         self.unknown = why
         self._client.cut_off(why)
 
-    def _keep(self, update: MetadataUpdate) -> None:
+    def _keep(self, batches: Iterable[MetadataBatchCopy]) -> None:
         """On disk, as far as the disk allows: the copy is for others, the broker goes on."""
+        if self._copy_is_behind:
+            return
         try:
-            if update.snapshot is None and not self._copy_is_behind:
-                for batch in update.batches:
-                    self._copy.append(batch)
-            if update.snapshot or self._copy_is_behind or self._copy.needs_snapshot():
-                self._copy.write_snapshot(self.replica)
+            for batch in batches:
+                self._copy.append(batch)
+        except StorageError as error:
+            self._fell_behind(error)
+
+    async def _keep_all(self, replica: Replica) -> None:
+        """A snapshot in place of the batches; nothing else writes to the copy meanwhile."""
+        try:
+            await in_thread(partial(self._copy.write_snapshot, replica))
             self._copy_is_behind = False
         except StorageError as error:
-            if not self._copy_is_behind:
-                logger.warning("the metadata's copy cannot be written: %s", error)
-            self._copy_is_behind = True
+            self._fell_behind(error)
+
+    def _fell_behind(self, error: StorageError) -> None:
+        if not self._copy_is_behind:
+            logger.warning("the metadata's copy cannot be written: %s", error)
+        self._copy_is_behind = True
 
     def _from_snapshot(self, update: MetadataUpdate) -> Replica:
         assert update.snapshot is not None

@@ -46,7 +46,7 @@ def routes(
     )
     data: dict[ApiKey, Handler] = {
         ApiKey.PRODUCE: ProduceHandler(manager),
-        ApiKey.FETCH: FetchHandler(manager, port),
+        ApiKey.FETCH: FetchHandler(manager, port, aside),
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port, aside),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
         ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager, aside),

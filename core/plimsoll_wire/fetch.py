@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_wire import primitives
-from plimsoll_wire.primitives import Reader
+from plimsoll_wire.primitives import MalformedMessage, Reader
 from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
 from plimsoll_wire.versions import ApiKey, is_flexible
 
@@ -46,6 +46,10 @@ _REPLICA_STATE_TAG = 1
 CONTROLLER_EPOCH_TAG = 10_001
 CONTROLLER_EPOCH = struct.Struct(">q")
 _NO_READ_REPLICA = struct.pack(">i", -1)
+
+
+class TooManyNamed(MalformedMessage):
+    """More topics and partitions than may be asked for at once; those beyond were not read."""
 
 
 class FetchPartition(NamedTuple):
@@ -97,7 +101,9 @@ class FetchedPartition(NamedTuple):
     leader: tuple[int, int] | None = None
 
 
-def decode_request(body: memoryview, version: int) -> FetchRequest:
+def decode_request(body: memoryview, version: int, named_max: int | None = None) -> FetchRequest:
+    """Raises MalformedMessage, and TooManyNamed where more than `named_max` topics and partitions
+    are named."""
     reader = Reader(body, is_flexible(ApiKey.FETCH, version))
     replica_id = reader.i32() if version < REPLICA_STATE_VERSION else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
@@ -105,10 +111,15 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
     layout = _PARTITION[max(first for first in _PARTITION if first <= version)]
     by_id = version >= TOPIC_ID_VERSION
     topics = []
-    for _ in range(reader.count(2)):
+    reader.left = named_max
+    topic_count = reader.count(2)
+    _spend(reader, topic_count)
+    for _ in range(topic_count):
         name, topic_id = (None, reader.uuid()) if by_id else (reader.string(), None)
         partitions = []
-        for _ in range(reader.count(layout.size)):
+        partition_count = reader.count(layout.size)
+        _spend(reader, partition_count)
+        for _ in range(partition_count):
             partitions.append(_partition_asked(reader.unpack(layout), version))
             reader.tags()
         reader.tags()
@@ -138,17 +149,26 @@ def decode_request(body: memoryview, version: int) -> FetchRequest:
     )
 
 
+def _spend(reader: Reader, count: int) -> None:
+    if reader.left is not None and count > reader.left:
+        raise TooManyNamed("a fetch names more than may be asked for at once")
+    reader.spend(count)
+
+
 def _forgotten(reader: Reader, version: int) -> list[tuple[UUID | None, tuple[int, ...]]]:
     """Only brokers have sessions here, and they name topics by id."""
     forgotten: list[tuple[UUID | None, tuple[int, ...]]] = []
     if version >= 7:
-        for _ in range(reader.count(2)):
+        count = reader.count(2)
+        _spend(reader, count)
+        for _ in range(count):
             topic_id = None
             if version >= TOPIC_ID_VERSION:
                 topic_id = reader.uuid()
             else:
                 reader.string()
             indexes = reader.view(4 * reader.count(4))
+            _spend(reader, len(indexes) // 4)
             reader.tags()
             forgotten.append((topic_id, struct.unpack(f">{len(indexes) // 4}i", indexes)))
     return forgotten

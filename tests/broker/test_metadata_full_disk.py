@@ -41,12 +41,12 @@ def start(volume: Volume) -> Iterator[Start]:
         copy.close()
 
 
-def feed(stream: MetadataStream, count: int) -> None:
+async def feed(stream: MetadataStream, count: int) -> None:
     """The batches up to `count`, one update each."""
     done = stream.image.next_offset
     for batch in batches(count)[done:]:
         end = MetadataOffset(batch.base_offset + batch.record_count)
-        stream._apply(MetadataUpdate(batches=(batch,), end_offset=end))
+        await stream._apply(MetadataUpdate(batches=(batch,), end_offset=end))
 
 
 def held(volume: Volume) -> int:
@@ -58,10 +58,10 @@ async def test_metadata_is_applied_without_room_for_its_copy_and_what_is_there_s
     volume: Volume, start: Start
 ) -> None:
     stream = start()
-    feed(stream, 5)
+    await feed(stream, 5)
     volume.fill(left=0)
     # More than what the last block of the file still takes.
-    feed(stream, 200)
+    await feed(stream, 200)
     assert stream.image.next_offset == 200
     found = held(volume)
     assert 5 <= found < 200, "a prefix, and nothing that was there is gone"
@@ -69,13 +69,13 @@ async def test_metadata_is_applied_without_room_for_its_copy_and_what_is_there_s
 
 async def test_the_copy_is_whole_again_once_there_is_room(volume: Volume, start: Start) -> None:
     stream = start()
-    feed(stream, 5)
+    await feed(stream, 5)
     volume.fill(left=0)
-    feed(stream, 200)
+    await feed(stream, 200)
     volume.make_room()
-    feed(stream, 201)
+    await feed(stream, 201)
     assert held(volume) == 201
-    feed(stream, 220)
+    await feed(stream, 220)
     assert held(volume) == 220
     left_over = sorted(path.name for path in (volume.path / DIRECTORY).iterdir())
     assert len(left_over) == 2, left_over
@@ -85,13 +85,13 @@ async def test_a_start_on_a_full_disk_goes_on_from_what_is_there(
     volume: Volume, start: Start
 ) -> None:
     stream = start()
-    feed(stream, 5)
+    await feed(stream, 5)
     volume.fill(left=0)
-    feed(stream, 200)
+    await feed(stream, 200)
     again = start()
     assert 5 <= again.image.next_offset < 200
-    feed(again, 200)
+    await feed(again, 200)
     assert again.image.next_offset == 200
     volume.make_room()
-    feed(again, 201)
+    await feed(again, 201)
     assert held(volume) == 201

@@ -55,7 +55,7 @@ async def test_metadata_of_a_newer_release_is_not_applied_and_what_came_before_i
         stream.subscribe(lambda old, new: seen.append(new.next_offset))
         chain = list(batches(4))
         update = MetadataUpdate(batches=(chain[0], chain[1], newer(chain[2]), chain[3]))
-        stream._apply(update)
+        await stream._apply(update)
         known = chain[1].base_offset + chain[1].record_count
         assert stream.image.next_offset == known
         assert seen == [known]
@@ -69,14 +69,14 @@ async def test_a_finalised_version_that_is_not_understood_is_not_applied(tmp_pat
         chain = list(batches(2))
         body = b'[{"type":"MetadataVersionFinalized","cause":"x","metadata_version":99}]'
         finalised = msgspec.structs.replace(chain[1], records_json=body)
-        stream._apply(MetadataUpdate(batches=(chain[0], finalised)))
+        await stream._apply(MetadataUpdate(batches=(chain[0], finalised)))
         assert stream.image.metadata_version == 1
         assert "#99" in stream.unknown
 
 
 async def test_the_stream_waits_without_end_and_asks_no_more(tmp_path: Path) -> None:
     async with following(tmp_path) as (stream, _, controller):
-        stream._apply(MetadataUpdate(batches=(newer(next(iter(batches(1)))),)))
+        await stream._apply(MetadataUpdate(batches=(newer(next(iter(batches(1)))),)))
         running = asyncio.create_task(stream.run())
         done, _ = await asyncio.wait([running], timeout=0.05)
         assert not done
@@ -88,7 +88,7 @@ async def test_it_proposes_nothing_any_more_but_producers_still_get_their_ids(
     tmp_path: Path,
 ) -> None:
     async with following(tmp_path) as (stream, client, controller):
-        stream._apply(MetadataUpdate(batches=(newer(next(iter(batches(1)))),)))
+        await stream._apply(MetadataUpdate(batches=(newer(next(iter(batches(1)))),)))
         proposal = AlterPartition(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1), proposals=())
         with pytest.raises(NoController, match="FromTheFuture"):
             await client.command(proposal, 1)

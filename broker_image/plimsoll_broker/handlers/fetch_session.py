@@ -33,6 +33,8 @@ from plimsoll_core.replica.leader import Presence, Progress
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
 
 PARTITIONS_MAX = 100_000
+FOUND_MAX = 1_000
+"""Partitions of a reply that has records: the others' turn comes with the next one."""
 _EPOCH_MAX = 2**31 - 1
 
 
@@ -177,6 +179,8 @@ class FetchSession:
             elif not got and followed.said == (result.high_watermark, result.log_start_offset):
                 continue
             found.append((followed, result))
+            if size and len(found) >= FOUND_MAX:
+                break
         return _Look(found, size, urgent)
 
     def _is_enough(self, look: _Look) -> bool:

@@ -1,0 +1,271 @@
+"""A fetch that reads, and waits until there is enough to read: consumers', and followers' without
+a session.
+
+Made by the fetch handler.  Partitions are told of by their step; a poll then looks at all of its
+partitions again.  One of many partitions does all that in slices, others are heard in between: each
+partition's part of the answer is as true as if it had been asked for alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
+
+from plimsoll_broker.aside import Aside
+from plimsoll_broker.dispatch import Reply, RequestContext
+from plimsoll_broker.failures import Answering
+from plimsoll_broker.handlers.fetch_reading import RESPONSE_BYTES_MAX, WAIT_MS_MAX, read
+from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.sending import Granted
+from plimsoll_broker.slices import in_slices
+from plimsoll_core.replica.values import Code
+from plimsoll_wire.fetch import (
+    Buffer,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    Topic,
+    encode_response,
+)
+
+
+class Asked(NamedTuple):
+    """One partition of a request; `refused` is set when it never gets as far as reading."""
+
+    partition: FetchPartition
+    hosted: Hosted | None
+    refused: FetchedPartition | None
+
+
+class Read(NamedTuple):
+    """What one look at the logs gave; `urgent`: an error or a divergence must not wait.  `granted`
+    bytes of memory are held for it, of `wanted`."""
+
+    topics: list[Topic]
+    size: int
+    urgent: bool
+    granted: int
+    wanted: int
+
+    def is_enough(self, min_bytes: int) -> bool:
+        """Also what is less than was asked for, when there is no memory for more."""
+        short = self.granted < self.wanted and self.size > 0
+        return self.urgent or short or self.size >= min_bytes
+
+    @property
+    def starved(self) -> bool:
+        """Nothing could be read for lack of memory."""
+        return self.granted == 0 < self.wanted
+
+
+class Poll:
+    """A request, parked or not; partitions wake it."""
+
+    __slots__ = ("asked", "connection", "future", "manager", "request", "timer", "version")
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        context: RequestContext,
+        request: FetchRequest,
+        asked: list[tuple[FetchTopic, list[Asked]]],
+    ) -> None:
+        self.manager = manager
+        self.version = context.api_version
+        self.connection = context.connection
+        self.request = request
+        self.asked = asked
+        self.future: asyncio.Future[Reply | None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def for_follower(self) -> bool:
+        return self.request.replica_id is not None
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def read(self) -> Read:
+        """Within the memory that there is for its connection; `reply` or `drop` what it gives."""
+        wanted = max(0, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        granted = self.connection.account.grant(wanted)
+        try:
+            return self._look(granted, wanted)
+        except BaseException:
+            self.connection.account.settle(granted, 0)
+            raise
+
+    def _look(self, granted: int, wanted: int) -> Read:
+        left = granted
+        topics: list[Topic] = []
+        size = 0
+        urgent = False
+        for topic, asked in self.asked:
+            fetched = []
+            for one in asked:
+                result = one.refused or self._read(one, left)
+                if result.code != Code.NONE or result.diverging is not None:
+                    urgent = True
+                got = len(result.records)
+                size += got
+                left -= got
+                fetched.append(result)
+            topics.append((topic.name or "", topic.topic_id, fetched))
+        return Read(topics, size, urgent, granted, wanted)
+
+    def _read(self, one: Asked, left: int) -> FetchedPartition:
+        assert one.hosted is not None, "who is not here is refused"
+        return read(self.manager, one.hosted, one.partition, left, for_follower=self.for_follower)
+
+    def reply(self, read: Read) -> Reply:
+        return Granted(self._encode(read.topics, self._told(read)), read.size)
+
+    def _encode(self, topics: list[Topic], epoch: int | None) -> list[Buffer]:
+        return encode_response(self.version, topics, controller_epoch=epoch)
+
+    def _told(self, read: Read) -> int | None:
+        """Count what is told; the controller epoch to tell with it."""
+        traffic = self.manager.traffic
+        self.connection.account.settle(read.granted, read.size)
+        epoch = None
+        if self.for_follower:
+            traffic.replicated_out += read.size
+            self.connection.fetch_replied_ms = self.manager.now_ms()
+            epoch = self.manager.controller_epoch
+        else:
+            traffic.bytes_out += read.size
+        return epoch
+
+    def drop(self, read: Read) -> None:
+        """It was not enough; what is there is read again when there is more."""
+        self.connection.account.settle(read.granted, 0)
+        if read.starved:
+            self.connection.account.wait(self)
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def park(self, read: Read) -> asyncio.Future[Reply | None]:
+        loop = asyncio.get_running_loop()
+        self.future = loop.create_future()
+        self.future.add_done_callback(self._leave)
+        wait_ms = min(self.request.max_wait_ms, WAIT_MS_MAX)
+        self.timer = loop.call_later(wait_ms / 1000, self._expired)
+        self._wait_again(read)
+        return self.future
+
+    def _wait_again(self, read: Read) -> None:
+        self.drop(read)
+        for _, asked in self.asked:
+            for one in asked:
+                if one.hosted is not None:
+                    one.hosted.replica.parked.park(self, for_commit=not self.for_follower)
+
+    def _leave(self, future: asyncio.Future[Reply | None]) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        self.connection.account.forget(self)
+        for _, asked in self.asked:
+            for one in asked:
+                if one.hosted is not None:
+                    one.hosted.replica.parked.forget(self)
+
+    def moved(self, hosted: Hosted) -> None:
+        """All of its partitions are looked at again anyway."""
+
+    def wake(self) -> None:
+        """A partition moved, or there is memory: answer if that is enough, else wait for more."""
+        self._answer(at_last=False)
+
+    def _expired(self) -> None:
+        self._answer(at_last=True)
+
+    def _answer(self, *, at_last: bool) -> None:
+        if self.future is None or self.future.done():
+            return
+        with Answering(self.future):
+            read = self.read()
+            if at_last or read.is_enough(self.request.min_bytes):
+                self.future.set_result(self.reply(read))
+            else:
+                self._wait_again(read)
+
+
+class LongPoll(Poll):
+    """`run` gives its reply."""
+
+    __slots__ = ("_listening", "_woken")
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        context: RequestContext,
+        request: FetchRequest,
+        asked: list[tuple[FetchTopic, list[Asked]]],
+    ) -> None:
+        super().__init__(manager, context, request, asked)
+        self._woken = asyncio.Event()
+        self._listening: dict[Hosted, None] = {}
+
+    async def run(self, aside: Aside) -> Reply:
+        loop = asyncio.get_running_loop()
+        wait_ms = min(max(self.request.max_wait_ms, 0), WAIT_MS_MAX)
+        end_s = loop.time() + wait_ms / 1000
+        try:
+            while True:
+                # What moves while it is read is looked at again.
+                self._woken.clear()
+                await self._listen()
+                read = await self._look_slowly()
+                if read.is_enough(self.request.min_bytes) or loop.time() >= end_s:
+                    encode = partial(self._encode, read.topics, self._told(read))
+                    return Granted(await aside.do(encode), read.size)
+                self.drop(read)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(end_s):
+                        await self._woken.wait()
+        finally:
+            self.connection.account.forget(self)
+            for hosted in self._listening:
+                hosted.replica.parked.forget(self)
+
+    def _all(self) -> Iterator[Asked]:
+        for _, asked in self.asked:
+            yield from asked
+
+    async def _listen(self) -> None:
+        async for one in in_slices(self._all()):
+            if one.hosted is not None and one.hosted not in self._listening:
+                self._listening[one.hosted] = None
+                one.hosted.replica.parked.park(self, for_commit=not self.for_follower)
+
+    async def _look_slowly(self) -> Read:
+        wanted = max(0, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        granted = self.connection.account.grant(wanted)
+        size, urgent = 0, False
+        found: list[FetchedPartition] = []
+        try:
+            async for one in in_slices(self._all()):
+                result = one.refused or self._read(one, granted - size)
+                urgent = urgent or result.code != Code.NONE or result.diverging is not None
+                size += len(result.records)
+                found.append(result)
+        except BaseException:
+            self.connection.account.settle(granted, 0)
+            raise
+        results = iter(found)
+        topics: list[Topic] = [
+            (topic.name or "", topic.topic_id, [next(results) for _ in asked])
+            for topic, asked in self.asked
+        ]
+        return Read(topics, size, urgent, granted, wanted)
+
+    def moved(self, hosted: Hosted) -> None:
+        """It is to be listened to again."""
+        self._listening.pop(hosted, None)
+
+    def wake(self) -> None:
+        self._woken.set()
