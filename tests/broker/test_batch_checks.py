@@ -22,6 +22,7 @@ from plimsoll_core.replica.values import Code
 from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, iter_headers, parse_header, seal
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
+from plimsoll_wire.produce import ProducePartition, ProduceRequest, ProduceTopic
 from plimsoll_wire.versions import ApiKey
 
 Make = Callable[[int], Broker]
@@ -144,6 +145,17 @@ async def test_a_request_of_many_batches_is_one_that_takes_long(
     answers = reply.responses[0].partition_responses
     assert [(int(each.error_code), each.base_offset) for each in answers] == [(0, 0)] * many
     assert threading.get_ident() not in {thread for thread, _ in checkers}
+
+
+async def test_of_many_batches_none_is_looked_at_before_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[object] = []
+    monkeypatch.setattr(produce_order, "effort", looked_at.append)
+    sent = [ProducePartition(index, None) for index in range(PARTITIONS_AT_ONCE + 1)]
+    request = ProduceRequest(None, 1, 1_000, [ProduceTopic("t", sent)])
+    assert produce_order.check_here(request, lambda *_: True) is None
+    assert not looked_at
 
 
 async def test_a_request_that_names_more_partitions_than_there_can_be_costs_its_connection(

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.aside import is_short
+from plimsoll_broker.aside import THINGS_AT_ONCE, is_short
 from plimsoll_broker.dispatch import Handler, RequestContext
 from plimsoll_broker.handlers import view as shared
 from plimsoll_broker.handlers.view import ClusterView
@@ -15,14 +15,13 @@ from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
 PARTITIONS_MAX = 2000
-TOPICS_AT_ONCE = 500
 
 
 def describe_topic_partitions(view: ClusterView) -> Handler:
     def handle(context: RequestContext) -> bytes | Awaitable[bytes]:
         image = view.image
         answer = partial(_answer, image, context.api_version, context.body)
-        short = is_short(context) and len(image.topics) <= TOPICS_AT_ONCE
+        short = is_short(context) and len(image.partitions) <= THINGS_AT_ONCE
         return answer() if short else view.aside.do(answer)
 
     return handle

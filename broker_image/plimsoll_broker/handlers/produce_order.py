@@ -64,21 +64,17 @@ def check_here(request: ProduceRequest, wanted: Wanted) -> Answers | None:
 
 def _room(request: ProduceRequest) -> int | None:
     """How large each of its compressed batches may turn out to be, if all of them are short."""
-    partitions = records = opening = compressed = size = 0
+    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_AT_ONCE:
+        return None  # before any of them is looked at
+    records = opening = compressed = size = 0
     for topic in request.topics:
         for _, data in topic.partitions:
             walked, opened = effort(data)
-            partitions += 1
             records += walked
             opening += opened
             compressed += opened > 0
             size += len(data or b"")
-    short = (
-        partitions <= PARTITIONS_AT_ONCE
-        and records <= RECORDS_AT_ONCE
-        and opening <= OPENING_AT_ONCE
-        and size <= BYTES_AT_ONCE
-    )
+    short = records <= RECORDS_AT_ONCE and opening <= OPENING_AT_ONCE and size <= BYTES_AT_ONCE
     return OPENED_AT_ONCE // max(compressed, 1) if short else None
 
 
