@@ -20,22 +20,23 @@ PARSED_FACTOR = 16
 
 
 class Receiver:
-    """`serves` says whether anybody handles an API in a version; `waiter` is woken when there may
-    be memory for what `may_receive` refused."""
+    """`serves` says whether anybody handles an API in a version.
 
-    __slots__ = ("_charged", "_framer", "_intake", "_limits", "_serves", "_waiter", "starved")
+    It does not refer to its session: what a lost connection held is freed at once, by its last
+    reference, and not by a collection that may come much later.
+    """
+
+    __slots__ = ("_charged", "_framer", "_intake", "_limits", "_serves", "starved")
 
     def __init__(
         self,
         limits: ListenerLimits,
         serves: Callable[[int, int], bool],
         intake: Intake | None,
-        waiter: Waiter,
     ) -> None:
         self._limits = limits
         self._serves = serves
         self._intake = intake
-        self._waiter = waiter
         self._framer = Framer(limits.unknown_frame_bytes_max)
         self._charged = 0
         self.starved = False
@@ -95,15 +96,15 @@ class Receiver:
             framer.frame_bytes_max = limits.frame_bytes(key)
         return True
 
-    def may_receive(self) -> bool:
-        """Whether there is memory for what comes next; else the waiter will be woken."""
+    def may_receive(self, waiter: Waiter) -> bool:
+        """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
         if self._intake is None:
             return True
         framer = self._framer
         growth = framer.growth
         more = framer.held + growth - self._charged if growth else 0
         if more > 0:
-            if not self._intake.admit(more, self._waiter):
+            if not self._intake.admit(more, waiter):
                 self.starved = True
                 return False
             self._charged += more
@@ -133,8 +134,9 @@ class Receiver:
         if self._intake is not None:
             self._intake.give_back(charged)
 
-    def close(self) -> None:
+    def close(self, waiter: Waiter) -> None:
+        self._framer = Framer(0)
         if self._intake is not None:
-            self._intake.forget(self._waiter)
+            self._intake.forget(waiter)
             charged, self._charged = self._charged, 0
             self._intake.give_back(charged)

@@ -15,6 +15,8 @@ from plimsoll_broker.limits import ListenerLimits, overdue
 from plimsoll_broker.memory import ClientMemory
 from plimsoll_broker.session import ServerStats, Session, SessionOwner
 
+_SWEPT_MAX = 512
+"""Connections that are looked at in one turn of the event loop."""
 _BACKLOG = 512
 
 
@@ -37,6 +39,7 @@ class Server:
         self._clients: OrderedDict[Session, None] = OrderedDict()
         self._brokers: OrderedDict[Session, None] = OrderedDict()
         self._server: asyncio.Server | None = None
+        self._unswept: list[Session] = []
         self._sweeper: asyncio.TimerHandle | None = None
         self._failure: asyncio.Future[None] | None = None
         self._owner = SessionOwner(
@@ -126,13 +129,16 @@ class Server:
 
     def _schedule_sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        self._sweeper = loop.call_later(self.limits.sweep_ms / 1000, self._sweep)
+        delay_ms = 0 if self._unswept else self.limits.sweep_ms
+        self._sweeper = loop.call_later(delay_ms / 1000, self._sweep)
 
     def _sweep(self) -> None:
         """Close who is overdue: with a word, a request, its replies' reading, its next request."""
         now = asyncio.get_running_loop().time()
         short = self.memory is not None and self.memory.replies.short
-        for session in self._all():
+        sessions = self._unswept or self._all()
+        self._unswept = sessions[_SWEPT_MAX:]
+        for session in sessions[:_SWEPT_MAX]:
             reason = overdue(session.conduct(now), self.limits, short=short)
             if reason is not None:
                 session.close(reason)

@@ -99,7 +99,7 @@ class Session(asyncio.BufferedProtocol):
         self._connection = Connection(account)
         self._sender = Sender(account, loop)
         intake = None if memory is None else memory.requests
-        self._receiver = Receiver(limits, owner.serves, intake, self)
+        self._receiver = Receiver(limits, owner.serves, intake)
         self._last_heard = loop.time()
         self._spoken = False
         self._owing: float | None = None
@@ -131,7 +131,7 @@ class Session(asyncio.BufferedProtocol):
         self._connection.close()
         if self._memory is not None:
             self._memory.replies.forget(self)
-        self._receiver.close()
+        self._receiver.close(self)
         self._sender.lost()
         self._owner.closed(self)
 
@@ -238,7 +238,7 @@ class Session(asyncio.BufferedProtocol):
             if may_serve and not self._slots:
                 transport.close()
             return
-        wanted = may_serve and self._receiver.may_receive()
+        wanted = may_serve and self._receiver.may_receive(self)
         if wanted and not self._reading:
             transport.resume_reading()
         elif not wanted and self._reading:

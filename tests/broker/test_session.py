@@ -1,15 +1,19 @@
 """Every client gets its replies in order, and only so much of our memory."""
 
 import asyncio
+import gc
 import struct
+import weakref
 
 import pytest
 import uvloop
 from tests.broker.listening import WAIT_S, Handlers, Harness
 
+from plimsoll_broker import server as servers
 from plimsoll_broker.dispatch import Dispatch
 from plimsoll_broker.limits import ListenerLimits
 from plimsoll_broker.server import Server
+from plimsoll_broker.session import Session
 from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.versions import ApiKey
 
@@ -93,6 +97,45 @@ async def test_what_a_client_waited_for_is_cancelled_when_it_goes(harness):
         async with asyncio.timeout(WAIT_S):
             await future
     await harness.still_serves()
+
+
+async def test_what_a_lost_connection_held_is_freed_without_a_collection(harness):
+    """Thousands that went at once kept 150 MiB until the collector's oldest generation was due."""
+    client = await harness.connect()
+    client.send(ApiKey.METADATA, 1)
+    await client.reply()
+    client.send(ApiKey.LIST_OFFSETS, 2)
+    await harness.handlers.until_seen(2)
+    session = weakref.ref(next(iter(harness.server._clients)))
+    gc.disable()
+    try:
+        client.reset()
+        harness.handlers.parked.clear()
+        await harness.still_serves()
+        async with asyncio.timeout(WAIT_S):
+            while session() is not None:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+    finally:
+        gc.enable()
+
+
+async def test_every_connection_is_looked_at_in_portions(harness, monkeypatch):
+    monkeypatch.setattr(servers, "_SWEPT_MAX", 2)
+    looked = []
+    conduct = Session.conduct
+    monkeypatch.setattr(
+        Session, "conduct", lambda self, now: looked.append(self) or conduct(self, now)
+    )
+    for _ in range(5):
+        await harness.connect()
+    await harness.still_serves()
+    harness.server._sweeper.cancel()
+    harness.server._sweep()
+    assert len(looked) == 2
+    async with asyncio.timeout(WAIT_S):
+        while len(looked) < 6:  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0)
+    assert len(set(looked)) == 6
 
 
 async def test_a_large_request_and_a_large_reply(harness):
