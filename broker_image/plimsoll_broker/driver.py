@@ -81,13 +81,11 @@ class Driver:
     # --- following ------------------------------------------------------------------------------
 
     def append_fetched(
-        self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader], *, moving: bool
+        self, hosted: Hosted, data: memoryview, headers: Sequence[BatchHeader]
     ) -> bool:
-        """Write a leader's batches as they are.  `moving`: of a replica that is being added."""
+        """Write a leader's batches as they are."""
         try:
             hosted.log.append(data, headers)
-            if moving:
-                hosted.log.write_back()
         except StorageError as error:
             self.fail(hosted, error)
             return False

@@ -221,6 +221,11 @@ class Fetcher:
 
     async def _take_up(self, replies: Iterable[PartitionReply]) -> None:
         """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
+        replies = list(replies)
+        asked = (self._following.asked.get((each.topic_id, each.partition)) for each in replies)
+        logs = [one.followed.hosted for one in asked if one is not None]
+        places = ((hosted.name, hosted.key.index) for hosted in logs)
+        await self._manager.flusher.make_durable(self._manager.store, places)
         cuts: list[_Cut] = []
         lost: list[_Lost] = []
         appended: list[Hosted] = []
@@ -236,18 +241,23 @@ class Fetcher:
             await self._cut(cuts)
         for one in lost:
             await self._start_again(one)
+        if self._bucket is not None:
+            await self._write_back(appended)
         # To ask for more is to acknowledge what came: that must be on the disk by then.
         await self._manager.flusher.settle(appended)
+
+    async def _write_back(self, appended: Iterable[Hosted]) -> None:
+        """Copies come by the gigabyte."""
+        begun = (hosted.log.segments[-1].begin_write_back() for hosted in appended)
+        for begin in [each for each in begun if each is not None]:
+            await in_thread(begin)
 
     async def _cut(self, cuts: Iterable[_Cut]) -> None:
         """The checkpoints say less of all these logs before any of them is cut: each for itself
         they would be written once for every partition."""
-        manager = self._manager
+        manager, cuts = self._manager, list(cuts)
         places = {(c.hosted.name, c.hosted.key.index): c.offset for c in cuts}
-        try:
-            await in_thread(manager.store.begin_lower(places))
-        except StorageError as error:
-            logger.error("nothing is cut, since the checkpoints cannot say less: %s", error)
+        if not await self._lowered(places):
             for cut in cuts:
                 self._back_off(cut.question.followed)
             return
@@ -258,6 +268,16 @@ class Fetcher:
                 if hosted.replica.position() == position:
                     # Nothing was cut: asking again at once cannot help.
                     self._back_off(cut.question.followed)
+        await manager.flusher.settle_cuts([cut.hosted for cut in cuts])
+
+    async def _lowered(self, places: dict[tuple[str, int], int]) -> bool:
+        """Whether no checkpoint says more of these logs any more."""
+        try:
+            await in_thread(self._manager.store.begin_lower(places))
+        except StorageError as error:
+            logger.error("nothing is cut, since the checkpoints cannot say less: %s", error)
+            return False
+        return True
 
     def _take(self, reply: PartitionReply) -> Hosted | _Cut | _Lost | None:
         """Do what the reply says, or say what has to be done that takes longer; whose log has
@@ -294,12 +314,11 @@ class Fetcher:
             if not headers:
                 return False
             size = sum(header.length for header in headers)
-            moving = self._bucket is not None
-            if not driver.append_fetched(hosted, reply.records[:size], headers, moving=moving):
+            if not driver.append_fetched(hosted, reply.records[:size], headers):
                 return False
             traffic = self._manager.traffic
             traffic.replicated_in += size
-            if moving:
+            if self._bucket is not None:
                 traffic.moved_in += size
         hosted.replica.replicated(reply.high_watermark)
         driver.advance_log_start(hosted, reply.log_start)
@@ -349,8 +368,13 @@ class Fetcher:
             reset: Reset | None = follower.begin_again(start)
         else:
             reset = follower.reset(hosted.log, start, end)
-        if reset is not None:
+        if reset is None:
+            return
+        if not await self._lowered({(hosted.name, hosted.key.index): reset.offset}):
+            self._back_off(lost.question.followed)
+        elif self._manager.is_here(hosted) and hosted.replica.expects(self._leader, asked):
             self._manager.driver.reset(hosted, reset)
+            await self._manager.flusher.settle_cuts([hosted])
 
     async def _offset(self, hosted: Hosted, asked: FetchPosition, timestamp: int) -> int | None:
         connection = await self._connected()

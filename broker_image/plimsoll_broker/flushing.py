@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.store import LogStore
 from plimsoll_broker.threads import in_thread
 
 T = TypeVar("T")
@@ -73,6 +76,30 @@ class Flusher:
 
         if due := [hosted for hosted in logs if _is_due(hosted)]:
             await several(due, flush)
+
+    async def settle_cuts(self, logs: Iterable[Hosted]) -> None:
+        """Until what was cut stays cut, or the log is out of service."""
+
+        async def settle(hosted: Hosted) -> None:
+            log = hosted.log
+            settling = log.begin_settle() if self._owner.is_here(hosted) else None
+            if settling is None:
+                return
+            try:
+                await in_thread(settling.sync)
+                log.settled(settling)
+            except StorageError as error:
+                if self._owner.is_here(hosted):
+                    self._owner.out_of_service(hosted, error)
+
+        await several(logs, settle)
+
+    async def make_durable(self, store: LogStore, partitions: Iterable[Partition]) -> None:
+        """Of these the new ones, before they are appended to: else each does it for itself, in the
+        event loop."""
+        if new := store.new_of(partitions):
+            with suppress(StorageError):  # then the append tells, of its own log
+                await in_thread(store.begin_new_of(new))
 
     # --- one flush ------------------------------------------------------------------------------
 

@@ -210,9 +210,9 @@ class Upkeep:
             log = hosted.log
             if not log.begins_below(log.log_start_offset) or not manager.is_here(hosted):
                 continue
-            sync, renames = log.begin_sync_names()
+            sync, renames = log.unsynced.begin_names()
             await in_thread(sync)
             if manager.is_here(hosted) and hosted.log is log:
-                log.names_synced(renames)
+                log.unsynced.names_synced(renames)
                 removed = manager.driver.remove_segments(hosted, Log.remove_oldest)
                 await in_thread(removed.clear)

@@ -11,7 +11,7 @@ from tests.broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker import fetcher
 from plimsoll_broker.fetcher_pool import Source
-from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages import Answer, CreateTopics, NewTopic
 from plimsoll_core.model import ReassignmentObject
@@ -96,15 +96,15 @@ async def test_a_copy_takes_as_long_as_its_limit_says(
 async def test_only_what_is_moved_is_written_back_as_it_comes(
     controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written: list[Log] = []
-    monkeypatch.setattr(Log, "write_back", lambda log: written.append(log))
+    written: list[Segment] = []
+    monkeypatch.setattr(Segment, "begin_write_back", lambda segment: written.append(segment))
     new = await broker(3).start()
     await filled(controller, three[0], 10 * BATCH)
     await until(lambda: three[1].bytes_of("t") == three[0].bytes_of("t"))
     assert written == []
     move(controller, 0, 0, 1, 3)
     await until(lambda: at_rest(controller))
-    assert set(written) == {new.hosted("t").log}
+    assert set(written) == {new.hosted("t").log.segments[-1]}
 
 
 async def test_who_has_joined_is_not_limited_any_more(

@@ -217,9 +217,9 @@ class Lives(RuleBasedStateMachine):
     @rule(crash=st.integers(0, 30))
     def remove_the_oldest_of_a_full_disk(self, crash: int) -> None:
         def work() -> None:
-            sync, renames = self.log.begin_sync_names()
+            sync, renames = self.log.unsynced.begin_names()
             sync()
-            self.log.names_synced(renames)
+            self.log.unsynced.names_synced(renames)
             self.log.remove_oldest()
 
         self.harmless(crash, work)
@@ -238,7 +238,7 @@ class Lives(RuleBasedStateMachine):
         start, end = self.log.log_start_offset, self.log.log_end_offset
         offset = start + (end - start) * share // 100
         self.term += 1
-        self.cut(offset, crash, lambda: self.log.truncate_to(offset))
+        self.cut(offset, crash, lambda: (self.log.truncate_to(offset), self.log.settle()))
 
     def cut(self, offset: int, crash: int, work) -> None:
         before = self.log.log_end_offset
@@ -262,7 +262,7 @@ class Lives(RuleBasedStateMachine):
         self.term += 1
         self.promised = 0
         self.start_max = max(self.start_max, offset)
-        if self.doing(crash, lambda: self.log.discard_to(offset)):
+        if self.doing(crash, lambda: (self.log.discard_to(offset), self.log.settle())):
             self.batches.clear()
             self.start_max = offset
             self.hw_max = min(self.hw_max, offset)
@@ -361,11 +361,11 @@ class Lives(RuleBasedStateMachine):
                 raise
             log = self.machine.log()
         self.log, self.flush = log, None
-        epoch_byte = path.endswith(".log") and self.may_be_a_term(path, at)
-        if not epoch_byte:
+        if not (path.endswith(".log") and self.may_be_a_term(path, at)):
             self.read_what_is_there(end)
         offset = max(log.log_end_offset, end)
         self.log.discard_to(offset)  # whatever was cut comes from the others
+        self.log.settle()
         self.batches.clear()
         self.term += 1
         self.start_max = self.promised = offset

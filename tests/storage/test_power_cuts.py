@@ -228,10 +228,10 @@ def test_without_a_saved_start_segments_go_one_by_one() -> None:
     machine.store.checkpoint_recovery_points()
     log.apply_retention(0, 400)
     assert len(log.remove_oldest()) == 1
-    sync, renames = log.begin_sync_names()
+    sync, renames = log.unsynced.begin_names()
     assert log.remove_oldest() == []
     sync()
-    log.names_synced(renames)
+    log.unsynced.names_synced(renames)
     assert len(log.remove_oldest()) == 1
     machine.lose_power(Cut(content=True, entries=True, back=(f"{0:020d}",)))
     again = machine.log()

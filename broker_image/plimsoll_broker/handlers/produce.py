@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from functools import partial
 
 from plimsoll_broker.batch_checks import BadSent, check_times
@@ -103,11 +103,16 @@ class _Ack:
         self.answering.answered(self.at, code)
 
 
+def _places(request: ProduceRequest) -> Iterator[tuple[str, int]]:
+    return ((topic.name, sent[0]) for topic in request.topics for sent in topic.partitions)
+
+
 class ProduceHandler:
     """`__call__` is the route's handler.
 
     A request that is checked in a moment is served in that moment.  One that is not is looked at in
-    a thread, and what its connection sends behind it waits for it, so that nothing overtakes.
+    a thread, and what its connection sends behind it waits for it, so that nothing overtakes.  So
+    it is while there are new logs, whose first append must find them durable.
     """
 
     def __init__(self, manager: ReplicaManager) -> None:
@@ -117,7 +122,7 @@ class ProduceHandler:
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
         connection = context.connection
-        if self._serving.idle(connection):
+        if self._serving.idle(connection) and not self._manager.store.new_of(_places(request)):
             checked = check_here(request, self._leads)
             if checked is not None:
                 answer = _Answer(context.api_version, request)
@@ -134,6 +139,7 @@ class ProduceHandler:
         """A long one: others are heard in between."""
         answer = _Answer(context.api_version, request)
         checked = await self._serving.check(request, self._leads)
+        await self._manager.flusher.make_durable(self._manager.store, _places(request))
         served = size = 0
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):

@@ -8,12 +8,13 @@ synced by checkpoints only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from plimsoll_broker.storage.disk import Disk
-from plimsoll_broker.storage.parts import Flush
+from plimsoll_broker.storage.disk import Disk, DiskFile
+from plimsoll_broker.storage.parts import Flush, Settling
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import PendingSnapshot
 
@@ -24,6 +25,7 @@ class Unsynced:
     __slots__ = (
         "_directory",
         "_disk",
+        "_due",
         "_flushed",
         "_indexes",
         "_names_synced",
@@ -39,6 +41,7 @@ class Unsynced:
         self._names_synced = 0
         self._removed = 1
         self.cuts = 0
+        self._due: tuple[DiskFile, ...] | None = None
         self._flushed: tuple[Segment, int] | None = None
         self._indexes: list[Segment] = []
 
@@ -69,6 +72,30 @@ class Unsynced:
         self.cuts += 1
         self._flushed = None
 
+    def due(self, *files: DiskFile) -> None:
+        """They were cut: before the next append they are synced, and their directory is."""
+        self._due = (*(self._due or ()), *files)
+        self.renamed()
+
+    def begin_settle(self) -> Settling | None:
+        """None: nothing is due."""
+        if self._due is None:
+            return None
+        return Settling(
+            files=self._due,
+            disk=self._disk,
+            names=self._directory,
+            renames=self.renames,
+            cuts=self.cuts,
+        )
+
+    def settled(self, settling: Settling) -> bool:
+        """False: something was cut since."""
+        self.names_synced(settling.renames)
+        if settling.cuts == self.cuts:
+            self._due = None
+        return self._due is None
+
     def renamed(self) -> None:
         """A segment was made or removed: the next flush syncs the directory, too."""
         self.renames += 1
@@ -77,6 +104,10 @@ class Unsynced:
         """Now, for who cannot wait for a flush."""
         self._disk.sync_directory(self._directory)
         self._names_synced = self.renames
+
+    def begin_names(self) -> tuple[Callable[[], None], int]:
+        """What syncs the directory, may run in a thread; and the number for `names_synced`."""
+        return partial(self._disk.sync_directory, self._directory), self.renames
 
     def names_synced(self, renames: int) -> None:
         """The directory was synced when that was the number of `renames`, or later."""

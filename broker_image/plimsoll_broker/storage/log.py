@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 from plimsoll_broker.storage import retention
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
 from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.epoch_file import EpochFile
-from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace
+from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace, Settling
 from plimsoll_broker.storage.reading import LogReader
 from plimsoll_broker.storage.rolling import is_full
 from plimsoll_broker.storage.segment import Segment
@@ -29,7 +28,8 @@ from plimsoll_wire.batches import BatchError, BatchHeader
 class Log:
     """Offsets in [log_start_offset, log_end_offset).  One owner; not thread-safe.
 
-    `make_durable` is what a new log still needs before its first append.
+    `make_durable` is what a new log still needs before its first append, `unsynced` knows what else
+    the disk does not have.
     """
 
     __slots__ = (
@@ -38,7 +38,6 @@ class Log:
         "_epoch_file",
         "_reader",
         "_snapshots",
-        "_unsynced",
         "config",
         "directory",
         "epochs",
@@ -53,6 +52,7 @@ class Log:
         "segments",
         "topic",
         "topic_id",
+        "unsynced",
     )
 
     def __init__(
@@ -82,12 +82,12 @@ class Log:
         self._snapshots = ProducerSnapshots(place.disk, place.directory)
         self._reader = LogReader(place.directory, self.segments, self.epochs)
         self._epoch_file = EpochFile(place.disk, place.directory, self.epochs)
-        self._unsynced = Unsynced(place.disk, place.directory)
+        self.unsynced = Unsynced(place.disk, place.directory)
         for segment in contents.rebuilt:
             if segment is not self.segments[-1]:
-                self._unsynced.sealed(segment, synced=False)
+                self.unsynced.sealed(segment, synced=False)
         if self.recovery_point == self.log_end_offset:
-            self._unsynced.all_flushed(self.segments[-1])
+            self.unsynced.all_flushed(self.segments[-1])
 
     @property
     def size(self) -> int:
@@ -98,7 +98,7 @@ class Log:
     def start_to_save(self) -> int | None:
         """The log's start, where a power cut could leave names of files that do not tell it."""
         start, base = self.log_start_offset, self.segments[0].base_offset
-        told = not start or (start == base and self._unsynced.removals_synced)
+        told = not start or (start == base and self.unsynced.removals_synced)
         return None if told else start
 
     @property
@@ -110,7 +110,7 @@ class Log:
     @property
     def cuts(self) -> int:
         """How often something was cut off its end since it was opened."""
-        return self._unsynced.cuts
+        return self.unsynced.cuts
 
     # --- appending ------------------------------------------------------------------------------
 
@@ -123,8 +123,7 @@ class Log:
         if self.fault is not None:
             raise self.fault
         base, start = headers[0].base_offset, self.log_start_offset
-        empty = self.log_end_offset == start
-        assert base >= self.log_end_offset or empty, "the log only grows at its end"
+        assert base >= self.log_end_offset or self.log_end_offset == start, "it grows at its end"
         try:
             if self.make_durable is not None:
                 self.make_durable()
@@ -133,6 +132,7 @@ class Log:
                 # The leader's log starts in the middle of this batch.
                 self.discard_to(base)
                 self.log_start_offset = start
+            self.settle()
             if is_full(self.segments[-1], self.config, len(data), headers[-1]):
                 self.roll()
             segment = self.segments[-1]
@@ -152,11 +152,6 @@ class Log:
             epochs.truncate_from_start(start)
         self.log_end_offset = headers[-1].next_offset
 
-    def write_back(self) -> None:
-        """After an append of what comes by the gigabyte: begin to write it to the disk, or the
-        kernel does so seconds later with all of it at once, and everybody else's writes wait."""
-        self.segments[-1].write_back()
-
     def _fail(self, error: StorageError) -> None:
         """Offline until the broker starts again; what was half written is cut if the disk allows.
 
@@ -173,11 +168,12 @@ class Log:
         active, end = self.segments[-1], self.log_end_offset
         if not active.size:
             return
+        self.settle()
         active.seal()
-        self._unsynced.sealed(active, synced=self.recovery_point == end)
+        self.unsynced.sealed(active, synced=self.recovery_point == end)
         self._snapshots.save(end, self.producers, sync=False)
         self.segments.append(self._new_segment(end))
-        self._unsynced.renamed()
+        self.unsynced.renamed()
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.directory, base_offset, self.config.index_interval_bytes)
@@ -213,7 +209,7 @@ class Log:
         """Cut whole batches whose last offset is at or after `offset`, and the terms from there.
 
         The terms go even when no record does.  The checkpoints say no more of the log before it
-        is cut.
+        is cut, and it is `settled` before anything counts on it.
         """
         if offset < self.log_start_offset:
             self.discard_to(offset)
@@ -234,14 +230,14 @@ class Log:
         self._forget_flushed(end)
         while len(self.segments) > kept:
             self._remove(len(self.segments) - 1)
+        # Neither a segment nor a producer snapshot of what was cut may be back after a power cut.
+        self.unsynced.due(segment.file)
         if found is not None:
             segment.cut(found[0], end)
         self.log_end_offset = end
         # One at the end itself may be a roll's, with indexes that were never synced.
         self._snapshots.remove(above=end - 1)
         self.rebuild_producers()
-        # Neither a segment nor a producer snapshot of what was cut may be back after a power cut.
-        self._unsynced.sync_names()
 
     def rebuild_producers(self) -> None:
         """As of the log's end: the newest readable snapshot below it, and the batches since."""
@@ -254,23 +250,38 @@ class Log:
     def discard_to(self, offset: int) -> None:
         """Forget everything; the log is empty and starts at `offset`.
 
-        The newest goes first: who is killed meanwhile holds the beginning of what it held.
+        The newest goes first: who is killed meanwhile holds the beginning of what it held.  What
+        is flushed is known again once it is settled.
         """
         self._forget_flushed(offset)
+        self.unsynced.due()
         while self.segments:
             self._remove(len(self.segments) - 1)
         self.epochs.clear()
         self.producers.clear()
         self._snapshots.remove(above=-1)
         self.segments[:] = [self._new_segment(offset)]
-        self._unsynced.sync_names()
         self.log_start_offset = self.log_end_offset = offset
-        self.recovery_point = self.flushed_end = offset
+
+    def begin_settle(self) -> Settling | None:
+        """After a cut: what must be synced before the next append, which does so itself if nobody
+        has.  None: nothing."""
+        return self.unsynced.begin_settle()
+
+    def settled(self, settling: Settling) -> None:
+        """It has."""
+        if self.unsynced.settled(settling) and not self.size:
+            self.recovery_point = self.flushed_end = self.log_end_offset
+
+    def settle(self) -> None:
+        if (settling := self.begin_settle()) is not None:
+            settling.sync()
+            self.settled(settling)
 
     def _remove(self, at: int) -> None:
         segment = self.segments.pop(at)
         segment.remove()
-        self._unsynced.removed(segment)
+        self.unsynced.removed(segment)
 
     def distrust(self, offset: int) -> None:
         """What is there is not what was written: the next start reads it, and cuts."""
@@ -279,7 +290,7 @@ class Log:
         self._before_cut(offset)
 
     def _forget_flushed(self, offset: int) -> None:
-        self._unsynced.cut()
+        self.unsynced.cut()
         self._reader.forget()
         self.recovery_point = min(self.recovery_point, offset)
         self.flushed_end = min(self.flushed_end, offset)
@@ -310,8 +321,8 @@ class Log:
         """Remove the oldest segments, up to `count_max`, of which nothing is at or above a start
         that is on the disk.
 
-        A power cut may bring any of them back; the next start looks at none below the saved start.
-        Returns them: their room is free once the caller, in a thread perhaps, lets go of them.
+        A power cut may bring any of them back; the next start looks at none.  Returns them: their
+        room is free once the caller, in a thread perhaps, lets go of them.
         """
         below = min(saved_start, self.log_start_offset)
         removed: list[Segment] = []
@@ -328,17 +339,10 @@ class Log:
         return len(self.segments) > 1 and self.segments[1].base_offset <= start
 
     def remove_oldest(self) -> list[Segment]:
-        """Like `remove_below`, where no start can be saved (a full disk): one segment, if no
-        earlier removal can come undone, so that a power cut leaves no gap."""
-        synced = self._unsynced.removals_synced
+        """Where no start can be saved (a full disk): one segment, if no earlier removal can come
+        undone, so that a power cut leaves no gap."""
+        synced = self.unsynced.removals_synced
         return self.remove_below(self.log_start_offset, 1) if synced else []
-
-    def begin_sync_names(self) -> tuple[Callable[[], None], int]:
-        """What syncs the directory, may run in a thread; and the number for `names_synced`."""
-        return partial(self._disk.sync_directory, self.directory), self._unsynced.renames
-
-    def names_synced(self, renames: int) -> None:
-        self._unsynced.names_synced(renames)
 
     def prune_snapshots(self) -> None:
         """Remove the producer snapshots that nobody will ask for again."""
@@ -349,7 +353,7 @@ class Log:
     @property
     def unflushed_bytes(self) -> int:
         """How much a start after a crash would have to read, at most."""
-        return self._unsynced.bytes(self.segments)
+        return self.unsynced.bytes(self.segments)
 
     def begin_flush(self, *, checkpoint: bool = False) -> Flush:
         """What has to reach the disk for the recovery point to become the log's end.
@@ -361,15 +365,15 @@ class Log:
         snapshot = self._snapshots.begin(end, self.producers) if checkpoint else None
         # The terms below a recovery point are never read from the batches again.
         terms = self._epoch_file.begin()
-        return self._unsynced.begin(self.segments, self.recovery_point, end, terms, snapshot)
+        return self.unsynced.begin(self.segments, self.recovery_point, end, terms, snapshot)
 
     def flushed(self, flush: Flush) -> None:
         """The files are synced: move the recovery point, unless something was cut meanwhile."""
-        if not self._unsynced.done(flush):
+        if not self.unsynced.done(flush):
             return
         self._epoch_file.synced(flush.terms)
         self.flushed_end = max(self.flushed_end, flush.up_to_offset)
-        up_to = self._unsynced.believable(self.segments, flush.up_to_offset)
+        up_to = self.unsynced.believable(self.segments, flush.up_to_offset)
         self.recovery_point = max(self.recovery_point, up_to)
         if flush.snapshot is not None:
             flush.snapshot.keep()
@@ -385,14 +389,12 @@ class Log:
         self.flushed(flush)
 
     def close(self, clean: bool) -> None:
-        """`clean`: everything is on disk, with a producer snapshot; raises if that fails.
-
-        Otherwise nothing is written: what is missing, the next start makes up for.
-        """
+        """`clean`: everything is on disk, with a producer snapshot; raises if that fails.  If not,
+        nothing is written: what is missing, the next start makes up for."""
         if self.fault is not None and clean:
             raise self.fault
         if clean:
             self.flush(checkpoint=True)
-            self._unsynced.sync_names()
+            self.unsynced.sync_names()
             for segment in self.segments:
                 segment.seal()

@@ -39,6 +39,23 @@ class LogContents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Settling:
+    """What must be synced after a cut, before the next append; `sync` may run in a thread,
+    `Log.settled` may not.  `cuts`, `renames`: how many there had been."""
+
+    files: tuple[DiskFile, ...]
+    disk: Disk
+    names: Path
+    renames: int
+    cuts: int
+
+    def sync(self) -> None:
+        for file in self.files:
+            file.fsync()
+        self.disk.sync_directory(self.names)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
     """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not.
 

@@ -89,6 +89,7 @@ def load_log(
     log = Log(place, config, contents, before_cut)
     if log.log_start_offset > log.log_end_offset:
         log.discard_to(log.log_start_offset)  # what lies between is gone for everybody
+        log.settle()
         return log
     for segment in segments[:-1]:
         segment.seal()
@@ -149,6 +150,7 @@ def _cut(place: LogPlace, segments: list[Segment], found: Damaged) -> None:
     del segments[at + 1 :]
     reindex(found.segment)
     found.segment.cut(found.extent.position, found.extent.next_offset)
+    found.segment.file.fsync()
     ProducerSnapshots(place.disk, place.directory).remove(above=found.extent.next_offset)
     place.disk.sync_directory(place.directory)
 
@@ -253,6 +255,7 @@ def _uncover(segments: list[Segment]) -> None:
             continue  # the look at its ends tells
         if found is not None and found[1].base_offset == base:
             segment.cut(found[0], base)
+            segment.file.fsync()
 
 
 def _start(

@@ -7,6 +7,7 @@ producers or other segments.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile
@@ -85,11 +86,15 @@ class Segment:
         assert position == self.size + len(data), "headers do not cover the data"
         self.size = position
 
-    def write_back(self) -> None:
-        """Have the kernel begin to write what was appended since it last did, if that is much."""
-        if self.size - self._begun >= WRITE_BACK_BYTES:
-            self.file.begin_writing(self._begun, self.size - self._begun)
-            self._begun = self.size
+    def begin_write_back(self) -> Callable[[], None] | None:
+        """After an append of what comes by the gigabyte: what has the kernel begin to write it, if
+        it is much; else the kernel does so seconds later with all of it at once, and everybody
+        else's writes wait.  It may wait for the disk itself."""
+        begun, size = self._begun, self.size - self._begun
+        if size < WRITE_BACK_BYTES:
+            return None
+        self._begun = self.size
+        return partial(self.file.begin_writing, begun, size)
 
     def drop_tail(self) -> None:
         """Cut what a failed append left, or what a start does not believe, for good."""
@@ -269,11 +274,11 @@ class Segment:
     def cut(self, position: int, offset: int) -> None:
         """Drop everything from `position` on, whose first offset is at least `offset`.
 
-        It is synced here: once the log has rolled at `offset` no flush does it, and a power cut
-        that undid it would bring the old records back beneath the recovery point.
+        The caller syncs the file before the next append: once the log has rolled at `offset` no
+        flush does it, and a power cut that undid it would bring the old records back beneath the
+        recovery point.
         """
         self.file.truncate(position)
-        self.file.fsync()
         self.size = position
         self._begun = min(self._begun, position)
         self._found_bytes = min(self._found_bytes, position)

@@ -216,6 +216,14 @@ class LogStore(CheckpointFiles):
         self._unopened.discard(partition)
         return log
 
+    def new_of(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Those whose first append would still have to make their logs durable."""
+        return [at for at in partitions if at in self._new] if self._new else []
+
+    def begin_new_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
+        """`begin_new` of these."""
+        return partial(self._make_durable, partitions)
+
     def begin_new(self) -> Callable[[], None] | None:
         """Makes new logs, and what was moved out of the way, durable, may run in a thread: a topic
         of many partitions must not hold up everything else.  A log that is written to before that
@@ -315,6 +323,8 @@ class LogStore(CheckpointFiles):
         clean = all(self.disk.together(closing))
         clean = clean and not self._unopened
         try:
+            if self._removals.unsynced:
+                self._removals.sync()
             self.checkpoint_log_starts()
             self.checkpoint_recovery_points()
             self.checkpoint_high_watermarks(high_watermarks)

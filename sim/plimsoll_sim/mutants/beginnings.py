@@ -117,9 +117,9 @@ BEGINNINGS: tuple[Mutant, ...] = (
         by_chance=False,  # none of 60 runs; random lives of one log do (docs/simulation.md)
         edits=(
             Edit(
-                BROKER + "storage/segment.py",
-                "        self.file.truncate(position)\n        self.file.fsync()\n",
-                "        self.file.truncate(position)\n",
+                BROKER + "storage/durability.py",
+                "self._due = (*(self._due or ()), *files)",
+                "self._due = ()",
             ),
             Edit(BROKER + "storage/recovery.py", "    _uncover(segments[: first + 1])\n", ""),
         ),

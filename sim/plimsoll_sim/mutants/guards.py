@@ -221,8 +221,8 @@ GUARDS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 LOG,
-                "        self.rebuild_producers()\n        # Neither",
-                "        # Neither",
+                "(above=end - 1)\n        self.rebuild_producers()\n",
+                "(above=end - 1)\n",
             ),
         ),
     ),
