@@ -207,6 +207,25 @@ class TestTheMetadataVersion:
         )
 
 
+class TestABrokerThatDoesNotUnderstandTheMetadata:
+    async def test_is_told_by_the_cluster_until_it_does(self) -> None:
+        made = a_scene()
+        contact = Contact(
+            broker_epoch=made.image.brokers[0].broker_epoch,
+            last_ms=made.deciding.now_ms,
+            unknown_metadata="the record at 17 is of a newer release",
+        )
+        made.deciding.soft.contacts[0] = contact
+        await look(made)
+        told = made.scene.term.notes["Stalled"]
+        assert told.reason == versions.NOT_UNDERSTOOD
+        assert "Broker 0 applies no more metadata" in told.message
+        assert "the record at 17 is of a newer release" in told.message
+        contact.unknown_metadata = ""
+        await look(made)
+        assert "Stalled" not in made.scene.term.notes
+
+
 class TestTheChartsImages:
     ENV = {"PLIMSOLL_BROKER_IMAGE": "b:2", "PLIMSOLL_CONTROLLERS": "c:1"}  # noqa: RUF012
 

@@ -34,6 +34,7 @@ UNKNOWN_VERSION = "UnknownVersion"
 TOO_OLD = "VersionTooOld"
 UNKNOWN_METADATA = "UnknownMetadataVersion"
 LOWERED = "MetadataVersionLowered"
+NOT_UNDERSTOOD = "BrokerMetadataUnknown"
 
 
 class _Shown(msgspec.Struct, rename="camel"):
@@ -82,6 +83,7 @@ def review(term: Term, cluster: LogCluster) -> bool:
     if cluster.spec.version:
         term.pinned = cluster.spec.version
     _review_metadata(term, cluster)
+    _review_brokers(term)
     term.version_refused = not _review_version(term)
     return not term.version_refused
 
@@ -144,6 +146,22 @@ def _review_metadata(term: Term, cluster: LogCluster) -> None:
             for broker, until in waits
         ],
     )
+
+
+def _review_brokers(term: Term) -> None:
+    """Brokers that met metadata of a newer release say so in their heartbeats."""
+    heard = term.controller.soft.contacts
+    told = {b: heard[b].unknown_metadata for b in sorted(term.image.brokers) if b in heard}
+    text = " ".join(
+        f"Broker {broker} applies no more metadata and serves on what it knew: {why.rstrip('.')}."
+        for broker, why in told.items()
+        if why
+    )
+    if text:
+        release = release_of(term.image.metadata_version)
+        term.stall(NOT_UNDERSTOOD, f"{text} Set spec.version to {release} or newer.")
+    else:
+        term.unstall(NOT_UNDERSTOOD)
 
 
 def look(term: Term) -> Finalization:
