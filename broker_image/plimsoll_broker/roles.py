@@ -130,7 +130,10 @@ class Roles:
 
     def _drops(self) -> Iterator[int]:
         owner = self._owner
-        for hosted in owner.hosts():
+        left = owner.hosts()
+        left.reverse()
+        while left:
+            hosted = left.pop()  # or thousands that are gone would be freed at once in the end
             yield 1
             if hosted.key not in self._wanted() and owner.hosted(hosted.key) is hosted:
                 owner.drop(hosted)
