@@ -60,6 +60,9 @@ def produced(batch: bytes | list[bytes], acks: int = -1, topic: str = "t") -> di
 async def one(broker: Make, controller: Controller) -> Broker:
     started = await broker(0).start()
     controller.create("t", (0,))
+    await until(lambda: len(started.manager) == 1)
+    # A log's first append waits, in a thread, until it is durable.
+    await until(lambda: started.store.begin_new() is None)
     return started
 
 

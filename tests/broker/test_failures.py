@@ -90,7 +90,7 @@ async def test_a_bug_in_one_parked_fetch_is_not_its_producers(
     waiting = asyncio.ensure_future(reader.fetch("orders", 0, wait_ms=5_000))
     hosted = next(iter(one.manager))
     await until(lambda: bool(hosted.replica.parked))
-    monkeypatch.setattr("plimsoll_broker.handlers.fetch._Poll.reply", a_bug)
+    monkeypatch.setattr("plimsoll_broker.handlers.fetch_poll.Poll.reply", a_bug)
     assert await producer.produce("orders", a_batch()) == (0, 0)
     with pytest.raises(PeerLost):
         await waiting
