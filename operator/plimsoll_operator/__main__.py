@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from plimsoll_operator.clusters import Clusters
-from plimsoll_operator.collector import tune
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.failures import surface
 from plimsoll_operator.health import Health
@@ -30,6 +29,7 @@ from plimsoll_operator.resync import resync
 from plimsoll_operator.status.metrics import Metrics
 from plimsoll_operator.strays import look_after_strays
 from plimsoll_operator.watching import Receiver, Watches
+from plimsoll_process.collector import tune
 from plimsoll_process.loopwatch import LoopWatch
 
 logger = logging.getLogger("plimsoll")

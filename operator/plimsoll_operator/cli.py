@@ -22,12 +22,12 @@ from plimsoll_core.reasons import Refusal
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.api.verification import Verification
-from plimsoll_operator.collector import tune
 from plimsoll_operator.failures import surface
 from plimsoll_operator.local.cluster import CannotRun, LocalCluster, Ready, Wishes
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
 from plimsoll_operator.metalog.interface import MetadataLogError
+from plimsoll_process.collector import tune
 
 app = typer.Typer(name="plimsoll", no_args_is_help=True, add_completion=False)
 
