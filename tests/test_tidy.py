@@ -41,6 +41,26 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len([one for one in every if one.arg not in ("self", "cls")])
 
 
+def stated_twice(tree: ast.Module) -> list[str]:
+    """Constants of a module: of two values the first is what is read, the second what is used."""
+    seen: set[str] = set()
+    twice = []
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and target.id.isupper():
+                twice += [target.id] if target.id in seen else []
+                seen.add(target.id)
+    return twice
+
+
+@pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_constant_is_stated_twice(path: Path) -> None:
+    assert stated_twice(ast.parse(path.read_text())) == []
+
+
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
 def test_module_keeps_to_the_house_numbers(path: Path) -> None:
     text = path.read_text()

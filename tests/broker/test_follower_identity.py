@@ -223,3 +223,22 @@ async def test_follower_that_knows_its_leaders_old_port_finds_the_new_one(
     assert upgraded.replication.connections == 0
     follower.hear()
     await until(lambda: set(controller.partition("t").isr) == {0, 1})
+
+
+async def test_client_is_sent_to_the_leaders_port_for_clients_whichever_comes_first(
+    controller: Controller, broker: Make
+) -> None:
+    leader, follower = broker(0), await broker(1).start()
+    leader.replication_first = True
+    await leader.start()
+    controller.create("t", (0, 1))
+    await until(lambda: len(follower.manager) == 1)
+    values = {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": 1_000,
+        "topic_data": [{"name": "t", "partition_data": [{"index": 0, "records": a_batch(1)}]}],
+    }
+    reply = await (await follower.client()).ask(ApiKey.PRODUCE, 10, values)
+    assert reply.responses[0].partition_responses[0].error_code == Code.NOT_LEADER_OR_FOLLOWER
+    assert [(one.node_id, one.port) for one in reply.node_endpoints] == [(0, leader.server.port)]

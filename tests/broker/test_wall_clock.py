@@ -3,8 +3,12 @@
 import time
 
 import pytest
+from tests.broker.test_replication import Make
+from tests.broker.trio import Controller, a_batch
 
+from plimsoll_broker.upkeep import Upkeep
 from plimsoll_broker.wall_clock import STEP_MS_MAX, WallClock
+from plimsoll_core.replica.values import Code
 
 DAY_MS = 86_400_000
 
@@ -51,3 +55,21 @@ def test_a_machine_that_was_suspended_is_believed(clocks: Clocks) -> None:
     wall = WallClock(lambda: clocks.monotonic_ms)
     clocks.go_on(7 * DAY_MS)
     assert wall.now_ms() == clocks.wall_ms
+
+
+async def test_a_broker_whose_clock_is_a_week_ahead_keeps_what_it_holds(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It deleted everything within seconds, and as leader made its followers delete it, too."""
+    one = await broker(0).start()
+    controller.create("t", (0,), **{"retention.ms": str(DAY_MS)})
+    client = await one.client()
+    now_ms = time.time_ns() // 1_000_000
+    for _ in range(3):
+        assert (await client.produce("t", a_batch(1, timestamp=now_ms)))[0] == Code.NONE
+    upkeep = Upkeep(one.manager)
+    monkeypatch.setattr(time, "time_ns", lambda: (now_ms + 7 * DAY_MS) * 1_000_000)
+    await upkeep._retain()
+    monkeypatch.undo()
+    log = one.hosted("t").log
+    assert (log.log_start_offset, log.log_end_offset) == (0, 3)

@@ -173,6 +173,8 @@ class Broker:
         self.of_version_0_1 = False
         """It has one listener, for everybody."""
         self.clients_port = 0
+        self.replication_first = False
+        """In its list of endpoints."""
         self._image: ClusterImage | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -202,7 +204,7 @@ class Broker:
                 incarnation_id=uuid4(),
                 previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
                 directory_ids=(UUID(int=1000 + self.id),),
-                endpoints=tuple(endpoints),
+                endpoints=tuple(reversed(endpoints) if self.replication_first else endpoints),
             )
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
