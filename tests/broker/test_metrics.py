@@ -29,7 +29,7 @@ async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_
 async def test_leader_whose_followers_fell_behind_is_under_min_isr_before_a_controller_commits_it(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    leader = await broker(0).start(**{"replica.lag.time.max.ms": "50"})
+    leader = await broker(0).start(**{"replica.lag.time.max.ms": "2000"})
     others = [await broker(1).start(), await broker(2).start()]
     controller.create("t", (0, 1, 2))
     client = await leader.client()
