@@ -10,10 +10,23 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Cancelled or not, it has ended when this returns: nobody else touches its files meanwhile."""
+    """Cancelled or not, it has ended when this returns: nobody else touches its files meanwhile.
+
+    What it raises is raised here also when the caller was cancelled: a sync that failed must not
+    go unheard.  Then the caller is cancelled at its next wait instead.
+    """
     thread = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(thread)
-    except asyncio.CancelledError:
-        await thread
-        raise
+    cancelled = False
+    while not thread.done():
+        try:
+            await asyncio.wait([thread])
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        if thread.exception() is None:
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        assert task is not None, "only tasks are cancelled"
+        task.uncancel()
+        task.cancel()
+    return thread.result()

@@ -366,3 +366,32 @@ def no_sync_in_this_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             patched.setattr(os, name, noted)
         yield
     assert not found, found[0]
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["alone", "among several"])
+async def test_a_chore_whose_disk_fails_while_it_is_cancelled_ends(
+    controller: Controller, broker: Make, together: bool
+) -> None:
+    """The broker's stop waited for it for ever."""
+    one = await broker(0).start()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        begun.set()
+        assert may_end.wait(WAIT_S)
+        raise StorageError(StorageFault.IO, one.directory, "it failed")
+
+    async def chore() -> None:
+        if together:
+            await upkeep.several([1], lambda _: upkeep.in_thread(fail))
+        else:
+            await upkeep.in_thread(fail)
+
+    kept = Upkeep(one.manager)
+    task = asyncio.ensure_future(kept._keep(kept._made((1, chore))))
+    await asyncio.to_thread(begun.wait, WAIT_S)
+    task.cancel()
+    may_end.set()
+    async with asyncio.timeout(WAIT_S):
+        with pytest.raises(asyncio.CancelledError):
+            await task

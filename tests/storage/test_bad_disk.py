@@ -236,3 +236,16 @@ def test_a_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
     disk.truncate_fails = False
     assert failed == [log]
     assert volume.store.close(42, {}) is False
+
+
+def test_a_log_that_is_deleted_while_it_is_made_durable_is_no_failure_of_the_disk(volume):
+    class DeletedMeanwhile(Disk):
+        def sync(self, path):
+            volume.store.delete_log(deleted, 0)
+            super().sync(path)
+
+    disk = DeletedMeanwhile()
+    deleted = volume.log(disk)
+    sync = volume.store.begin_new()
+    sync()
+    assert not deleted.directory.exists()

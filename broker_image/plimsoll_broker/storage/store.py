@@ -238,8 +238,12 @@ class LogStore(CheckpointFiles):
         paths = {partition: self._new.get(partition) for partition in partitions}
         for path in paths.values():
             if path is not None and self.disk.exists(path):
-                self.disk.sync(path / checkpoints.PARTITION_METADATA)
-                self.disk.sync_directory(path)
+                try:
+                    self.disk.sync(path / checkpoints.PARTITION_METADATA)
+                    self.disk.sync_directory(path)
+                except StorageError:
+                    if self.disk.exists(path):
+                        raise  # else its log was deleted meanwhile
         if any(paths.values()):
             self.disk.sync_directory(self.directory)
         for partition, path in paths.items():
