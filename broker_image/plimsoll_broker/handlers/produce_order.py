@@ -9,7 +9,7 @@ in flight.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -90,7 +90,7 @@ class InOrder:
 
     def add(
         self, connection: Connection, serve: Callable[[], Coroutine[Any, Any, Served]]
-    ) -> Awaitable[Reply | None]:
+    ) -> asyncio.Future[Reply | None]:
         """Serve it behind whatever this connection sent before.  What was begun is done, also for
         a client that has gone."""
         before = None if self.idle(connection) else connection.line
@@ -98,7 +98,9 @@ class InOrder:
         connection.line = task
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return _answered(task)
+        answer: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        task.add_done_callback(partial(_tell, answer))
+        return answer
 
     async def check(self, request: ProduceRequest, wanted: Wanted) -> Answers:
         """As `check_here`, in threads."""
@@ -136,13 +138,34 @@ async def _behind(
     return await serve()
 
 
-async def _answered(task: asyncio.Task[Served]) -> Reply | None:
-    try:
-        result = await asyncio.shield(task)
-    except asyncio.CancelledError:
-        task.add_done_callback(_surface)  # the session has gone: nobody else would hear of a bug
-        raise
-    return await result if isinstance(result, asyncio.Future) else result
+def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
+    """Not a task of its own: one that is cancelled before its first turn would not see this end."""
+    if answer.done():
+        _surface(task)  # the session has gone: nobody else would hear of a bug
+    elif task.cancelled():
+        answer.cancel()
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    elif isinstance(result := task.result(), asyncio.Future):
+        result.add_done_callback(partial(_pass_on, answer))
+        answer.add_done_callback(partial(_let_go, result))
+    else:
+        answer.set_result(result)
+
+
+def _pass_on(answer: asyncio.Future[Reply | None], result: asyncio.Future[Reply | None]) -> None:
+    if result.cancelled():
+        answer.cancel()
+    elif (error := result.exception()) is not None:
+        if not answer.done():
+            answer.set_exception(error)
+    elif not answer.done():
+        answer.set_result(result.result())
+
+
+def _let_go(result: asyncio.Future[Reply | None], answer: asyncio.Future[Reply | None]) -> None:
+    if answer.cancelled():
+        result.cancel()
 
 
 def _surface(task: asyncio.Task[Served]) -> None:
