@@ -16,7 +16,7 @@ from plimsoll_broker.hosted import Hosted
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import LogStore
-from plimsoll_broker.threads import in_thread
+from plimsoll_broker.threads import cancel_again, in_thread
 
 T = TypeVar("T")
 
@@ -135,13 +135,20 @@ def _is_due(hosted: Hosted) -> bool:
 
 
 async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
-    """Work on each, several at a time."""
+    """Work on each, several at a time.  As of `in_thread`, an error is raised also when the caller
+    was cancelled."""
     left = iter(items)
 
     async def worker() -> None:
         for item in left:
             await work(item)
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
-            group.create_task(worker())
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(worker())
+    except BaseExceptionGroup:
+        # A group that is cancelled and meets an error raises the error alone.
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            cancel_again()
+        raise

@@ -25,8 +25,13 @@ async def in_thread(work: Callable[[], T]) -> T:
     if cancelled:
         if thread.exception() is None:
             raise asyncio.CancelledError
-        task = asyncio.current_task()
-        assert task is not None, "only tasks are cancelled"
-        task.uncancel()
-        task.cancel()
+        cancel_again()
     return thread.result()
+
+
+def cancel_again() -> None:
+    """Whoever is cancelled, and gets an error instead, is cancelled at its next wait."""
+    task = asyncio.current_task()
+    assert task is not None, "only tasks are cancelled"
+    task.uncancel()
+    task.cancel()

@@ -94,7 +94,6 @@ class Upkeep:
             except* StorageError as errors:
                 for error in errors.exceptions:
                     logger.error("upkeep: %s", error)
-                _end_if_cancelled()
 
     async def _slowly(self, visit: Callable[[Hosted], None]) -> None:
         """Every partition that is here, in slices."""
@@ -217,10 +216,3 @@ class Upkeep:
                 log.unsynced.names_synced(renames)
                 removed = manager.driver.remove_segments(hosted, Log.remove_oldest)
                 await in_thread(removed.clear)
-
-
-def _end_if_cancelled() -> None:
-    """A group of tasks that is cancelled and meets an error raises the error alone."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
