@@ -152,6 +152,20 @@ def verified(drill: Drill, step: str, seconds: int) -> Iterator[Watch]:
     assert watch.looks, "nobody looked at the ISRs"
 
 
+def assert_passed(drill: Drill, step: str) -> None:
+    """What Spark wrote during a step was all acknowledged, and all read back, once and in order."""
+
+    def over() -> dict[str, Any] | None:
+        found = drill.get("verification", step).get("status") or {}
+        return found if found.get("verdict") else None
+
+    status = wait_for(f"the verdict of {step}", over, 300, every_s=2)
+    assert status["verdict"] == "Passed", status
+    counts = status["counts"]
+    assert (counts["lost"], counts["duplicated"], counts["outOfOrder"]) == (0, 0, 0), counts
+    assert counts["acked"] == drill.verifications[step], counts
+
+
 def kill_operator(drill: Drill) -> None:
     """SIGKILL to the process that leads; by the pod where its processes are out of reach."""
     holder = next(

@@ -15,7 +15,16 @@ from typing import Any
 import pytest
 from kubectl import Cluster, CommandFailed, condition, is_true, wait_for
 from tests.e2e.clients import produce
-from tests.e2e.drill import FAST, TOPICS, Drill, Watch, kill_operator, process_of, verified
+from tests.e2e.drill import (
+    FAST,
+    TOPICS,
+    Drill,
+    Watch,
+    assert_passed,
+    kill_operator,
+    process_of,
+    verified,
+)
 
 
 @pytest.fixture(scope="module")
@@ -285,12 +294,4 @@ STEPS = [
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", STEPS)
 def test_every_verification_passed(drill: Drill, step: str):
-    def over() -> dict[str, Any] | None:
-        found = drill.get("verification", step).get("status") or {}
-        return found if found.get("verdict") else None
-
-    status = wait_for(f"the verdict of {step}", over, 300, every_s=2)
-    assert status["verdict"] == "Passed", status
-    counts = status["counts"]
-    assert (counts["lost"], counts["duplicated"], counts["outOfOrder"]) == (0, 0, 0), counts
-    assert counts["acked"] == drill.verifications[step], counts
+    assert_passed(drill, step)

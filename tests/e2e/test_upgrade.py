@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from kubectl import ROOT, Cluster, is_true, wait_for
-from tests.e2e.drill import SYSTEM, TOPICS, Drill, verified
+from tests.e2e.drill import SYSTEM, TOPICS, Drill, assert_passed, verified
 from tests.e2e.test_operator import ready
 
 EARLIER, PRESENT = "0.1", "0.2"
@@ -153,12 +153,4 @@ def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Dr
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("step", ["operator", "forward", "back", "again"])
 def test_every_verification_of_the_upgrade_passed(drill: Drill, step: str):
-    def over() -> dict[str, Any] | None:
-        found = drill.get("verification", step).get("status") or {}
-        return found if found.get("verdict") else None
-
-    status = wait_for(f"the verdict of {step}", over, 300, every_s=2)
-    assert status["verdict"] == "Passed", status
-    counts = status["counts"]
-    assert (counts["lost"], counts["duplicated"], counts["outOfOrder"]) == (0, 0, 0), counts
-    assert counts["acked"] == drill.verifications[step], counts
+    assert_passed(drill, step)
