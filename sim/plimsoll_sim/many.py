@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,12 +28,16 @@ def run_for(seconds: float, steps: int, jobs: int) -> int:
 def run_many(
     seeds: Sequence[int], steps: int, jobs: int, *, seconds_max: float | None = None
 ) -> int:
-    """Runs every seed, or as many as there is time for; the exit code is the worst outcome's."""
+    """Runs every seed, or as many as there is time for; the exit code is the worst outcome's.
+
+    A failure is printed when it happens, and SIGINT ends with the summary of what was done: hours
+    of seeds must not be lost to an early end.
+    """
     began = time.monotonic()
     done = 0
     outcomes: Counter[str] = Counter()
     faults: Counter[str] = Counter()
-    bad: list[Result] = []
+    failed = 0
     total = unclean = 0
     columns = (
         TextColumn("{task.description}"),
@@ -41,24 +47,36 @@ def run_many(
     )
     with Progress(*columns) as progress:
         task = progress.add_task("seeds", total=len(seeds))
-        for result in _results(seeds, steps, jobs):
+        for result in _until_interrupted(_results(seeds, steps, jobs)):
             outcomes[result.outcome] += 1
             faults.update(result.faults)
             total += result.steps
             unclean += result.unclean
-            if result.sentence:
-                bad.append(result)
             done += 1
-            progress.update(task, advance=1, description=f"{len(bad)} failed")
+            if result.sentence:
+                failed += 1
+                if failed <= SHOWN_MAX:
+                    progress.console.print(_line(result), markup=False, soft_wrap=True)
+            progress.update(task, advance=1, description=f"{failed} failed")
             if seconds_max is not None and time.monotonic() - began > seconds_max:
                 break
     seconds = time.monotonic() - began
-    for result in bad[:SHOWN_MAX]:
-        print(f"seed {result.seed}: {result.outcome}: {result.sentence.strip().splitlines()[-1]}")
     print(f"{done} seeds, {total} steps in {seconds:.0f} s: {total / seconds:.0f} steps/s")
     print(f"outcomes: {dict(outcomes)}; unclean elections: {unclean}")
     print("faults: " + ", ".join(f"{name} {count}" for name, count in faults.most_common()))
     return max((EXIT_CODES[outcome] for outcome in outcomes), default=0)
+
+
+def _line(result: Result) -> str:
+    sentence = result.sentence.strip().splitlines()[-1]
+    return f"seed {result.seed}: {result.outcome}: {sentence}"
+
+
+def _until_interrupted(results: Iterator[Result]) -> Iterator[Result]:
+    try:
+        yield from results
+    except KeyboardInterrupt:
+        print("interrupted: what follows is about the seeds that were done", file=sys.stderr)
 
 
 def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:
@@ -68,8 +86,12 @@ def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:
         yield from map(work, seeds)
         return
     context = multiprocessing.get_context("fork")
-    with context.Pool(jobs, maxtasksperchild=50) as pool:
+    with context.Pool(jobs, _leave_sigint_to_the_parent, maxtasksperchild=50) as pool:
         yield from pool.imap_unordered(work, seeds)
+
+
+def _leave_sigint_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _small(seed: int, steps: int) -> Result:
