@@ -15,8 +15,10 @@ from plimsoll_broker.limits import ListenerLimits, overdue
 from plimsoll_broker.memory import ClientMemory
 from plimsoll_broker.session import ServerStats, Session, SessionOwner
 
-_SWEPT_MAX = 512
-"""Connections that are looked at in one turn of the event loop."""
+_SWEPT_MAX = 32
+_SWEEP_PAUSE_S = 0.01
+"""So many connections are looked at, and then it waits so long before the next of them: thousands
+one right behind another delayed every request that came meanwhile by tens of milliseconds."""
 _BACKLOG = 512
 
 
@@ -129,8 +131,8 @@ class Server:
 
     def _schedule_sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        delay_ms = 0 if self._unswept else self.limits.sweep_ms
-        self._sweeper = loop.call_later(delay_ms / 1000, self._sweep)
+        delay_s = _SWEEP_PAUSE_S if self._unswept else self.limits.sweep_ms / 1000
+        self._sweeper = loop.call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
         """Close who is overdue: with a word, a request, its replies' reading, its next request."""

@@ -9,13 +9,18 @@ its four bytes are there, before anything of that size is kept.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
 
 _LENGTH = struct.Struct(">i")
 
 CHUNK_BYTES = 16 * 1024
-GROWTH = 4
-"""A large frame's memory grows with what really came, by this factor, and not with what was
-announced."""
+GROWTH = 16
+STEP_BYTES = 1024 * 1024
+STEP_PART = 4
+"""A large frame's memory grows with what really came, and not with what was announced: by the
+factor until it has `STEP_BYTES`, then by that or by a `STEP_PART`-th of it, whichever is more.
+Fresh memory costs about a millisecond for each 2 MiB, and the event loop waits for it."""
+_ZEROS = memoryview(bytes(STEP_BYTES))
 
 
 class FrameTooLarge(Exception):
@@ -64,9 +69,7 @@ class Framer:
         frame = self._frame
         if frame is not None and self._got < self._length:
             if more := self.growth:
-                grown = bytearray(len(frame) + more)
-                grown[: self._got] = frame
-                self._frame = frame = grown
+                self._frame = frame = _grown(frame, more)
             return memoryview(frame)[self._got :]
         if self._begin == self._end:
             self._begin = self._end = 0
@@ -84,7 +87,10 @@ class Framer:
         frame = self._frame
         if frame is None or self._got < len(frame) or self._got == self._length:
             return 0
-        return min(self._length, max(GROWTH * len(frame), CHUNK_BYTES)) - len(frame)
+        size = len(frame)
+        if size < STEP_BYTES:
+            return min(self._length, max(GROWTH * size, CHUNK_BYTES), STEP_BYTES) - size
+        return min(self._length - size, max(STEP_BYTES, size // STEP_PART))
 
     @property
     def held(self) -> int:
@@ -152,3 +158,18 @@ class Framer:
         self._begin = self._end = 0
         if len(self._chunk) > CHUNK_BYTES:
             self._chunk = bytearray()
+
+
+def _grown(frame: bytearray, more: int) -> bytearray:
+    """It with `more` bytes behind it.  Large memory is grown where it is: to copy it again for each
+    step would hold the event loop for longer each time.  The last `get_buffer`'s view is gone by
+    then; if it is not, the memory cannot move."""
+    size = len(frame) + more
+    if len(frame) >= STEP_BYTES:
+        with suppress(BufferError):
+            while len(frame) < size:
+                frame += _ZEROS[: size - len(frame)]
+            return frame
+    grown = bytearray(size)
+    grown[: len(frame)] = frame
+    return grown

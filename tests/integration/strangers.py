@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import random
 import resource
 import socket
 import struct
@@ -26,6 +27,8 @@ RECEIVE_BUFFER = 4096
 BACK_S = 1.0
 IDLE_BACK_S = 5.0
 """As long as clients wait at most before they connect again, and pools that are idle."""
+BACK_JITTER = 0.2
+"""Of it, either way, as Kafka's clients do: those that were closed together come back apart."""
 TOGETHER = 100
 """Connections that are opened at a time."""
 
@@ -95,6 +98,7 @@ async def _keep(number: int, says: bytes, target: tuple[str, int], opening: asyn
     loop = asyncio.get_running_loop()
     own = f"127.0.{1 + number // 250 % 250}.{1 + number % 250}"
     gone = asyncio.Semaphore(0)
+    jitter = random.Random(number)
     while True:
         async with opening:
             sock = socket.socket()
@@ -110,7 +114,8 @@ async def _keep(number: int, says: bytes, target: tuple[str, int], opening: asyn
                 sock.close()
                 gone.release()
         await gone.acquire()
-        await asyncio.sleep(BACK_S if says else IDLE_BACK_S)
+        back_s = BACK_S if says else IDLE_BACK_S
+        await asyncio.sleep(back_s * jitter.uniform(1 - BACK_JITTER, 1 + BACK_JITTER))
 
 
 async def _crowd(crowd: Crowd, topic: tuple[str, int, int], target: tuple[str, int]) -> None:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_wire.framing import CHUNK_BYTES, GROWTH, Framer, FrameTooLarge
+from plimsoll_wire.framing import (
+    CHUNK_BYTES,
+    GROWTH,
+    STEP_BYTES,
+    STEP_PART,
+    Framer,
+    FrameTooLarge,
+)
 
 LIMIT = 4 * 2**20
 
@@ -148,3 +155,24 @@ def test_a_frame_may_be_written_into_by_its_owner():
     first = framer.next_frame()
     first[:] = b"xyz"
     assert framer.next_frame() == b"def"
+
+
+def test_a_large_frame_grows_where_it_is_in_bounded_steps():
+    """Fresh memory is written to at once, in the event loop: 48 MiB of it take 45 ms."""
+    size = 40 * STEP_BYTES + 123
+    framer = Framer(size)
+    content = bytes(range(256)) * (size // 256 + 1)
+    framer.receive(struct.pack(">i", size) + content[:CHUNK_BYTES])
+    assert framer.next_frame() is None
+    at = CHUNK_BYTES
+    while at < size:
+        held, growth = framer.held, framer.growth
+        assert growth <= max(STEP_BYTES, held // STEP_PART)
+        room = framer.get_buffer()
+        count = min(len(room), size - at)
+        room[:count] = content[at : at + count]
+        room.release()
+        framer.received(count)
+        assert framer.held == held + growth
+        at += count
+    assert framer.next_frame() == content[:size]
