@@ -23,9 +23,12 @@ class Granted(list[Buffer]):
         self.granted = granted
 
 
+_SEVERAL = (list, tuple)
+
+
 def size_of(reply: Reply) -> int:
     """Bytes of a reply's body."""
-    if isinstance(reply, list | tuple):
+    if isinstance(reply, _SEVERAL):
         return sum(len(part) for part in reply)
     return len(reply)
 
@@ -76,7 +79,7 @@ class Sender:
         transport = self._transport
         assert transport is not None, "the session sends while it is connected"
         head = response_head(*address, held)
-        pieces = reply if isinstance(reply, list | tuple) else (reply,)
+        pieces = reply if isinstance(reply, _SEVERAL) else (reply,)
         if self._flushed == self._written:
             self._began = self._moved = self._loop.time()
             self._began_at = self._written

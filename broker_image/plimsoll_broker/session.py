@@ -63,6 +63,10 @@ class _Slot:
         self.future: asyncio.Future[Reply | None] | None = None
 
 
+_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)
+"""A reply that is there, and nothing to wait for."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOwner:
     """What the server gives each of its sessions."""
@@ -268,7 +272,7 @@ class Session(asyncio.BufferedProtocol):
             self._owner.heard(self)
             if result is None:
                 return
-            if isinstance(result, bytes | bytearray | memoryview | list | tuple):
+            if isinstance(result, _AT_ONCE):
                 self._answer(header, result)
                 return
             slot = _Slot(header)

@@ -52,7 +52,7 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
         raise BadRecords("the batch ends inside a record") from None
 
 
-def _varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """A zigzag number and where it ends; IndexError: the data ends first."""
     value = data[position]
     position += 1
@@ -81,22 +81,35 @@ _FIRST = [
 _SECOND = [byte << 6 if byte < 0x80 else _TOO_FAR for byte in range(256)]
 
 
-def check_records(records: bytes, count: int) -> None:
+_GROUP = 16
+"""Records that are followed one by one before it is tried whether the next are of one size, too."""
+
+
+def check_records(records: bytes | memoryview, count: int) -> None:
     """Whether these are `count` records, one at least: every length is followed, from the first
     byte to the last, and the last record says that it is the last.
 
     Raises BadRecords, which names the record.  Runs for every batch that is written, so it does no
-    more than that; it costs about 0.1 µs a record.
+    more than that; it costs about 0.1 µs a record, and less where many in a row are of one size.
     """
     first, second = _FIRST, _SECOND
-    position = 0
+    position, left, one_by_one, at_once = 0, count - 1, min(_GROUP, count - 1), _GROUP
     try:
-        for _ in range(count - 1):
-            byte = records[position]
-            if byte < 0x80:
-                position += first[byte]
-            else:
-                position += first[byte] + second[records[position + 1]]
+        while left:
+            start = position
+            for _ in range(one_by_one):
+                byte = records[position]
+                if byte < 0x80:
+                    position += first[byte]
+                else:
+                    position += first[byte] + second[records[position + 1]]
+            left -= one_by_one
+            size, uneven = divmod(position - start, one_by_one)
+            same = 0 if uneven else _same_size(records, position, size, min(at_once, left))
+            position += same * size
+            left -= same
+            at_once = 2 * at_once if same == at_once else _GROUP
+            one_by_one = min(1 if same else _GROUP, left)
     except IndexError:
         position = _follow(records, count - 1)
     if position >= len(records):
@@ -104,7 +117,20 @@ def check_records(records: bytes, count: int) -> None:
     _check_last(records, position, count - 1)
 
 
-def _follow(records: bytes, count: int) -> int:
+def _same_size(records: bytes | memoryview, position: int, size: int, count: int) -> int:
+    """How many of the next `count` records begin with the length of the first of them, which makes
+    them `size` bytes with it.  Python looks at one byte of each without a loop."""
+    byte = records[position]
+    long = byte >= 0x80
+    if size != _FIRST[byte] + (_SECOND[records[position + 1]] if long else 0):
+        return 0
+    for at in (position, position + 1)[: 1 + long]:
+        beginnings = bytes(records[at : at + count * size : size])
+        count = len(beginnings) - len(beginnings.lstrip(beginnings[:1]))
+    return count
+
+
+def _follow(records: bytes | memoryview, count: int) -> int:
     """Where `count` records end and another begins, with lengths of any size, or which is bad."""
     position = 0
     for number in range(count + 1):
@@ -126,7 +152,7 @@ def _follow(records: bytes, count: int) -> int:
     return position
 
 
-def _check_last(records: bytes, position: int, index: int) -> None:
+def _check_last(records: bytes | memoryview, position: int, index: int) -> None:
     try:
         length, position = _varint(records, position)
         end = position + length

@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
+import pytest
 from tests.broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.controller_client import NoController
 from plimsoll_broker.peer import PeerConnection
+from plimsoll_broker.session import Session
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages import AlterPartition, Answer, BrokerProvenDead, Request
 from plimsoll_core.replica.values import Code
@@ -47,6 +49,24 @@ async def test_acks_all_is_answered_once_every_in_sync_replica_has_it(
     for follower in three[1:]:
         assert follower.hosted("t").log.log_end_offset == 5
         assert follower.bytes_of("t") == three[0].bytes_of("t")
+
+
+async def test_a_batch_whose_writer_waits_for_commit_is_not_kept_in_memory(
+    controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large: list[bytearray] = []
+
+    def free(self: Session, slot: object, frame: bytearray) -> None:
+        if len(frame) > 200_000:
+            large.append(frame)
+            frame.clear()  # raises BufferError while anybody has a view of it
+
+    monkeypatch.setattr(Session, "_free", free)
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
+    assert await client.produce("t", a_batch(1, filler=200_000)) == (Code.NONE, 1)
+    assert large == [bytearray()]
 
 
 async def test_followers_learn_the_high_watermark(controller: Controller, three: Three) -> None:

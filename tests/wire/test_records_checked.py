@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import re
 
 import cramjam
 import pytest
@@ -11,7 +12,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from plimsoll_wire.batches import HEADER_SIZE
 from plimsoll_wire.compression import GZIP, LZ4, SNAPPY, ZSTD, TooLarge, opened
-from plimsoll_wire.records import BadRecords, check_records
+from plimsoll_wire.records import BadRecords, _check_last, _follow, check_records
 
 XERIAL = b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01" * 2
 
@@ -28,6 +29,35 @@ def records_of(sizes: list[int], headers: int = 1) -> bytes:
 @given(sizes=st.lists(st.integers(0, 20_000), min_size=1, max_size=30), headers=st.integers(0, 2))
 def test_what_a_client_library_makes_passes(sizes, headers):
     check_records(records_of(sizes, headers), len(sizes))
+
+
+def plain_records(sizes: list[int]) -> bytearray:
+    """Without keys, so that the sizes alone say where each begins."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000_000)
+    for offset, size in enumerate(sizes):
+        builder.append(offset, 1_000, None, b"v" * size, [])
+    return bytearray(builder.build()[HEADER_SIZE:])
+
+
+@given(
+    runs=st.lists(st.tuples(st.integers(0, 200), st.integers(1, 90)), min_size=1, max_size=6),
+    count_off=st.sampled_from([0, 0, 0, 1, -1]),
+    changed=st.none() | st.tuples(st.integers(0, 2**20), st.integers(0, 255)),
+    viewed=st.booleans(),
+)
+def test_records_of_one_size_in_a_row_are_checked_like_any_others(runs, count_off, changed, viewed):
+    """Runs of them are looked at together: that finds what following each length finds."""
+    sizes = [size for size, times in runs for _ in range(times)]
+    records, count = plain_records(sizes), max(len(sizes) + count_off, 1)
+    if changed is not None:
+        records[changed[0] % len(records)] = changed[1]
+    expected = contextlib.nullcontext()
+    try:
+        _check_last(records, _follow(records, count - 1), count - 1)
+    except BadRecords as error:
+        expected = pytest.raises(BadRecords, match=re.escape(error.sentence))
+    with expected:
+        check_records(memoryview(records) if viewed else bytes(records), count)
 
 
 @given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=30), other=st.integers(1, 40))

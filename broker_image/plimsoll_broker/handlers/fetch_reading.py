@@ -73,7 +73,7 @@ def read(
         return refusal(index, checked)
     high_watermark = replica.high_watermark
     end = log.log_end_offset if for_follower else high_watermark
-    records = b""
+    records: bytes | memoryview = b""
     if left > 0 and partition.offset < end:
         try:
             records = log.read(partition.offset, min(partition.max_bytes, left), end)

@@ -83,7 +83,9 @@ class _Answer:
                 self._future.set_result(encode_response(self.version, self.results))
 
     def whole(self) -> asyncio.Future[Reply | None] | None:
-        """Nothing more is added.  None: nobody waits either."""
+        """Nothing more is added.  None: nobody waits either.  The request is let go, so that the
+        memory of its batches can be freed while their writer waits."""
+        del self.request
         self._remaining -= 1
         if self._remaining:
             self._future = asyncio.get_running_loop().create_future()
@@ -158,8 +160,9 @@ class ProduceHandler:
         return leads and hosted is not None and size <= hosted.max_message_bytes
 
     def _finished(self, answer: _Answer) -> Reply | asyncio.Future[Reply | None] | None:
+        acks = answer.request.acks
         future = answer.whole()
-        if answer.request.acks == 0:
+        if acks == 0:
             if answer.failed:
                 # The only way to tell a client that asked not to be told.
                 raise CloseConnection("produce-failed")

@@ -64,10 +64,11 @@ def check_here(request: ProduceRequest, wanted: Wanted) -> Answers | None:
 
 def _room(request: ProduceRequest) -> int | None:
     """How large each of its compressed batches may turn out to be, if all of them are short."""
-    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_AT_ONCE:
-        return None  # before any of them is looked at
-    records = opening = compressed = size = 0
+    partitions = records = opening = compressed = size = 0
     for topic in request.topics:
+        partitions += len(topic.partitions)
+        if partitions > PARTITIONS_AT_ONCE:
+            return None
         for _, data in topic.partitions:
             walked, opened = effort(data)
             records += walked

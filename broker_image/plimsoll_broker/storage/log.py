@@ -182,7 +182,7 @@ class Log:
 
     def read(
         self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """Whole batches from the one that holds `offset`; none that reaches `up_to_offset`.
 
         It may start before `offset`.  With `min_one_batch` at least one, even above `max_bytes`.

@@ -31,7 +31,7 @@ class LogReader:
 
     def read(
         self, offset: int, max_bytes: int, up_to_offset: int | None, *, min_one_batch: bool
-    ) -> bytes:
+    ) -> bytes | memoryview:
         """Whole batches from the one that holds `offset`, below `up_to_offset` (None: all)."""
         try:
             located = self._locate(offset)

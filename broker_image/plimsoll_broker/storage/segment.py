@@ -235,7 +235,7 @@ class Segment:
         up_to_offset: int | None,
         base_offset: int,
         epoch_at: Callable[[int], int | None],
-    ) -> tuple[bytes, int]:
+    ) -> tuple[bytes | memoryview, int]:
         """Whole batches from `position` on, at least one unless it reaches `up_to_offset`, and the
         offset after them (-1: not looked at, or nothing read).
 
@@ -248,7 +248,9 @@ class Segment:
             check_places(data, base_offset, epoch_at, position)
         return data, next_offset
 
-    def _read(self, position: int, max_bytes: int, up_to_offset: int | None) -> tuple[bytes, int]:
+    def _read(
+        self, position: int, max_bytes: int, up_to_offset: int | None
+    ) -> tuple[bytes | memoryview, int]:
         # Never ask for more than there is: the buffer is made before anything is read.
         data = self.file.pread(min(max(max_bytes, HEADER_SIZE), self.size - position), position)
         written_here = position >= self._found_bytes
@@ -261,7 +263,8 @@ class Segment:
             data = self.file.pread(length, position)
         limit = 2**63 - 1 if up_to_offset is None else up_to_offset
         end, next_offset = whole_batches(data, limit, max_bytes)
-        return (data if end == len(data) else data[:end]), next_offset
+        # A view, for what is cut off is a part of one batch and what is left may be a mebibyte.
+        return (data if end == len(data) else memoryview(data)[:end]), next_offset
 
     def replay(self, offset: int, producers: ProducerStates) -> None:
         """Have the producers know of the batches from `offset` on."""
