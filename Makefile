@@ -51,7 +51,7 @@ slow-peers: setup ## What 200 deaf consumers, 5,000 idle connections and half re
 
 .PHONY: storage
 storage: setup ## Random lives of one log on a simulated disk, new ones for ten minutes (FOR=seconds)
-	@$(PY) -W ignore -m tests.storage.many_lives --seconds $(FOR)
+	@$(PY) -W ignore -m tests.plimsoll_broker.storage.many_lives --seconds $(FOR)
 
 JOBS ?= $(shell nproc)
 .PHONY: mutants
@@ -61,7 +61,7 @@ mutants: setup ## Guards taken out one by one: seeds and scenarios that notice, 
 SEEDS ?= 1..20
 .PHONY: coverage
 coverage: setup ## Branches of the core that unit tests, scenarios and random runs take (SEEDS=1..20)
-	@$(PY) -m coverage run -m pytest -q tests/core tests/sim/test_scenarios.py
+	@$(PY) -m coverage run -m pytest -q tests/plimsoll_core tests/plimsoll_sim/test_scenarios.py
 	@$(PY) -W ignore -m coverage run --append -m plimsoll_sim --seeds $(SEEDS) --jobs 1
 	@$(PY) -m coverage report
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import uvloop
-from tests.broker.trio import Broker, Controller, a_batch
+from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
 from plimsoll_broker.handlers import fetch_session
 

@@ -20,16 +20,16 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
-from tests.broker.trio import Broker, Controller, a_batch
 from tests.holding import nothing_holds_the_loop
+from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.dispatch import Dispatch
-from plimsoll_broker.handlers.view import ImageWatch
-from plimsoll_broker.peer import PeerConnection
-from plimsoll_broker.routes import routes
-from plimsoll_broker.server import Server
-from plimsoll_core.listeners import Port
-from plimsoll_core.messages import Answer, Request
+from plimsoll_broker.handlers.cluster_view import ImageWatch
+from plimsoll_broker.handlers.routes import routes
+from plimsoll_broker.replication.peer_connection import PeerConnection
+from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.listener import Server
+from plimsoll_core.cluster.listeners import Port
+from plimsoll_core.messages.requests import Answer, Request
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
 from plimsoll_wire.versions import SUPPORTED, ApiKey

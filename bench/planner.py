@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
 
+from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.placement import Row, place, start_of
+from plimsoll_core.planner.formula import Row, place, start_of
 from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
@@ -32,7 +33,6 @@ from plimsoll_core.planner.request import (
     SetReplicationFactor,
 )
 from plimsoll_core.planner.waves import Limits, waves
-from plimsoll_core.reasons import Refusal
 
 PARTITIONS = 10_000
 BROKERS = 30

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from dev import floors
 
 from plimsoll_sim.options import FAULTS
 from plimsoll_sim.themes import THEMES
@@ -50,3 +51,8 @@ def test_every_guarantee_names_what_checks_it_and_the_fault_that_would_break_it(
     named = re.findall(r'"([^"]+)"', told[1])
     assert named or "Faults there" in told[0], "no fault by its name"
     assert not {name for name in named if name not in drawn and name not in THEMES}
+
+
+def test_architecture_draws_the_floors_as_the_imports_are() -> None:
+    """After a move of a module: `python dev/floors.py --write`."""
+    assert floors.shown() == floors.drawing(floors.graph_of_everything())

@@ -22,10 +22,10 @@ import uvloop
 
 from plimsoll_broker import config as configs
 from plimsoll_broker.config import BadConfig, BrokerConfig
-from plimsoll_broker.container import memory_limit
 from plimsoll_broker.failures import surface
-from plimsoll_broker.heartbeats import LifetimeOver
-from plimsoll_broker.lifecycle import BrokerNode, CannotStart
+from plimsoll_broker.node.broker import BrokerNode, CannotStart
+from plimsoll_broker.node.heartbeats import LifetimeOver
+from plimsoll_broker.node.memory_limit import memory_limit
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_process.collector import tune
 from plimsoll_process.loopwatch import LoopWatch

@@ -17,11 +17,13 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_core.election_messages import (
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.elections import (
     ElectLeaders,
 )
-from plimsoll_core.ids import ControllerEpoch, MetadataOffset
-from plimsoll_core.messages import (
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
+from plimsoll_core.messages.reassignments import AlterReassignments, ReportCopies
+from plimsoll_core.messages.requests import (
     AllocateProducerIds,
     AlterPartition,
     Answer,
@@ -33,8 +35,6 @@ from plimsoll_core.messages import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
-from plimsoll_core.move_messages import AlterReassignments, ReportCopies
-from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024

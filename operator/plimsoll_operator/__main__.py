@@ -15,20 +15,20 @@ import time
 from functools import partial
 from typing import Any
 
-from plimsoll_operator.clusters import Clusters
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.failures import surface
-from plimsoll_operator.health import Health
 from plimsoll_operator.kube.access import NoCluster, find_access
+from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.client import Kube
-from plimsoll_operator.objects import Objects
+from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.options import BadOption, from_environment
-from plimsoll_operator.owned import OwnedWatches
-from plimsoll_operator.parts import Parts
-from plimsoll_operator.resync import resync
+from plimsoll_operator.process.child_watches import OwnedWatches
+from plimsoll_operator.process.http_server import Health
+from plimsoll_operator.process.kopf_watches import Receiver, Watches
+from plimsoll_operator.process.missing_cluster import look_after_strays
+from plimsoll_operator.process.resync import resync
+from plimsoll_operator.process.supervisor import Clusters
 from plimsoll_operator.status.metrics import Metrics
-from plimsoll_operator.strays import look_after_strays
-from plimsoll_operator.watching import Receiver, Watches
 from plimsoll_process.collector import tune
 from plimsoll_process.loopwatch import LoopWatch
 

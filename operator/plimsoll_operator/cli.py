@@ -18,7 +18,7 @@ import msgspec
 import typer
 import uvloop
 
-from plimsoll_core.reasons import Refusal
+from plimsoll_core.errors import Refusal
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.api.verification import Verification

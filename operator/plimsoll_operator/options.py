@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from plimsoll_core.release import RELEASE
-from plimsoll_operator.manifests.labels import (
+from plimsoll_operator.api.labels import (
     API_SERVER_PORTS,
     CONTROLLER_PORT,
     HEALTH_PORT,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from plimsoll_core.election_messages import NamedLeader, NameLeaders
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import PartitionKey
+from plimsoll_core.messages.elections import NamedLeader, NameLeaders
 from plimsoll_sim import requests
 from plimsoll_sim.brokers import KAFKA_PORT, REPLICATION_PORT, BrokerHost
 from plimsoll_sim.damage import cut_power

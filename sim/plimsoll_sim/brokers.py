@@ -8,10 +8,10 @@ from typing import Literal
 from uuid import UUID
 
 from plimsoll_broker.config import Address, BrokerConfig
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.lifecycle import BrokerNode, BrokerState
-from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_core.model import PartitionKey
+from plimsoll_broker.node.broker import BrokerNode, BrokerState
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_sim.disk import MOUNT, SimDisk, Volume
 from plimsoll_sim.files import PowerCut
 from plimsoll_sim.loop import SimLoop

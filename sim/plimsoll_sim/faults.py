@@ -7,8 +7,8 @@ them all.
 
 from __future__ import annotations
 
-from plimsoll_core.election_messages import ElectLeaders
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.elections import ElectLeaders
 from plimsoll_sim import membership, moves, rebalances, rolls
 from plimsoll_sim.beginnings import Beginnings
 from plimsoll_sim.brokers import BrokerHost

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from plimsoll_core import invariants
+from plimsoll_core.cluster import invariants
+from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Recovery
+from plimsoll_core.cluster.records import ControllerChanged, MetadataVersionFinalized, Record
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.image import apply
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Recovery
-from plimsoll_core.records import ControllerChanged, MetadataVersionFinalized, Record
 from plimsoll_sim.checkers.absences import Absences
 
 

@@ -185,7 +185,7 @@ class KubeApi:
 
 
 class LeaseApi:
-    """`plimsoll_operator.lease.LeaseApi` on the same store and through the same weather."""
+    """`leadership.lease.LeaseApi` on the same store and through the same weather."""
 
     def __init__(self, api: KubeApi, etcd: Etcd) -> None:
         self._api = api

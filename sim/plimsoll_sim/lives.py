@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import Partition, PartitionKey
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.damage import change_disk, cut_power, image_of
 from plimsoll_sim.stories import Moment, Stories

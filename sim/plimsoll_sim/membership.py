@@ -11,13 +11,13 @@ import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from plimsoll_core.cluster.model import ClusterImage, Rebalance, RebalanceObject
+from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.member_messages import SetLeaving, SettleNewcomers, UnregisterBroker
-from plimsoll_core.messages import Request, SetMembers
-from plimsoll_core.model import ClusterImage, Rebalance, RebalanceObject
-from plimsoll_core.reasons import Refusal
-from plimsoll_core.rebalance_messages import BeginRebalance, RebalanceObjectGone, RunRebalance
-from plimsoll_core.rebalance_plan import Wish, make
+from plimsoll_core.messages.membership import SetLeaving, SettleNewcomers, UnregisterBroker
+from plimsoll_core.messages.rebalances import BeginRebalance, RebalanceObjectGone, RunRebalance
+from plimsoll_core.messages.requests import Request, SetMembers
+from plimsoll_core.planner.rebalance import Wish, make
 from plimsoll_sim.brokers import BrokerHost
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import random
 
 import msgspec
 
-from plimsoll_core.model import ReassignmentObject
-from plimsoll_core.move_messages import RunReassignment, TopicMove
+from plimsoll_core.cluster.model import ReassignmentObject
+from plimsoll_core.messages.reassignments import RunReassignment, TopicMove
 from plimsoll_sim.world import TOPIC, World
 
 MOVES_MAX = 4

@@ -13,23 +13,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from plimsoll_core.controller.turn import Settings
+from plimsoll_core.cluster.model import Broker, ReassignmentObject, RebalanceObject, TopicObject
+from plimsoll_core.controller.kernel.decision import Settings
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import DeclareTopic, Request, TopicObjectGone
-from plimsoll_core.model import Broker, ReassignmentObject, RebalanceObject, TopicObject
-from plimsoll_core.move_messages import ReassignmentObjectGone, RunReassignment
-from plimsoll_core.rebalance_messages import RebalanceObjectGone
-from plimsoll_core.rebalance_plan import Planned
+from plimsoll_core.messages.reassignments import ReassignmentObjectGone, RunReassignment
+from plimsoll_core.messages.rebalances import RebalanceObjectGone
+from plimsoll_core.messages.requests import DeclareTopic, Request, TopicObjectGone
+from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.rebalance import Rebalance
-from plimsoll_operator.candidate import Candidate
-from plimsoll_operator.controller import runtime
-from plimsoll_operator.controller.runtime import Controller, Outcome
+from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
-from plimsoll_operator.lease import Lease
+from plimsoll_operator.leadership.candidate import Candidate
+from plimsoll_operator.leadership.lease import Lease
 from plimsoll_operator.metalog import kubernetes
-from plimsoll_operator.metalog.objects import Place
-from plimsoll_operator.rebalancing import Deciding, Rebalancing
+from plimsoll_operator.metalog.kube_objects import Place
+from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing
 from plimsoll_sim import membership, rebalances
 from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
 from plimsoll_sim.kube import Etcd, KubeApi, LeaseApi, Weather
@@ -78,7 +78,7 @@ class Surroundings:
 
 
 class SimLeader:
-    """`plimsoll_operator.candidate.Led` without custom resources."""
+    """`plimsoll_operator.leadership.candidate.Led` without custom resources."""
 
     def __init__(
         self, around: Surroundings, controller: Controller, server: ControllerServer
@@ -237,7 +237,7 @@ class OperatorHost:
             log=log,
             settings=around.settings,
             identity=process.name,
-            options=runtime.Options(),
+            options=Options(),
         )
         server = ControllerServer(self.name, CONTROLLER_PORT)
         await server.start()

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from plimsoll_core.election_messages import ElectLeaders, PartitionName
+from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import Partition, PartitionKey
+from plimsoll_core.messages.elections import ElectLeaders, PartitionName
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.damage import cut_power
 from plimsoll_sim.lives import Lives

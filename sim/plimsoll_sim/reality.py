@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from plimsoll_broker import upkeep
+from plimsoll_broker.replication import maintenance
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.process import PROCESS
 
@@ -27,14 +27,14 @@ CHORES = ("RETENTION_MS", "RECOVERY_POINTS_MS", "HIGH_WATERMARKS_MS")
 @contextmanager
 def faster(by: int) -> Iterator[None]:
     """Brokers that are made meanwhile do their chores so many times as often: a run is short."""
-    before = {name: getattr(upkeep, name) for name in CHORES}
+    before = {name: getattr(maintenance, name) for name in CHORES}
     for name, period_ms in before.items():
-        setattr(upkeep, name, period_ms // by)
+        setattr(maintenance, name, period_ms // by)
     try:
         yield
     finally:
         for name, period_ms in before.items():
-            setattr(upkeep, name, period_ms)
+            setattr(maintenance, name, period_ms)
 
 
 @contextmanager

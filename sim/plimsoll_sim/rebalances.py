@@ -1,7 +1,7 @@
 """Rebalances as an administrator wishes for them: any mode, approved or not, paused, given up.
 
 Part of what goes wrong: each says what it did, None for nothing.  Planning and approval are the
-operator's own code (`plimsoll_operator.rebalancing`).
+operator's own code (`plimsoll_operator.reconcile.rebalance.planning`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.rebalance import Limits, Mode, Rebalance, RebalanceSpec
-from plimsoll_operator.reconcile.rebalances import object_of
+from plimsoll_operator.reconcile.rebalance.request import object_of
 
 if TYPE_CHECKING:
     from plimsoll_sim.operators import Wishes

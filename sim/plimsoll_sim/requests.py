@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
-from plimsoll_core.model import Partition
+from plimsoll_core.cluster.model import Partition
 from plimsoll_core.replica.values import Code
 from plimsoll_sim.calls import ANSWER_S, Caller, Connection, Lost, delete_records_values
 from plimsoll_sim.ghost import PartitionGhost

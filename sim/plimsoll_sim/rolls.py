@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import Request
-from plimsoll_core.model import ClusterImage
-from plimsoll_core.roll_messages import RequestRestart
+from plimsoll_core.messages.requests import Request
+from plimsoll_core.messages.restarts import RequestRestart
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_sim.brokers import BrokerHost
 

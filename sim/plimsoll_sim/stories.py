@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from plimsoll_core.election_messages import ElectLeaders, PartitionName
+from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import Partition, PartitionKey
-from plimsoll_core.move_messages import AlterReassignments, PartitionTarget
+from plimsoll_core.messages.elections import ElectLeaders, PartitionName
+from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
 from plimsoll_core.replica.isr import PendingExpand
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.damage import cut_power

@@ -16,14 +16,14 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from plimsoll_broker.heartbeats import LifetimeOver
-from plimsoll_broker.lifecycle import CannotStart
+from plimsoll_broker.node.broker import CannotStart
+from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.controller.turn import Settings
+from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.cluster.records import Record
+from plimsoll_core.controller.kernel.decision import Settings
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import DeclareTopic
-from plimsoll_core.model import TopicObject
-from plimsoll_core.records import Record
+from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_sim import rebalances, rolls
 from plimsoll_sim.brokers import CONTROLLERS, DATA, BrokerHost
 from plimsoll_sim.checkers.clients import ClientChecker

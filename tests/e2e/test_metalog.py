@@ -16,12 +16,12 @@ import pytest
 import yaml
 from kubectl import Cluster
 from kubernetes.aio import client, config
-from tests.metalog.fake_api import Request
-from tests.metalog.shells import PLACE, SLOTS, CrashingApi, Shell
-from tests.metalog.test_contract import *  # noqa: F403
-from tests.metalog.writer import Writer, image_of
+from tests.plimsoll_operator.metalog.fake_api import Request
+from tests.plimsoll_operator.metalog.shells import PLACE, SLOTS, CrashingApi, Shell
+from tests.plimsoll_operator.metalog.test_contract import *  # noqa: F403
+from tests.plimsoll_operator.metalog.writer import Writer, image_of
 
-from plimsoll_operator.metalog import objects
+from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.metalog.kube_api import Answer, HttpApi
 from plimsoll_operator.metalog.kube_snapshots import SnapshotStore
@@ -86,14 +86,14 @@ class NodeShell:
 
     async def snapshot_names(self) -> list[str]:
         api = self.api()
-        store = SnapshotStore(objects.Reader(api=api, place=self.place, backoff_ms=50))
+        store = SnapshotStore(kube_objects.Reader(api=api, place=self.place, backoff_ms=50))
         names = sorted(index.name for index in await store.indexes())
         await api.close()
         return names
 
     async def tear_snapshot(self, name: str) -> None:
         api = self.api()
-        path = self.place.path(objects.SNAPSHOTS, f"{name}-0")
+        path = self.place.path(kube_objects.SNAPSHOTS, f"{name}-0")
         assert (await api.request("DELETE", path)).status == 200
         await api.close()
 
@@ -128,7 +128,7 @@ class NodeShell:
 def metalog_crds(cluster: Cluster) -> Iterator[None]:
     names = []
     for path in sorted(CRDS.glob("internal.*.yaml")):
-        manifest = yaml.safe_load(path.read_text().replace(objects.GROUP, TEST_GROUP))
+        manifest = yaml.safe_load(path.read_text().replace(kube_objects.GROUP, TEST_GROUP))
         names.append(manifest["metadata"]["name"])
         cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
     for name in names:

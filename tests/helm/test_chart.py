@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 import yaml
 
-from plimsoll_operator.manifests import labels
+from plimsoll_operator.api import labels
 from plimsoll_operator.options import from_environment
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,19 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from plimsoll_core.controller.turn import Settings
-from plimsoll_core.messages import SetMembers
-from plimsoll_operator.controller.runtime import Controller, Options, Outcome
+from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.metalog.directory import DirectoryLog
+
+try:
+    from plimsoll_core.controller.kernel.decision import Settings
+    from plimsoll_core.messages.requests import SetMembers
+    from plimsoll_operator.controller.outcome import Options, Outcome
+except ModuleNotFoundError:  # where 0.1 has them
+    from plimsoll_core.controller.turn import Settings
+
+    from plimsoll_core.messages import SetMembers
+    from plimsoll_operator.controller.runtime import Options, Outcome
 
 
 def arguments() -> argparse.Namespace:

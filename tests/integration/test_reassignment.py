@@ -16,7 +16,7 @@ from tests.integration.local_cluster import (
     wait_for,
 )
 
-from plimsoll_core.reasons import Reason
+from plimsoll_core.errors import Reason
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.versions import SUPPORTED, ApiKey

@@ -14,7 +14,7 @@ import pytest
 from tests.integration.local_cluster import assert_nothing_lost, consume_all, wait_for
 from tests.integration.releases import EARLIER, PRESENT, Releases, Writer, python_path
 
-from plimsoll_core.metadata_versions import NEWEST
+from plimsoll_core.cluster.metadata_versions import NEWEST
 
 TOPIC = "orders"
 PARTITIONS = 6

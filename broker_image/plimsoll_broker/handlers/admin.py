@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_broker.dispatch import Handler
+from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.create_topics import create_topics
 from plimsoll_broker.handlers.delete_topics import delete_topics
 from plimsoll_broker.handlers.describe_cluster import describe_cluster
@@ -11,7 +11,7 @@ from plimsoll_broker.handlers.describe_topic_partitions import describe_topic_pa
 from plimsoll_broker.handlers.elect_leaders import elect_leaders
 from plimsoll_broker.handlers.metadata import metadata
 from plimsoll_broker.handlers.reassignments import alter_reassignments, list_reassignments
-from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_broker.server.dispatch import Handler
 from plimsoll_wire.versions import ApiKey
 
 

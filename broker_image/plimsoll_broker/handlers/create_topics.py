@@ -9,16 +9,16 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.aside import things
-from plimsoll_broker.dispatch import Handler, RequestContext
-from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers import cluster_view as shared
+from plimsoll_broker.handlers.aside import things
+from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.describe_configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
-from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.cluster.topic_configs import canonical, split_min_isr
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import CreateTopics, NewTopic, TopicAnswer
-from plimsoll_core.model import ClusterImage, PartitionKey
-from plimsoll_core.topic_configs import canonical, split_min_isr
+from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import ApiKey
 

@@ -13,16 +13,16 @@ from collections import Counter
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.aside import Aside, things
-from plimsoll_broker.dispatch import Reply, RequestContext
+from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.handlers.aside import Aside, things
 from plimsoll_broker.handlers.forward import timeout_ms_of
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_broker.slices import in_slices
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_broker.threads import in_thread
 from plimsoll_core.replica.values import Code
-from plimsoll_core.replica.waiting import AckWaiter
+from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.messages import encode_response
 
 TIMEOUT_MS_MAX = 10 * 60 * 1000

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from plimsoll_broker.aside import things
-from plimsoll_broker.dispatch import Handler, RequestContext
-from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers import cluster_view as shared
+from plimsoll_broker.handlers.aside import things
+from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
-from plimsoll_broker.handlers.view import ClusterView
-from plimsoll_core.messages import DeleteTopics, TopicAnswer
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.messages.requests import DeleteTopics, TopicAnswer
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import ApiKey
 

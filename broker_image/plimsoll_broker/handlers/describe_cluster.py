@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from plimsoll_broker.dispatch import Handler, RequestContext
-from plimsoll_broker.handlers import view as shared
-from plimsoll_broker.handlers.view import ClusterView
+from plimsoll_broker.handlers import cluster_view as shared
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoints import uuid_text
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.aside import is_short
-from plimsoll_broker.dispatch import Handler, RequestContext
-from plimsoll_broker.handlers import view as shared
-from plimsoll_broker.handlers.view import ClusterView
-from plimsoll_core.model import ClusterImage
-from plimsoll_core.topic_configs import (
+from plimsoll_broker.handlers import cluster_view as shared
+from plimsoll_broker.handlers.aside import is_short
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.topic_configs import (
     BROKER_DEFAULTS,
     KEYS,
     MIN_ISR,

@@ -6,11 +6,11 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.aside import THINGS_AT_ONCE, is_short
-from plimsoll_broker.dispatch import Handler, RequestContext
-from plimsoll_broker.handlers import view as shared
-from plimsoll_broker.handlers.view import ClusterView
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey
+from plimsoll_broker.handlers import cluster_view as shared
+from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, is_short
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 

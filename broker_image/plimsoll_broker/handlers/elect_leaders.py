@@ -8,23 +8,23 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.aside import things
-from plimsoll_broker.dispatch import Handler, RequestContext
-from plimsoll_broker.handlers import view as shared
+from plimsoll_broker.handlers import cluster_view as shared
+from plimsoll_broker.handlers.aside import things
+from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward, timeout_ms_of
-from plimsoll_broker.handlers.view import ClusterView
-from plimsoll_core.election_messages import (
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.messages.elections import (
     ElectionAnswer,
     ElectionKind,
     ElectionsAnswer,
     ElectLeaders,
     PartitionName,
 )
-from plimsoll_core.messages import (
+from plimsoll_core.messages.requests import (
     Answer,
     Refused,
 )
-from plimsoll_core.model import ClusterImage, PartitionKey
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import ApiKey
 

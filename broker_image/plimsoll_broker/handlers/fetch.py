@@ -13,16 +13,16 @@ from collections.abc import Awaitable
 from functools import partial
 from itertools import count
 
-from plimsoll_broker.aside import THINGS_AT_ONCE, Aside
-from plimsoll_broker.dispatch import CloseConnection, Reply, RequestContext
+from plimsoll_broker.background.slices import in_slices
 from plimsoll_broker.handlers import fetch_session
+from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, Aside
 from plimsoll_broker.handlers.fetch_poll import Asked, LongPoll, Poll
 from plimsoll_broker.handlers.fetch_reading import Follower, arrive, missing
 from plimsoll_broker.handlers.fetch_session import FetchSession
-from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_broker.slices import in_slices
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
+from plimsoll_core.cluster.listeners import Port, may_ask
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.listeners import Port, may_ask
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.fetch import (
     TOPIC_ID_VERSION,

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from plimsoll_broker.aside import Aside
-from plimsoll_broker.dispatch import Reply, RequestContext
+from plimsoll_broker.background.slices import in_slices
 from plimsoll_broker.failures import Answering
+from plimsoll_broker.handlers.aside import Aside
 from plimsoll_broker.handlers.fetch_reading import RESPONSE_BYTES_MAX, WAIT_MS_MAX, read
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_broker.sending import Granted
-from plimsoll_broker.slices import in_slices
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.server.sending import Granted
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.fetch import (
     Buffer,

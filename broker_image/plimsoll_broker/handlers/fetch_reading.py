@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.replica.values import Code, EndOffset, FollowerFetch
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition

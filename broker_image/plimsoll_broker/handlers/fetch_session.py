@@ -15,7 +15,6 @@ import asyncio
 from typing import NamedTuple
 from uuid import UUID
 
-from plimsoll_broker.dispatch import Connection, Reply
 from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
@@ -25,10 +24,11 @@ from plimsoll_broker.handlers.fetch_reading import (
     missing,
     read,
 )
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import Connection, Reply
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import PartitionKey
 from plimsoll_core.replica.leader import Presence, Progress
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
 

@@ -12,15 +12,15 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.aside import THINGS_AT_ONCE, Aside, is_short
-from plimsoll_broker.dispatch import Reply, RequestContext
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_broker.slices import in_slices
+from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, Aside, is_short
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.timestamps import Found, Opened
-from plimsoll_broker.threads import in_thread
-from plimsoll_core.listeners import Port, may_ask
+from plimsoll_core.cluster.listeners import Port, may_ask
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.batches import BatchError
 from plimsoll_wire.messages import decode_request, encode_response

@@ -11,9 +11,8 @@ import time
 from collections.abc import Awaitable, Iterator
 from functools import partial
 
-from plimsoll_broker.batch_checks import BadSent, check_times
-from plimsoll_broker.dispatch import CloseConnection, Connection, Reply, RequestContext
 from plimsoll_broker.failures import Answering
+from plimsoll_broker.handlers.batch_checks import BadSent, check_times
 from plimsoll_broker.handlers.produce_order import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
@@ -21,14 +20,15 @@ from plimsoll_broker.handlers.produce_order import (
     InOrder,
     check_here,
 )
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.overtaking import Refused
-from plimsoll_broker.replicas import ReplicaManager
-from plimsoll_core import listeners
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import CloseConnection, Connection, Reply, RequestContext
+from plimsoll_broker.server.in_flight_order import Refused
+from plimsoll_core.cluster import listeners
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import PartitionKey
 from plimsoll_core.replica.values import Append, Code, Duplicate
-from plimsoll_core.replica.waiting import AckWaiter
+from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
     NodeEndpoint,

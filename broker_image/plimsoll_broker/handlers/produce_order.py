@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.batch_checks import BadSent, check_batch, effort
-from plimsoll_broker.dispatch import CloseConnection, Connection, Reply
-from plimsoll_broker.threads import in_thread
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, effort
+from plimsoll_broker.server.dispatch import CloseConnection, Connection, Reply
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.compression import TooLarge
 from plimsoll_wire.primitives import MalformedMessage

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from plimsoll_broker.controller_client import NoController
-from plimsoll_broker.dispatch import Reply, RequestContext
-from plimsoll_broker.proposals import Controller
+from plimsoll_broker.control.client import NoController
+from plimsoll_broker.reporting.isr_proposals import Controller
+from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.messages import AllocateProducerIds, ProducerIdBlock
+from plimsoll_core.messages.requests import AllocateProducerIds, ProducerIdBlock
 from plimsoll_wire.messages import decode_request, encode_response
 
 # What Kafka answers while it waits for a block.  "Not available" would send a client looking for a

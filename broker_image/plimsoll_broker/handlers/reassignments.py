@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.aside import THINGS_AT_ONCE, is_short, things
-from plimsoll_broker.dispatch import Handler, RequestContext
+from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, is_short, things
+from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward, timeout_ms_of
-from plimsoll_broker.handlers.view import ClusterView
-from plimsoll_core.messages import Answer, Refused
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey
-from plimsoll_core.move_messages import (
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.messages.reassignments import (
     AlterReassignments,
     PartitionTarget,
     ReassignmentsAnswer,
     TargetAnswer,
 )
+from plimsoll_core.messages.requests import Answer, Refused
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 

@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _WEEK_MS = 7 * 24 * 3600 * 1000
 _SEGMENT_BYTES_MAX = 2**31 - 1
+
+
+class TimeLimits(NamedTuple):
+    """How far behind and ahead of the broker's clock a producer's times may be, in milliseconds."""
+
+    before_ms: int = 2**63 - 1
+    after_ms: int = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.disk import Disk
-from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_core.replica.leader_epochs import EpochCache
 
 
 class EpochFile:

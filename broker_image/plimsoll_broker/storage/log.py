@@ -15,12 +15,12 @@ from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
 from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.epoch_file import EpochFile
-from plimsoll_broker.storage.parts import Flush, LogContents, LogPlace, Settling
 from plimsoll_broker.storage.reading import LogReader
 from plimsoll_broker.storage.rolling import is_full
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
 from plimsoll_broker.storage.timestamps import Opened, Step, first_at_or_after, newest
+from plimsoll_broker.storage.values import Flush, LogContents, LogPlace, Settling
 from plimsoll_core.replica.flushing import countable_end
 from plimsoll_wire.batches import BatchError, BatchHeader
 

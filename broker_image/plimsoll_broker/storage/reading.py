@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_wire.batches import BadBatch, BatchError
 
 _HINTS_MAX = 16

@@ -25,10 +25,10 @@ from plimsoll_broker.storage.damage import Damaged, batch_at, damage, damaged
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.extent import Extent, reindex, resume, verify
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.parts import LogContents, LogPlace
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
-from plimsoll_core.replica.epochs import EpochCache
+from plimsoll_broker.storage.values import LogContents, LogPlace
+from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates
 from plimsoll_wire.batches import BadBatch, BatchError
 

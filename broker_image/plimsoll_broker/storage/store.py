@@ -20,9 +20,9 @@ from plimsoll_broker.storage.checkpoints import Meta, Partition
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.parts import LogPlace
 from plimsoll_broker.storage.recovery import Known, load_log
 from plimsoll_broker.storage.removals import DELETE, STRAY, Removals
+from plimsoll_broker.storage.values import LogPlace
 
 logger = logging.getLogger("plimsoll.storage")
 

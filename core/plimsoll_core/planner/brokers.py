@@ -5,14 +5,14 @@ Source: the protocol's rules for adding and for removing brokers.
 
 from __future__ import annotations
 
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.draft import Draft
 from plimsoll_core.planner.layout import vacancy
+from plimsoll_core.planner.phrasing import counted, listed, named
 from plimsoll_core.planner.replicas import spread
 from plimsoll_core.planner.request import AddBrokers, RemoveBrokers
 from plimsoll_core.planner.survey import Rows, Survey
-from plimsoll_core.planner.words import counted, listed, named
-from plimsoll_core.reasons import Reason, Refusal
 
 
 def add(survey: Survey, goal: AddBrokers) -> Draft | Refusal:

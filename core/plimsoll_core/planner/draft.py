@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxation, Skipped
+from plimsoll_core.planner.phrasing import counted, named
 from plimsoll_core.planner.replicas import racks_of
 from plimsoll_core.planner.risk import lowest_isr_margin
 from plimsoll_core.planner.survey import (
@@ -19,7 +20,6 @@ from plimsoll_core.planner.survey import (
     leader_counts,
     replica_counts,
 )
-from plimsoll_core.planner.words import counted, named
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

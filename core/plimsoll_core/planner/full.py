@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.placement import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.draft import Draft
+from plimsoll_core.planner.formula import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.matching import permute
+from plimsoll_core.planner.phrasing import counted, listed
 from plimsoll_core.planner.replicas import lower_bound, racks_of, spread, targets_of
 from plimsoll_core.planner.survey import (
     Rows,
@@ -26,8 +28,6 @@ from plimsoll_core.planner.survey import (
     new_copies,
     replica_counts,
 )
-from plimsoll_core.planner.words import counted, listed
-from plimsoll_core.reasons import Reason, Refusal
 
 ROUNDS_MAX = 8
 """Six were needed at most over tens of thousands of random clusters."""

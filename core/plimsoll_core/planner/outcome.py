@@ -12,9 +12,9 @@ from typing import Literal
 
 import msgspec
 
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.model import PartitionKey
-from plimsoll_core.placement import Row
+from plimsoll_core.planner.formula import Row
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):

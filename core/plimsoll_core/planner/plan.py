@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from plimsoll_core.errors import Refusal
 from plimsoll_core.planner import brokers, full, topics
 from plimsoll_core.planner.draft import Draft, conclude
 from plimsoll_core.planner.outcome import Plan
@@ -22,7 +23,6 @@ from plimsoll_core.planner.request import (
     Request,
 )
 from plimsoll_core.planner.survey import Survey, survey
-from plimsoll_core.reasons import Refusal
 
 
 def plan(request: Request) -> Plan | Refusal:

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import PartitionKey
 from plimsoll_core.planner.outcome import Move
 from plimsoll_core.planner.request import PlanPartition, effective_min_isr
 

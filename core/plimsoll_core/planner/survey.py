@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.placement import EXPLICIT, RackPolicy, Row
+from plimsoll_core.planner.formula import EXPLICIT, RackPolicy, Row
 from plimsoll_core.planner.layout import Layout, Opening
 from plimsoll_core.planner.leaders import Leadership, Seats
 from plimsoll_core.planner.outcome import Skipped
+from plimsoll_core.planner.phrasing import counted, listed
 from plimsoll_core.planner.replicas import rack_need
 from plimsoll_core.planner.request import PlanPartition, PlanTopic, Request
-from plimsoll_core.planner.words import counted, listed
-from plimsoll_core.reasons import Reason, Refusal
 
 Rows = list[list[BrokerId]]
 

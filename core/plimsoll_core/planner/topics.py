@@ -11,11 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.placement import EXPLICIT, Row
 from plimsoll_core.planner.draft import Draft
+from plimsoll_core.planner.formula import EXPLICIT, Row
 from plimsoll_core.planner.layout import vacancy
 from plimsoll_core.planner.outcome import Skipped
+from plimsoll_core.planner.phrasing import counted, listed
 from plimsoll_core.planner.replicas import racks_of, spread
 from plimsoll_core.planner.request import (
     ChangeTopics,
@@ -25,8 +27,6 @@ from plimsoll_core.planner.request import (
     TopicChange,
 )
 from plimsoll_core.planner.survey import Rows, Survey, replica_counts, skipped
-from plimsoll_core.planner.words import counted, listed
-from plimsoll_core.reasons import Reason, Refusal
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from typing import Literal
 
 import msgspec
 
+from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import PartitionKey
 from plimsoll_core.planner.outcome import Move, Plan
+from plimsoll_core.planner.phrasing import counted
 from plimsoll_core.planner.request import PlanPartition
-from plimsoll_core.planner.words import counted
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from plimsoll_core.replica.surroundings import LogView
+from plimsoll_core.replica.context import LogView
 from plimsoll_core.replica.values import BatchInfo, Code, EndOffset
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages import IsrProposal
+from plimsoll_core.messages.requests import IsrProposal
 from plimsoll_core.replica.values import Code
 
 UNDECIDED = frozenset(

@@ -7,11 +7,11 @@ in-sync set and who must leave it, and what an AlterPartition answer means.  Sou
 
 from __future__ import annotations
 
+from plimsoll_core.cluster.model import Partition, Recovery
 from plimsoll_core.ids import BrokerEpoch, BrokerId, PartitionEpoch
-from plimsoll_core.messages import IsrMember, IsrProposal
-from plimsoll_core.model import Partition, Recovery
+from plimsoll_core.messages.requests import IsrMember, IsrProposal
+from plimsoll_core.replica.context import Surroundings
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink
-from plimsoll_core.replica.surroundings import Surroundings
 from plimsoll_core.replica.values import FollowerFetch
 
 EXPAND_CAUSE = "IsrExpand"

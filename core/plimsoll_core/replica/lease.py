@@ -10,7 +10,7 @@ answered is applied here, so this broker had not been replaced before.  (b) Ever
 controller could elect has followed this leader in its present term within that time, as their next
 fetch proves: it acknowledges a reply that was made then, and who follows does not lead.
 
-Unclean elections are outside this bound.  Source: the protocol's §7.2, safety review R4.
+Unclean elections are outside this bound.  Source: docs/protocol.md §7.2.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId, MetadataOffset
-from plimsoll_core.model import Partition
 from plimsoll_core.replica.leader import Leader
 
 SESSION_TIMEOUT_MS = 6_000

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from plimsoll_core.messages import IsrProposal
-from plimsoll_core.replica.waiting import Answered
+from plimsoll_core.messages.requests import IsrProposal
+from plimsoll_core.replica.waiters import Answered
 
 
 class Ready(NamedTuple):

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import msgspec
 
+from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
-from plimsoll_core.messages import IsrProposal, PartitionAnswer
-from plimsoll_core.model import Partition
+from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
+from plimsoll_core.replica.context import LogView, Surroundings
 from plimsoll_core.replica.isr import UNDECIDED, CommittedIsr, IsrState, proposal_in_flight
 from plimsoll_core.replica.leader import INELIGIBLE_BACKOFF_MS, Leader
 from plimsoll_core.replica.ready import NOTHING, Ready
-from plimsoll_core.replica.surroundings import LogView, Surroundings
 from plimsoll_core.replica.values import (
     Append,
     BatchInfo,
@@ -27,7 +27,7 @@ from plimsoll_core.replica.values import (
     EndOffset,
     FollowerFetch,
 )
-from plimsoll_core.replica.waiting import AckWaiter, Answered, ParkedFetches, Waiters
+from plimsoll_core.replica.waiters import AckWaiter, Answered, ParkedFetches, Waiters
 
 
 class Replica:

@@ -3,7 +3,8 @@
 The runtime passes on every position and asks before it takes over.  A claim stands until its
 broker says something that fits, or is gone: a claim that nobody has repeated for long is asked
 for once more, and only after nobody repeats it then, it is dropped.  It never commits anything and
-never decides which of the two histories is right.  Source: the architecture's take-over.
+never decides which of the two histories is right.
+Source: ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId, ControllerEpoch
-from plimsoll_core.messages import Heartbeat, LogPosition, RegisterBroker, Request
+from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker, Request
 from plimsoll_operator.controller.clock import Clock
 from plimsoll_operator.controller.tail import MetadataTail, Standing
 

@@ -10,13 +10,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import Record
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_core.messages import Done
-from plimsoll_core.model import ClusterImage
-from plimsoll_core.reasons import Reason
-from plimsoll_core.records import Record
+from plimsoll_core.messages.requests import Done
 from plimsoll_operator.controller.clock import Clock
-from plimsoll_operator.controller.commit import CommitQueue, refused
+from plimsoll_operator.controller.commit_queue import CommitQueue, refused
 from plimsoll_operator.controller.journal import Journal, Restored
 from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.controller.tail import MetadataTail

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import groupby
 from uuid import UUID
 
+from plimsoll_core.cluster.image import apply_all
+from plimsoll_core.cluster.metadata_versions import MetadataTooNew
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import Record
+from plimsoll_core.cluster.snapshot import decode_image
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
-from plimsoll_core.image import apply_all
-from plimsoll_core.metadata_versions import MetadataTooNew
-from plimsoll_core.model import ClusterImage
-from plimsoll_core.records import Record
-from plimsoll_core.snapshot import decode_image
-from plimsoll_core.stream_messages import MetadataBatchCopy
+from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.codec import decode_records, pack
 from plimsoll_operator.metalog.interface import (

@@ -4,7 +4,7 @@ The server calls `request` for brokers, reconcilers call it for objects; `plimso
 decides.  A term runs from a committed `ControllerChanged` to the first failure of the log; then
 everything speculative is dropped and the log is opened anew, or the controller steps down.  It
 never leaves the process and never answers from what is not committed.
-Source: the architecture's group commit, take-over and failure detection.
+Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -12,25 +12,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from plimsoll_core.controller.outlook import Outlook, outlook
-from plimsoll_core.controller.step import decide
-from plimsoll_core.controller.turn import Decision, Settings, Soft, Turn
+from plimsoll_core.cluster.model import ClusterImage, Partition
+from plimsoll_core.cluster.records import ControllerChanged, Record
+from plimsoll_core.controller.decide import decide
+from plimsoll_core.controller.kernel.decision import Decision, Settings, Soft, Turn
+from plimsoll_core.controller.partitions.health import Outlook, outlook
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
-from plimsoll_core.messages import Activated, Answer, BrokerProvenDead, Done, Refused, Request, Tick
-from plimsoll_core.model import ClusterImage, Partition
-from plimsoll_core.reasons import Reason
-from plimsoll_core.records import ControllerChanged, Record
-from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
+from plimsoll_core.messages.requests import (
+    Activated,
+    Answer,
+    BrokerProvenDead,
+    Done,
+    Refused,
+    Request,
+    Tick,
+)
 from plimsoll_operator.controller.claims import Claims
 from plimsoll_operator.controller.clock import Clock, tick_forever
-from plimsoll_operator.controller.commit import answered, not_controller, refused, too_new
+from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
+from plimsoll_operator.controller.outcome import Options, Outcome
 from plimsoll_operator.controller.snapshots import Snapshotter
 from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.controller.stream import update_for
@@ -48,35 +55,6 @@ logger = logging.getLogger("plimsoll.controller")
 TAKE_OVER_ATTEMPTS = 5
 ACTIVATE_AGAIN_MS = 200
 STOP_MS_MAX = 2_000
-
-
-class Outcome(Enum):
-    """Why `run` returned."""
-
-    STOPPED = "stopped"
-    DEPOSED = "another controller owns the log"
-    HANDED_OVER = "half of the brokers were lost at once: another controller must see it too"
-    STALLED = "the log went back in time"
-    TOO_NEW = "a newer release has written to this log"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What differs between Kubernetes and local mode."""
-
-    always_confirmed: bool = False
-    """The log is locked by this process: nobody else can commit."""
-    confirmed_ms: int = 3_000
-    tick_ms: int = 500
-    backoff_ms: int = 100
-    backoff_ms_max: int = 5_000
-    claim_ms: int = 60_000
-    """How long a broker that is away, perhaps to start again, is still believed to hold more than
-    the log; after that it is listened for, for `listen_ms`, before anything is committed."""
-    listen_ms: int = 10_000
-    opinion_ms: int = 60_000
-    """For how long a hand-over is remembered.  Longer than the pause in which somebody else may
-    lead; what was seen before that says nothing about brokers that fall silent much later."""
 
 
 class _HandOver(Exception):

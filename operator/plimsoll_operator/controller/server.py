@@ -15,8 +15,10 @@ from itertools import count
 from typing import cast
 from uuid import UUID
 
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
-from plimsoll_core.messages import (
+from plimsoll_core.messages.metadata_stream import FetchMetadata
+from plimsoll_core.messages.requests import (
     AlterPartition,
     Answer,
     Forwarded,
@@ -24,9 +26,7 @@ from plimsoll_core.messages import (
     RegisterBroker,
     Registered,
 )
-from plimsoll_core.reasons import Reason
-from plimsoll_core.stream_messages import FetchMetadata
-from plimsoll_operator.controller.commit import refused
+from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.sessions import Enrich, Evidence, Lifetime, Sessions
 from plimsoll_operator.controller.speaker import STRANGER_MS_MAX, Speaker, Strangers

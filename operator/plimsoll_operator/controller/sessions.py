@@ -5,7 +5,7 @@ when its last connection was closed by the peer and its replication listener ref
 the process's own, while clients may reach it through something that refuses in its place.
 Anything less proves nothing: the session timeout decides.  A hook lets the operator add what it
 sees of pods.
-Source: the architecture's failure detection; safety review R8.
+Source: ARCHITECTURE.md, "The controller": failure detection.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from plimsoll_core import listeners
+from plimsoll_core.cluster import listeners
+from plimsoll_core.cluster.model import Broker
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.messages import BrokerProvenDead, Refused, RegisterBroker
-from plimsoll_core.model import Broker
+from plimsoll_core.messages.requests import BrokerProvenDead, Refused, RegisterBroker
 from plimsoll_core.surfacing import COSTS
 from plimsoll_operator.controller.runtime import Controller
 

@@ -2,7 +2,7 @@
 
 One snapshot at a time, taken at a committed offset; `SnapshotTaken` commits before anything is
 released, so two writers can never destroy each other's history.
-Source: the architecture's snapshots; safety review R3.
+Source: ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
 """
 
 from __future__ import annotations
@@ -10,27 +10,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from plimsoll_core.messages import Done
-from plimsoll_core.records import SnapshotTaken
-from plimsoll_core.snapshot import encode_image
+from plimsoll_core.cluster.records import Record, SnapshotTaken
+from plimsoll_core.cluster.snapshot import encode_image
+from plimsoll_core.messages.requests import Answer, Done, Refused
+from plimsoll_operator.controller.committer import Committer
 from plimsoll_operator.controller.journal import Restored
+from plimsoll_operator.controller.stream import Committed
 from plimsoll_operator.metalog.interface import MetadataLog
-
-if TYPE_CHECKING:
-    from plimsoll_operator.controller.committer import Committer
-    from plimsoll_operator.controller.runtime import Controller
 
 logger = logging.getLogger("plimsoll.controller")
 
 CHECK_S = 1.0
 
 
+class Committing(Committed, Protocol):
+    """The controller, as far as a snapshot needs it."""
+
+    async def commit_own(self, records: tuple[Record, ...]) -> Answer | Refused: ...
+
+
 class Snapshotter:
     """Part of one controller's term."""
 
-    def __init__(self, controller: Controller, log: MetadataLog) -> None:
+    def __init__(self, controller: Committing, log: MetadataLog) -> None:
         self._controller = controller
         self._log = log
         self.urgent = asyncio.Event()

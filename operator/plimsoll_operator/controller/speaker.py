@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Protocol
 from uuid import UUID
 
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.messages import Refused
-from plimsoll_core.model import ClusterImage
-from plimsoll_core.reasons import Reason
-from plimsoll_core.stream_messages import FetchMetadata
-from plimsoll_operator.controller.commit import refused
+from plimsoll_core.messages.metadata_stream import FetchMetadata
+from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_wire.control import BrokerRequest
 
 STRANGERS_MAX = 256

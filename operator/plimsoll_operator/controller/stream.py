@@ -1,7 +1,7 @@
 """What a broker's metadata stream gets next: batches, or a snapshot when it is too far behind.
 
 The runtime calls it for an active controller; it waits for news, but not longer than asked, and it
-changes nothing.  Source: the architecture's metadata stream.
+changes nothing.  Source: ARCHITECTURE.md, "The controller".
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import asyncio
 import zlib
 from typing import Protocol
 
-from plimsoll_core.messages import Refused
-from plimsoll_core.model import ClusterImage
-from plimsoll_core.reasons import Reason
-from plimsoll_core.snapshot import encode_image
-from plimsoll_core.stream_messages import FetchMetadata, MetadataUpdate
-from plimsoll_operator.controller.commit import refused
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.snapshot import encode_image
+from plimsoll_core.errors import Reason
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
+from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_operator.controller.tail import MetadataTail, Standing
 
 WAIT_MS_MAX = 10_000

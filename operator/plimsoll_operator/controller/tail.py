@@ -12,7 +12,7 @@ from collections import deque
 from enum import Enum
 
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.stream_messages import MetadataBatchCopy
+from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 
 TAIL_BYTES_MAX = 8 * 1024 * 1024
 UPDATE_BYTES_MAX = 4 * 1024 * 1024

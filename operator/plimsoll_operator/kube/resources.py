@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_operator.api import GROUP, VERSION
-from plimsoll_operator.manifests.labels import Manifest
+from plimsoll_operator.api.labels import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,15 +14,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plimsoll_core.controller.membership import next_members
-from plimsoll_core.election_messages import ElectionsAnswer
+from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.member_messages import UnregisterBroker
-from plimsoll_core.messages import Refused, Request, SetMembers, TopicsAnswer
-from plimsoll_core.move_messages import LimitMovement
-from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.messages.elections import ElectionsAnswer
+from plimsoll_core.messages.membership import UnregisterBroker
+from plimsoll_core.messages.reassignments import LimitMovement
+from plimsoll_core.messages.requests import Refused, Request, SetMembers, TopicsAnswer
+from plimsoll_operator.api.broker_configs import broker_configs_of, settings_of
+from plimsoll_operator.api.cluster_ids import cluster_id
+from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.controller.runtime import Controller, Options, Outcome
+from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.local.brokers import BrokerProcess
 from plimsoll_operator.local.documents import Documents, declaration
@@ -30,10 +34,7 @@ from plimsoll_operator.local.layout import LOOPBACK, Layout, Remembered, plan
 from plimsoll_operator.local.moves import Moves
 from plimsoll_operator.local.rebalances import Rebalances
 from plimsoll_operator.metalog.directory import DirectoryLog
-from plimsoll_operator.reconcile import cluster as clusters
-from plimsoll_operator.reconcile.configs import broker_configs_of, settings_of
-from plimsoll_operator.reconcile.quantities import bytes_per_second
-from plimsoll_operator.reconcile.topics import named_leaders
+from plimsoll_operator.reconcile.topic.request import named_leaders
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -115,7 +116,7 @@ class LocalCluster:
         documents = self._wishes.documents
         known = self._layout.remembered()
         stated = documents.cluster.spec.cluster_id
-        wanted = clusters.cluster_id(documents.cluster) if stated else None
+        wanted = cluster_id(documents.cluster) if stated else None
         cluster = documents.cluster
         committed = tuple(BrokerId(b) for b in known.brokers) if known else ()
         self._members = next_members(committed, cluster.count, cluster.excluded_ids)

@@ -11,8 +11,8 @@ from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
-from plimsoll_core.messages import DeclareTopic
-from plimsoll_core.reasons import Reason, Refusal
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_operator.api.load import Resource
 from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec, Storage
 from plimsoll_operator.api.meta import ObjectMeta
@@ -21,7 +21,7 @@ from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.local import rebalances
 from plimsoll_operator.local.moves import with_uid
-from plimsoll_operator.reconcile.topics import declare
+from plimsoll_operator.reconcile.topic.request import declare
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
 

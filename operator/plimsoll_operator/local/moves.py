@@ -15,11 +15,11 @@ from uuid import UUID, uuid5
 import msgspec
 from msgspec.structs import replace
 
-from plimsoll_core.messages import Refused
-from plimsoll_core.move_messages import ReassignmentObjectGone, ReassignmentState
+from plimsoll_core.messages.reassignments import ReassignmentObjectGone, ReassignmentState
+from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.reconcile.reassignments import FINAL, object_of, run_request
+from plimsoll_operator.reconcile.reassignment.request import FINAL, object_of, run_request
 
 logger = logging.getLogger("plimsoll.local")
 

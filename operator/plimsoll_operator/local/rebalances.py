@@ -14,13 +14,13 @@ from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
-from plimsoll_core.messages import Refused
-from plimsoll_core.rebalance_messages import RebalanceObjectGone, RebalanceState
-from plimsoll_core.rebalance_plan import Planned
+from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.planner.rebalance import Planned
+from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.rebalancing import Deciding, Rebalancing, Seen, wall_ms
-from plimsoll_operator.reconcile.quantities import binary
+from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing, Seen, wall_ms
 
 logger = logging.getLogger("plimsoll.local")
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from plimsoll_core.reasons import Refusal
-from plimsoll_operator.manifests import labels, release_0_1
+from plimsoll_core.errors import Refusal
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.broker_configs import broker_configs_of
+from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.digest import digest
-from plimsoll_operator.manifests.labels import Manifest
-from plimsoll_operator.reconcile.configs import broker_configs_of
 
 FILE = "broker.json"
 DIRECTORY = "/etc/plimsoll"

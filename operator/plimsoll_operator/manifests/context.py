@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from plimsoll_core.release import RELEASE
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.manifests import labels
-from plimsoll_operator.manifests.labels import Manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

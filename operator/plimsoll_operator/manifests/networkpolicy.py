@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plimsoll_operator.manifests import labels
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.context import Context
-from plimsoll_operator.manifests.labels import Manifest
 
 DNS_PORTS = ({"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"})
 

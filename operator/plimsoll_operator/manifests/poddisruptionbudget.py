@@ -6,9 +6,9 @@ the budget is right even while the operator is down.
 
 from __future__ import annotations
 
-from plimsoll_operator.manifests import labels
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.context import Context
-from plimsoll_operator.manifests.labels import Manifest
 
 
 def pod_disruption_budget(context: Context) -> Manifest:

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
-from plimsoll_operator.manifests import labels
 from plimsoll_operator.manifests.context import Context
-from plimsoll_operator.manifests.labels import Manifest
 
 RELEASE = "0.1"
 RESOURCES: Manifest = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_operator.manifests.labels import USER_ID, Manifest
+from plimsoll_operator.api.labels import USER_ID, Manifest
 
 
 def pod_security() -> Manifest:

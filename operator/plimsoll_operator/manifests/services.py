@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from plimsoll_operator.manifests import labels
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.context import Context
-from plimsoll_operator.manifests.labels import Manifest
 
 _KAFKA = {"name": "kafka", "port": labels.KAFKA_PORT, "targetPort": "kafka", "protocol": "TCP"}
 _METRICS = {

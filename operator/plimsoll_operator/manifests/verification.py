@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.verification import Runner, Verification, Verify
-from plimsoll_operator.manifests import labels
-from plimsoll_operator.manifests.labels import Manifest
 from plimsoll_operator.manifests.networkpolicy import driver_policy
 from plimsoll_operator.manifests.security import container_security, pod_security
 

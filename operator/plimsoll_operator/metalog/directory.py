@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from plimsoll_core.records import SnapshotTaken
+from plimsoll_core.cluster.records import SnapshotTaken
 from plimsoll_operator.metalog import chain, codec, files, snapshots
 from plimsoll_operator.metalog.interface import (
     AppendConflict,

@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from plimsoll_core.records import SnapshotTaken
+from plimsoll_core.cluster.records import SnapshotTaken
 
 
 class MetadataLogError(Exception):

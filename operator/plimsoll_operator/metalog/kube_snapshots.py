@@ -18,9 +18,9 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
-from plimsoll_operator.metalog import objects, snapshots
+from plimsoll_operator.metalog import kube_objects, snapshots
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable, Snapshot
-from plimsoll_operator.metalog.objects import PART_LABEL, Item, Metadata, Reader
+from plimsoll_operator.metalog.kube_objects import PART_LABEL, Item, Metadata, Reader
 from plimsoll_operator.metalog.ring import STRICT
 
 CHUNK_BYTES_MAX = 512 * 1024
@@ -84,7 +84,9 @@ class SnapshotStore:
     async def indexes(self) -> list[Index]:
         """All announced snapshots, newest first."""
         selector = f"{self._place.selector},{PART_LABEL}=index"
-        found = [_index(item) async for item in self._reader.pages(objects.SNAPSHOTS, selector)]
+        found = [
+            _index(item) async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)
+        ]
         return sorted(
             found,
             key=lambda index: (index.spec.end_offset, index.spec.controller_epoch),
@@ -92,7 +94,7 @@ class SnapshotStore:
         )
 
     async def index(self, name: str) -> Index | None:
-        item = await self._reader.get(objects.SNAPSHOTS, name)
+        item = await self._reader.get(kube_objects.SNAPSHOTS, name)
         return None if item is None else _index(item)
 
     async def load(self, index: Index) -> Snapshot | None:
@@ -100,7 +102,7 @@ class SnapshotStore:
         spec = index.spec
         if spec.cluster_id != str(self._place.cluster_id):
             raise LogCorrupt(f"MetadataSnapshot {index.name} is of cluster {spec.cluster_id}")
-        chunks = await objects.in_parallel(spec.chunks, self._chunk)
+        chunks = await kube_objects.in_parallel(spec.chunks, self._chunk)
         parts = [chunk for chunk in chunks if chunk is not None]
         if len(parts) != len(chunks):
             return None
@@ -118,7 +120,7 @@ class SnapshotStore:
         )
 
     async def _chunk(self, ref: ChunkRef) -> bytes | None:
-        item = await self._reader.get(objects.SNAPSHOTS, ref.name)
+        item = await self._reader.get(kube_objects.SNAPSHOTS, ref.name)
         if item is None or item.metadata.uid != ref.uid:
             return None
         data = _chunk_data(item)
@@ -147,7 +149,7 @@ class SnapshotStore:
             controller_epoch=draft.controller_epoch,
             image_size=len(image_bytes),
             stored_size=len(stored),
-            chunks=await objects.in_parallel(parts, put),
+            chunks=await kube_objects.in_parallel(parts, put),
         )
         await self._create(name, "index", spec)
         return name, len(stored)
@@ -171,12 +173,12 @@ class SnapshotStore:
             labels={**self._place.labels, PART_LABEL: part},
         )
         body = self._place.manifest(KIND, metadata, spec)
-        path = self._place.path(objects.SNAPSHOTS)
+        path = self._place.path(kube_objects.SNAPSHOTS)
         answer = await self._reader.ask("POST", path, STRICT, body)
         if answer.status == 201:
-            return objects.decode(answer.body)
+            return kube_objects.decode(answer.body)
         if answer.status == 409:
-            item = await self._reader.get(objects.SNAPSHOTS, name)
+            item = await self._reader.get(kube_objects.SNAPSHOTS, name)
             if item is not None:
                 return item
         raise LogUnavailable(f"MetadataSnapshot {name} cannot be made: {answer.sentence}")
@@ -187,14 +189,14 @@ class SnapshotStore:
             selector = f"{self._place.selector},{PART_LABEL}={part}"
             old = [
                 item.metadata
-                async for item in self._reader.pages(objects.SNAPSHOTS, selector)
+                async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)
                 if msgspec.json.decode(item.spec, type=_AnySpec).end_offset < end_offset
             ]
-            await objects.in_parallel(old, self._delete)
+            await kube_objects.in_parallel(old, self._delete)
 
     async def _delete(self, metadata: Metadata) -> None:
         body = msgspec.json.encode({"preconditions": {"uid": metadata.uid}})
-        path = self._place.path(objects.SNAPSHOTS, metadata.name)
+        path = self._place.path(kube_objects.SNAPSHOTS, metadata.name)
         answer = await self._reader.ask("DELETE", path, None, body)
         if answer.status not in (200, 202, 404, 409):
             raise LogUnavailable(

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from plimsoll_core.records import SnapshotTaken
-from plimsoll_operator.metalog import chain, codec, objects, snapshots
+from plimsoll_core.cluster.records import SnapshotTaken
+from plimsoll_operator.metalog import chain, codec, kube_objects, snapshots
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -29,8 +29,8 @@ from plimsoll_operator.metalog.interface import (
     SnapshotRequired,
 )
 from plimsoll_operator.metalog.kube_api import Api, HttpApi
+from plimsoll_operator.metalog.kube_objects import Place, Reader
 from plimsoll_operator.metalog.kube_snapshots import Draft, Index, SnapshotStore
-from plimsoll_operator.metalog.objects import Place, Reader
 from plimsoll_operator.metalog.ring import SLOTS_AT_FIRST, Ring
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class RingLog:
     async def _make(self, ring: Ring, next_sequence: int) -> None:
         """The first slots now, so that a new log can begin; the others meanwhile."""
         missing = ring.missing(next_sequence)
-        await objects.in_parallel(missing[:SLOTS_AT_FIRST], ring.make)
+        await kube_objects.in_parallel(missing[:SLOTS_AT_FIRST], ring.make)
         if later := missing[SLOTS_AT_FIRST:]:
             self._making = asyncio.create_task(_make_all(ring, later))
 
@@ -121,7 +121,7 @@ class RingLog:
         seen = -1
         for attempt in range(READS_MAX):
             if attempt:
-                await objects.pause(self._options.backoff_ms, attempt)
+                await kube_objects.pause(self._options.backoff_ms, attempt)
             try:
                 indexes = await self._snapshots.indexes()
                 found = await ring.load()
@@ -129,7 +129,7 @@ class RingLog:
                 covered = await self._covered(found, opened.tip.next_sequence)
                 size = index.spec.stored_size if index else 0
                 return opened, follower, _View(covered=covered, snapshot_bytes=size)
-            except objects.Expired as error:
+            except kube_objects.Expired as error:
                 why = error
             except chain.Gap as error:
                 why = error
@@ -328,7 +328,7 @@ class KubernetesLog(RingLog):
 async def _make_all(ring: Ring, numbers: Sequence[int]) -> None:
     """Should this fail, an append makes the slot that it needs."""
     try:
-        await objects.in_parallel(numbers, ring.make, SLOTS_AT_ONCE_LATER)
+        await kube_objects.in_parallel(numbers, ring.make, SLOTS_AT_ONCE_LATER)
     except MetadataLogError as error:
         logger.warning("not all metadata slots could be made yet: %s", error)
 

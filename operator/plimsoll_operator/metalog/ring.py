@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from plimsoll_operator.metalog import codec, objects
+from plimsoll_operator.metalog import codec, kube_objects
 from plimsoll_operator.metalog.chain import Emptied
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
@@ -24,7 +24,7 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
-from plimsoll_operator.metalog.objects import Item, Metadata, Reader
+from plimsoll_operator.metalog.kube_objects import Item, Metadata, Reader
 
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
@@ -97,7 +97,7 @@ class Ring:
     async def load(self) -> dict[int, Batch | Emptied]:
         """Read every slot, in one consistent state; returns contents by sequence."""
         slots: dict[int, Slot] = {}
-        async for item in self._reader.pages(objects.BATCHES, self._place.selector):
+        async for item in self._reader.pages(kube_objects.BATCHES, self._place.selector):
             slot = self._slot(item)
             slots[slot.number] = slot
         self._slots = slots
@@ -117,7 +117,8 @@ class Ring:
         """
         number = next_sequence % self.count
         written = any(slot.content is not None for slot in self._slots.values())
-        expected = number < SLOTS_AT_FIRST or number + objects.AT_ONCE < max(self._slots, default=0)
+        last = max(self._slots, default=0)
+        expected = number < SLOTS_AT_FIRST or number + kube_objects.AT_ONCE < last
         if written and expected and number not in self._slots:
             raise LogRegressed(
                 f"MetadataBatch {self.name(number)} was deleted; it may have held committed "
@@ -130,10 +131,10 @@ class Ring:
         """A missing slot, made now or meanwhile by somebody else."""
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
         body = self._place.manifest(KIND, self._metadata(number), spec)
-        path = self._place.path(objects.BATCHES)
+        path = self._place.path(kube_objects.BATCHES)
         answer = await self._reader.ask("POST", path, STRICT, body)
         if answer.status == 201:
-            slot = self._slot(objects.decode(answer.body))
+            slot = self._slot(kube_objects.decode(answer.body))
         elif answer.status == 409:
             slot = await self._read_back(number)
         else:
@@ -158,7 +159,7 @@ class Ring:
             if slot.sequence is not None and slot.sequence >= batch.sequence:
                 raise self._conflict(slot, batch)
             if attempt:
-                await objects.pause(backoff_ms, attempt)
+                await kube_objects.pause(backoff_ms, attempt)
             attempt += 1
             try:
                 answer = await self._update(slot, batch)
@@ -166,7 +167,7 @@ class Ring:
                 unknown = True
                 continue
             if answer.status == 200:
-                return self._committed(objects.decode(answer.body), batch)
+                return self._committed(kube_objects.decode(answer.body), batch)
             if answer.status in (404, 409):
                 if (size := await self._after_conflict(slot, batch)) is not None:
                     return size
@@ -184,7 +185,7 @@ class Ring:
     async def _write(self, slot: Slot, spec: object) -> Answer:
         metadata = self._metadata(slot.number, slot)
         body = self._place.manifest(KIND, metadata, spec)
-        path = self._place.path(objects.BATCHES, self.name(slot.number))
+        path = self._place.path(kube_objects.BATCHES, self.name(slot.number))
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
 
     async def _after_conflict(self, slot: Slot, batch: Batch) -> int | None:
@@ -206,7 +207,7 @@ class Ring:
         return None
 
     async def _read_back(self, number: int) -> Slot:
-        item = await self._reader.get(objects.BATCHES, self.name(number))
+        item = await self._reader.get(kube_objects.BATCHES, self.name(number))
         if item is None:
             raise LogCorrupt(f"MetadataBatch {self.name(number)} was deleted")
         return self._slot(item)
@@ -241,7 +242,7 @@ class Ring:
     async def lost(self) -> list[int]:
         """Slots that are known here and exist no more: somebody has deleted them."""
         known = sorted(self._slots)  # those that are made meanwhile are not in the list
-        pages = self._reader.pages(objects.BATCHES, self._place.selector)
+        pages = self._reader.pages(kube_objects.BATCHES, self._place.selector)
         names = {item.metadata.name async for item in pages}
         return [number for number in known if self.name(number) not in names]
 
@@ -250,11 +251,13 @@ class Ring:
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)
-        answer = await self._reader.ask("POST", self._place.path(objects.BATCHES), STRICT, body)
+        answer = await self._reader.ask(
+            "POST", self._place.path(kube_objects.BATCHES), STRICT, body
+        )
         if answer.status != 201:
             name = self.name(number)
             raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
-        self._slots[number] = self._slot(objects.decode(answer.body))
+        self._slots[number] = self._slot(kube_objects.decode(answer.body))
 
     async def peek(self, sequence: int) -> Batch | Emptied | None:
         """What the slot of `sequence` holds now; for a standby."""
@@ -278,7 +281,7 @@ class Ring:
         except Unanswered:
             return
         if answer.status == 200:
-            self._slots[number] = self._slot(objects.decode(answer.body))
+            self._slots[number] = self._slot(kube_objects.decode(answer.body))
 
     def _metadata(self, number: int, slot: Slot | None = None) -> Metadata:
         return Metadata(
@@ -310,7 +313,7 @@ class Ring:
         )
 
 
-def _emptied(place: objects.Place, number: int, content: Batch | Emptied | None) -> object:
+def _emptied(place: kube_objects.Place, number: int, content: Batch | Emptied | None) -> object:
     """The content of a slot whose records are in a snapshot; it still says whose batch it held."""
     if content is None:
         return _EmptySlot(cluster_id=str(place.cluster_id), slot=number)

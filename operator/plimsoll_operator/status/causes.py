@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import ClusterImage, Partition
 
 _PREFIXES = (
     ("fenced on proof", "fenced"),

@@ -15,7 +15,7 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import EVENTS, Kind
-from plimsoll_operator.status.changes import Occurrence
+from plimsoll_operator.status.record_events import Occurrence
 
 logger = logging.getLogger("plimsoll.events")
 

@@ -20,14 +20,14 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from plimsoll_core.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.objects import Key
-from plimsoll_operator.reconcile.conditions import milliseconds
+from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.status.causes import WORDS
-from plimsoll_operator.status.changes import IsrChange
 from plimsoll_operator.status.projection import brokers_status, partitions_status
+from plimsoll_operator.status.record_events import IsrChange
 from plimsoll_process.holds import Holds
 from plimsoll_process.loopwatch import loop_metrics
 

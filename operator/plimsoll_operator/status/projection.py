@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from plimsoll_core.controller.outlook import Outlook
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.controller.partitions.health import Outlook
+from plimsoll_operator.api import labels
 from plimsoll_operator.api import topic as api
+from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.cluster_status import (
     BlockedAction,
     BootstrapServers,
@@ -26,11 +28,9 @@ from plimsoll_operator.api.cluster_status import (
     PendingTopic,
     TopicsStatus,
 )
+from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.manifests import labels
-from plimsoll_operator.reconcile.cluster import kafka_id
-from plimsoll_operator.reconcile.conditions import condition, timestamp
 
 ASSIGNMENT_PARTITIONS_MAX = 200
 UNHEALTHY_MAX = 20

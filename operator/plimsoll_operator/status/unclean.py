@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plimsoll_core.model import ClusterImage, Recovery
-from plimsoll_core.records import Record
+from plimsoll_core.cluster.model import ClusterImage, Recovery
+from plimsoll_core.cluster.records import Record
+from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.reconcile.conditions import condition, milliseconds, timestamp
-from plimsoll_operator.status.changes import UNCLEAN_EVENT, Occurrence, unclean_elections
 from plimsoll_operator.status.projection import margin
+from plimsoll_operator.status.record_events import UNCLEAN_EVENT, Occurrence, unclean_elections
 
 TYPE = "UncleanRecovery"
 SHOWN_MS = 86_400_000

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.cluster.records import PartitionsChanged, PartitionsCreated, Record, TopicRemoved
 from plimsoll_core.ids import TopicId
-from plimsoll_core.model import ClusterImage, PartitionKey
-from plimsoll_core.records import PartitionsChanged, PartitionsCreated, Record, TopicRemoved
 from plimsoll_operator.status.projection import is_healthy
 
 

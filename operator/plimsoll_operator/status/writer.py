@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.conditions import merge
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
@@ -24,7 +25,6 @@ from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import Kind
-from plimsoll_operator.reconcile.conditions import merge
 
 logger = logging.getLogger("plimsoll.status")
 

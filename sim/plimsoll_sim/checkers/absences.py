@@ -10,9 +10,8 @@ are interrupted, by policy.  Nor may a revision that nobody came back with take 
 
 from __future__ import annotations
 
-from plimsoll_core.controller.arbiter import going
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey
-from plimsoll_core.records import Record, RestartGranted
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.records import Record, RestartGranted
 
 
 class Absences:
@@ -62,7 +61,7 @@ class Absences:
         return None
 
     def _changed(self, image: ClusterImage, old: Partition, new: Partition) -> str | None:
-        key, granted = new.key, {b for b in image.grants if going(image, b)}
+        key, granted = new.key, {b for b in image.grants if image.restart_granted(b)}
         gone = {b for b in old.isr if b not in new.isr and b in new.replicas}
         if gone - granted or new.min_isr != old.min_isr:
             self.excused.add(key)
@@ -84,7 +83,7 @@ def _granted(image: ClusterImage, key: PartitionKey) -> bool:
 
 def _left(image: ClusterImage, p: Partition) -> int:
     """Whoever has come back from its restart is there, although its grant may still be open."""
-    return sum(not going(image, b) for b in p.isr)
+    return sum(not image.restart_granted(b) for b in p.isr)
 
 
 def _cannot_spare(p: Partition) -> bool:

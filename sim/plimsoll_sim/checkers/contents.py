@@ -5,7 +5,7 @@ Called by the replica checker for what changed.  I19, I21 and I22 of the protoco
 
 from __future__ import annotations
 
-from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_sim.ghost import Batch, Copy, PartitionGhost, Violation
 
 

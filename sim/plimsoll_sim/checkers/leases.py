@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.replicas import ReplicaManager
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.ghost import MetadataGhost, Violation
 

@@ -3,8 +3,8 @@ to be seen in each broker."""
 
 from __future__ import annotations
 
-from plimsoll_broker.hosted import Hosted
-from plimsoll_core.model import ClusterImage
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.replica.leader import Leader
 from plimsoll_sim.ghost import Violation
 

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any
 
-from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import ClusterImage
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import Replica

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from plimsoll_broker.hosted import Hosted
+from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.ghost import Batch, Copy, PartitionGhost, Violation
 

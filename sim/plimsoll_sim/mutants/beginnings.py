@@ -8,7 +8,7 @@ BROKER = "broker_image/plimsoll_broker/"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"
-UPKEEP = BROKER + "upkeep.py"
+UPKEEP = BROKER + "replication/maintenance.py"
 ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_watermarks):\n"
 LOWERED = "            offsets.lower("
 LOWERED_TOGETHER = "            for partition, offset in offsets"
@@ -90,7 +90,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         theme="beginnings",
         edits=(
             Edit(
-                BROKER + "wall_clock.py",
+                BROKER + "replication/wall_clock.py",
                 "believed = abs(stepped_ms) <= STEP_MS_MAX",
                 "believed = True",
             ),

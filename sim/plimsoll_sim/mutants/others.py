@@ -21,7 +21,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         theme="log",
         edits=(
             Edit(
-                OPERATOR + "controller/commit.py",
+                OPERATOR + "controller/commit_queue.py",
                 "if needs == self.committed.next_offset:",
                 "if True:",
             ),
@@ -33,7 +33,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         scenarios=("S38",),
         edits=(
             Edit(
-                CORE + "controller/change.py",
+                CORE + "controller/kernel/partition_change.py",
                 "pool = {*before.elr, *before.isr}",
                 "pool = {*before.isr}",
             ),
@@ -45,7 +45,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         scenarios=("S03",),
         edits=(
             Edit(
-                CORE + "controller/liveness.py",
+                CORE + "controller/brokers/fencing.py",
                 "turn.change(wishes, cause, without=without)",
                 "turn.change(wishes, cause)",
             ),
@@ -57,7 +57,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         scenarios=("S22",),
         edits=(
             Edit(
-                CORE + "controller/change.py",
+                CORE + "controller/kernel/partition_change.py",
                 "if r is not None and ok(r)), None)",
                 "if r is not None), None)",
             ),
@@ -69,7 +69,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         scenarios=("S03",),
         edits=(
             Edit(
-                CORE + "controller/change.py",
+                CORE + "controller/kernel/partition_change.py",
                 "new_term = p.leader != before.leader or not",
                 "new_term = not",
             ),
@@ -82,7 +82,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         scenarios=("S31",),
         edits=(
             Edit(
-                CORE + "controller/change.py",
+                CORE + "controller/kernel/partition_change.py",
                 "if not isr or not p.target or not set(p.target) <= set(isr):",
                 "if not isr or not p.target:",
             ),
@@ -95,7 +95,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         scenarios=("S34",),
         edits=(
             Edit(
-                CORE + "controller/reassignment.py",
+                CORE + "controller/moves/partition_move.py",
                 "if trusted and len(left) < p.effective_min_isr and not forced:",
                 "if False:",
             ),
@@ -218,13 +218,13 @@ REPLICAS: tuple[Mutant, ...] = (
         rule="what was sent behind a refused batch is refused, too (4.12)",
         theme="cancels",
         scenarios=("S42",),
-        edits=(Edit(BROKER + "overtaking.py", "return lowest.code", "return None"),),
+        edits=(Edit(BROKER + "server/in_flight_order.py", "return lowest.code", "return None"),),
     ),
     Mutant(
         name="overtaking-is-out-of-order",
         rule="what overtakes is told why the first was refused, not that it is out of order (4.12)",
         scenarios=("S42",),
-        edits=(Edit(BROKER + "overtaking.py", "return lowest.code", "return 45"),),
+        edits=(Edit(BROKER + "server/in_flight_order.py", "return lowest.code", "return 45"),),
     ),
     Mutant(
         name="the-log-judges-what-overtakes",
@@ -233,7 +233,7 @@ REPLICAS: tuple[Mutant, ...] = (
         scenarios=("S42",),
         edits=(
             Edit(
-                BROKER + "overtaking.py",
+                BROKER + "server/in_flight_order.py",
                 "if newest is None or newest[0] < lowest.epoch:\n        return False\n",
                 "if newest is None:\n        return False\n    return True\n",
             ),
@@ -336,7 +336,7 @@ RESTARTS: tuple[Mutant, ...] = (
         theme="rolls",
         edits=(
             Edit(
-                CORE + "controller/arbiter.py",
+                CORE + "controller/kernel/availability.py",
                 "if not spares or min(spares) >= 0:",
                 "if True:",
             ),
@@ -349,7 +349,7 @@ RESTARTS: tuple[Mutant, ...] = (
         theme="rolls",
         edits=(
             Edit(
-                CORE + "controller/restarts.py",
+                CORE + "controller/brokers/restart_grants.py",
                 "absent = (away(image) | turn.soft.leaving",
                 "absent = (turn.soft.leaving",
             ),
@@ -362,7 +362,7 @@ RESTARTS: tuple[Mutant, ...] = (
         theme="rolls",
         edits=(
             Edit(
-                CORE + "controller/restarts.py",
+                CORE + "controller/brokers/restart_grants.py",
                 "    if not others:\n",
                 "    if True:\n",
             ),

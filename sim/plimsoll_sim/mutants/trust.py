@@ -30,12 +30,12 @@ TRUST: tuple[Mutant, ...] = (
         theme="flushed",
         edits=(
             Edit(
-                BROKER + "following.py",
+                BROKER + "replication/follower_session.py",
                 "if hosted.log.countable_end < hosted.log.log_end_offset:",
                 "if False:",
             ),
             Edit(
-                BROKER + "fetcher.py",
+                BROKER + "replication/fetcher.py",
                 "await self._manager.flusher.settle(appended)",
                 "pass",
             ),
@@ -74,7 +74,7 @@ TRUST: tuple[Mutant, ...] = (
         theme="room",
         edits=(
             Edit(
-                BROKER + "room.py",
+                BROKER + "replication/full_disks.py",
                 "        if manager.settings.broker_id in image.partitions[key].isr:\n"
                 "            return\n",
                 "",
@@ -89,7 +89,7 @@ TRUST: tuple[Mutant, ...] = (
         by_chance=False,  # none of 60 runs: elections without end only cost time there
         edits=(
             Edit(
-                CORE + "controller/turn.py",
+                CORE + "controller/kernel/decision.py",
                 "return not failed or failed.get(broker_id) !=",
                 "return True or failed.get(broker_id) !=",
             ),
@@ -102,7 +102,7 @@ TRUST: tuple[Mutant, ...] = (
         theme="strangers",
         edits=(
             Edit(
-                CORE + "replica/surroundings.py",
+                CORE + "replica/context.py",
                 "if registered is None or broker_epoch > registered.broker_epoch:",
                 "if registered is None:",
             ),
@@ -115,7 +115,7 @@ TRUST: tuple[Mutant, ...] = (
         theme="strangers",
         edits=(
             Edit(
-                CORE + "listeners.py",
+                CORE + "cluster/listeners.py",
                 "    if port is Port.EVERYBODY:\n        return True\n",
                 "    return True\n",
             ),
@@ -128,7 +128,7 @@ TRUST: tuple[Mutant, ...] = (
         theme="strangers",
         edits=(
             Edit(
-                BROKER + "controller_client.py",
+                BROKER + "control/client.py",
                 "self._rumoured_epoch = max(self._rumoured_epoch, epoch)",
                 "self.highest_epoch = max(self.highest_epoch, epoch)",
             ),
@@ -140,7 +140,7 @@ TRUST: tuple[Mutant, ...] = (
         scenarios=("S44",),
         edits=(
             Edit(
-                CORE + "controller/finalization.py",
+                CORE + "controller/brokers/metadata_version.py",
                 "target = found.wanted if pinned else min(found.wanted, found.finalizable)",
                 "target = found.finalizable",
             ),

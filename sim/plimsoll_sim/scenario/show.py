@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll_broker.hosted import Hosted
-from plimsoll_broker.lifecycle import BrokerState
+from plimsoll_broker.node.broker import BrokerState
+from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.log import Log
+from plimsoll_core.cluster.model import Partition
+from plimsoll_core.cluster.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import Partition
-from plimsoll_core.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.replica.isr import proposal_in_flight
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.files import Folder

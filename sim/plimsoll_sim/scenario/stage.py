@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.model import ClusterImage, Partition, PartitionKey
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.files import Folder
 from plimsoll_sim.kube import Backup

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from plimsoll_core.stream_messages import FetchMetadata
+from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_sim.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.network import End, Network
 from plimsoll_sim.scenario import overheard

@@ -1,0 +1,1 @@
+"""Work that does not belong in one turn of the event loop."""

@@ -1,0 +1,1 @@
+"""The connection to the controller, and the metadata that come over it."""

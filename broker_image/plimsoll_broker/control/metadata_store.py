@@ -1,0 +1,223 @@
+"""The broker's own copy of the metadata it replays: an image, and the batches after it.
+
+The metadata stream writes it; a start reads it.  It proves to a controller that its log did not go
+back in time, and it is what a lost log can be rebuilt from.  It is written without fsync (the
+page cache survives the process; what a machine's crash takes is replayed from the controller), but
+a snapshot is complete and on disk before the batches that it covers are removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_broker.storage.disk import Disk, DiskFile
+from plimsoll_core.cluster.image import apply_all
+from plimsoll_core.cluster.metadata_versions import MetadataTooNew, read_records
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.snapshot import decode_image, encode_image
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+from plimsoll_core.messages.requests import LogPosition
+
+logger = logging.getLogger("plimsoll.metadata")
+
+DIRECTORY = "__cluster_metadata"
+TAIL_BYTES_MIN = 1024 * 1024
+
+
+class _SnapshotHeader(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    end_offset: MetadataOffset
+    nonce: str
+    controller_epoch: ControllerEpoch
+    sha256: str
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    base_offset: MetadataOffset
+    controller_epoch: ControllerEpoch
+    nonce: str
+    record_count: int
+    sha256: str
+    records: msgspec.Raw
+
+
+_line = msgspec.json.Decoder(_Line)
+_header = msgspec.json.Decoder(_SnapshotHeader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """The metadata as far as this broker has it."""
+
+    image: ClusterImage
+    nonce: str | None
+    controller_epoch: ControllerEpoch
+
+    @property
+    def position(self) -> LogPosition:
+        return LogPosition(
+            applied_offset=self.image.next_offset,
+            nonce=self.nonce,
+            controller_epoch=self.controller_epoch,
+        )
+
+
+def advance(replica: Replica, batch: MetadataBatchCopy) -> Replica:
+    """The replica after one more batch; raises MetadataTooNew."""
+    assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
+    try:
+        records = read_records(batch.records_json)
+    except MetadataTooNew as error:
+        raise MetadataTooNew(f"at metadata offset {batch.base_offset} {error}") from error
+    return Replica(
+        image=apply_all(replica.image, records),
+        nonce=batch.nonce,
+        controller_epoch=batch.controller_epoch,
+    )
+
+
+class MetadataCopy:
+    """The directory.  One owner; calls are synchronous page-cache writes."""
+
+    def __init__(self, data_dir: Path, disk: Disk | None = None) -> None:
+        self._disk = disk if disk is not None else Disk()
+        self._directory = data_dir / DIRECTORY
+        self._tail: DiskFile | None = None
+        self._tail_bytes = 0
+        self._snapshot_bytes = 0
+
+    def load(self, cluster_id: UUID) -> Replica:
+        """What is held, up to the first thing that does not verify."""
+        disk = self._disk
+        disk.make_directory(self._directory)
+        replica = Replica(
+            image=ClusterImage(cluster_id=cluster_id),
+            nonce=None,
+            controller_epoch=ControllerEpoch(0),
+        )
+        for name in sorted(disk.list(self._directory), reverse=True):
+            if not (name.startswith("snapshot-") and name.endswith(".json")):
+                continue
+            stored = disk.read(self._directory / name) or b""
+            found = _decode_snapshot(name, stored, cluster_id)
+            if found is not None:
+                replica = found
+                self._snapshot_bytes = len(stored)
+                break
+        path = self._tail_path(replica.image.next_offset)
+        good = 0
+        for batch, end in _decode_tail(disk.read(path) or b""):
+            if batch.base_offset != replica.image.next_offset:
+                break
+            replica = advance(replica, batch)
+            good = end
+        self._open_tail(path, good)
+        return replica
+
+    def append(self, batch: MetadataBatchCopy) -> None:
+        """Keep a committed batch."""
+        assert self._tail is not None, "loaded first"
+        line = msgspec.json.encode(
+            _Line(
+                base_offset=batch.base_offset,
+                controller_epoch=batch.controller_epoch,
+                nonce=batch.nonce,
+                record_count=batch.record_count,
+                sha256=hashlib.sha256(batch.records_json).hexdigest(),
+                records=msgspec.Raw(batch.records_json),
+            )
+        )
+        self._tail.append(line + b"\n")
+        self._tail_bytes += len(line) + 1
+
+    def needs_snapshot(self) -> bool:
+        """Whether the batches outweigh an image."""
+        return self._tail_bytes > max(TAIL_BYTES_MIN, 2 * self._snapshot_bytes)
+
+    def write_snapshot(self, replica: Replica) -> None:
+        """Replace everything by the image: on disk first, then the older files go."""
+        assert replica.nonce is not None, "an image of something"
+        encoded = encode_image(replica.image)
+        end = replica.image.next_offset
+        header = msgspec.json.encode(
+            _SnapshotHeader(
+                end_offset=end,
+                nonce=replica.nonce,
+                controller_epoch=replica.controller_epoch,
+                sha256=hashlib.sha256(encoded).hexdigest(),
+            )
+        )
+        path = self._directory / f"snapshot-{end:020d}.json"
+        self._disk.replace(path, header + b"\n" + encoded, sync=True)
+        self._snapshot_bytes = len(encoded)
+        tail = self._tail_path(end)
+        self._open_tail(tail, 0)
+        for name in self._disk.list(self._directory):
+            if name not in (path.name, tail.name):
+                self._disk.remove(self._directory / name)
+
+    def close(self) -> None:
+        """Bring it to the disk; may be called again.  Raises StorageError when that refuses."""
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            try:
+                tail.fsync()
+            finally:
+                tail.close()
+
+    def _tail_path(self, start: MetadataOffset) -> Path:
+        return self._directory / f"tail-{start:020d}.jsonl"
+
+    def _open_tail(self, path: Path, good: int) -> None:
+        # What was torn by a crash is cut off, then writing goes on.
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
+        tail = self._disk.open(path)
+        tail.truncate(good)
+        self._tail, self._tail_bytes = tail, good
+
+
+def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> Replica | None:
+    header_line, _, encoded = stored.partition(b"\n")
+    try:
+        header = _header.decode(header_line)
+        if hashlib.sha256(encoded).hexdigest() != header.sha256:
+            raise msgspec.ValidationError("the checksum differs")
+        image = decode_image(encoded)
+    except msgspec.DecodeError as error:
+        logger.warning("ignoring %s: %s", name, error)
+        return None
+    if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
+        logger.warning("ignoring %s: it is not what its name says", name)
+        return None
+    return Replica(image=image, nonce=header.nonce, controller_epoch=header.controller_epoch)
+
+
+def _decode_tail(stored: bytes) -> Iterator[tuple[MetadataBatchCopy, int]]:
+    """Whole, verified batches, each with the position after it."""
+    end = 0
+    for raw in stored.splitlines(keepends=True):
+        end += len(raw)
+        try:
+            line = _line.decode(raw)
+        except msgspec.DecodeError:
+            return
+        body = bytes(line.records)
+        if hashlib.sha256(body).hexdigest() != line.sha256 or not raw.endswith(b"\n"):
+            return
+        batch = MetadataBatchCopy(
+            base_offset=line.base_offset,
+            controller_epoch=line.controller_epoch,
+            nonce=line.nonce,
+            records_json=body,
+            record_count=line.record_count,
+        )
+        yield batch, end

@@ -1,0 +1,198 @@
+"""The metadata stream: fetch committed records, keep them, apply them, tell who must know.
+
+A task of the broker's node, on a connection of its own, to the controller that the client found.
+Callbacks get (old image, new image) in order; they may skip states, never see them twice.  What a
+newer release wrote is not guessed at: nothing more is applied then, and the broker serves on what
+it knew until another release runs it.
+Source: ARCHITECTURE.md, "The controller"; docs/protocol.md §3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import msgspec
+
+from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.control.client import ControllerClient
+from plimsoll_broker.control.connection import ControlConnection, connect
+from plimsoll_broker.control.metadata_store import MetadataCopy, Replica, advance
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.cluster.metadata_versions import MetadataTooNew
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.snapshot import decode_image
+from plimsoll_core.ids import MetadataOffset
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataBatchCopy, MetadataUpdate
+from plimsoll_core.messages.requests import LogPosition
+from plimsoll_wire import control
+
+logger = logging.getLogger("plimsoll.metadata")
+
+CONNECT_MS_MAX = 1_000
+WAIT_MS_MAX = 500
+ANSWER_MS_MAX = 10_000
+RETRY_MS = 50
+RETRY_MS_MAX = 1_000
+RECORDS_AT_ONCE = 200
+"""Of one batch: more, such as those of a topic of thousands of partitions, are read in a thread."""
+SNAPSHOT_BYTES_MAX = 2 * 1024 * 1024 * 1024
+
+Callback = Callable[[ClusterImage, ClusterImage], None]
+
+
+class MetadataStream:
+    """`run` is the task; `replica` the state."""
+
+    def __init__(self, client: ControllerClient, copy: MetadataCopy) -> None:
+        self._client = client
+        self._copy = copy
+        self.replica: Replica = copy.load(client.peers.cluster_id)
+        self._callbacks: list[Callback] = []
+        self._grown = asyncio.Event()
+        self._copy_is_behind = False
+        self._connected: tuple[ControlConnection, tuple[str, int]] | None = None
+        self.unknown = ""
+        """Why nothing more is applied: a newer release wrote what follows; empty: it goes on."""
+        client.moved = self._moved
+
+    def _moved(self) -> None:
+        """A frozen controller answers no long poll; its successor is not kept waiting for that."""
+        if self._connected is not None and self._connected[1] != self._client.address:
+            self._connected[0].close("the controller is elsewhere now")
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.replica.image
+
+    @property
+    def position(self) -> LogPosition:
+        """What registration and heartbeats state."""
+        return self.replica.position
+
+    def subscribe(self, callback: Callback) -> None:
+        self._callbacks.append(callback)
+
+    async def wait_applied(self, offset: MetadataOffset) -> None:
+        """Until more than `offset` records are applied."""
+        while self.image.next_offset <= offset:
+            self._grown.clear()
+            await self._grown.wait()
+
+    async def run(self) -> None:
+        """Until cancelled.  Raises only what the broker cannot go on with."""
+        delay_ms = RETRY_MS
+        while not self.unknown:
+            address = await self._client.wait_address()
+            applied = self.image.next_offset
+            try:
+                connection = await connect(*address, self._client.peers.client_id, CONNECT_MS_MAX)
+                self._connected = connection, address
+                try:
+                    await self._follow(connection, address)
+                finally:
+                    self._connected = None
+                    connection.close("the stream ended")
+            except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
+                logger.info("the metadata stream from %s:%d ended: %s", *address, error)
+            except OSError as error:
+                logger.info("no metadata stream from %s:%d: %s", *address, error)
+            progress = self.image.next_offset > applied
+            delay_ms = RETRY_MS if progress else min(delay_ms * 2, RETRY_MS_MAX)
+            await asyncio.sleep(delay_ms / 1000)
+        # What was not understood is not understood later either: only another release reads it.
+        await asyncio.Event().wait()
+
+    async def _follow(self, connection: ControlConnection, address: tuple[str, int]) -> None:
+        while self._client.address in (address, None) and not self.unknown:
+            fetch = FetchMetadata(
+                cluster_id=self._client.peers.cluster_id,
+                broker_id=self._client.peers.broker_id,
+                offset=self.image.next_offset,
+                nonce=self.replica.nonce,
+                wait_ms_max=WAIT_MS_MAX,
+            )
+            reply = await connection.fetch_metadata(fetch, ANSWER_MS_MAX)
+            if reply.refused is not None:
+                raise ConnectionError(f"{reply.refused.reason}: {reply.refused.message}")
+            if not self._client.believes(reply.controller_epoch):
+                raise ConnectionError(f"controller epoch {reply.controller_epoch} is over")
+            if reply.update is not None:
+                await self._apply(reply.update)
+
+    async def _apply(self, update: MetadataUpdate) -> None:
+        old = self.image
+        known: list[MetadataBatchCopy] = []
+        try:
+            replica = self.replica
+            if update.snapshot is not None:
+                replica = await in_thread(partial(self._from_snapshot, update))
+            async for batch in in_slices(update.batches):
+                if batch.base_offset != replica.image.next_offset:
+                    raise ConnectionError(f"metadata at {batch.base_offset} does not follow")
+                further = partial(advance, replica, batch)
+                long = batch.record_count > RECORDS_AT_ONCE
+                replica = await in_thread(further) if long else further()
+                known.append(batch)
+        except MetadataTooNew as error:
+            self._stop_applying(str(error))
+            update = msgspec.structs.replace(update, batches=tuple(known))
+            if not known:
+                return
+        if replica is self.replica:
+            return
+        self.replica = replica
+        if update.snapshot is None:
+            self._keep(update.batches)
+        for callback in self._callbacks:
+            callback(old, replica.image)
+        self._grown.set()
+        if update.snapshot is not None or self._copy_is_behind or self._copy.needs_snapshot():
+            await self._keep_all(replica)
+
+    def _stop_applying(self, why: str) -> None:
+        """As if cut off from the controller's decisions, but that it is told."""
+        logger.error("the broker applies no more metadata and serves on what it knew: %s", why)
+        self.unknown = why
+        self._client.cut_off(why)
+
+    def _keep(self, batches: Iterable[MetadataBatchCopy]) -> None:
+        """On disk, as far as the disk allows: the copy is for others, the broker goes on."""
+        if self._copy_is_behind:
+            return
+        try:
+            for batch in batches:
+                self._copy.append(batch)
+        except StorageError as error:
+            self._fell_behind(error)
+
+    async def _keep_all(self, replica: Replica) -> None:
+        """A snapshot in place of the batches; nothing else writes to the copy meanwhile."""
+        try:
+            await in_thread(partial(self._copy.write_snapshot, replica))
+            self._copy_is_behind = False
+        except StorageError as error:
+            self._fell_behind(error)
+
+    def _fell_behind(self, error: StorageError) -> None:
+        if not self._copy_is_behind:
+            logger.warning("the metadata's copy cannot be written: %s", error)
+        self._copy_is_behind = True
+
+    def _from_snapshot(self, update: MetadataUpdate) -> Replica:
+        assert update.snapshot is not None
+        decompressor = zlib.decompressobj()
+        try:
+            encoded = decompressor.decompress(update.snapshot, SNAPSHOT_BYTES_MAX)
+            image = decode_image(encoded)
+        except (zlib.error, msgspec.DecodeError) as error:
+            raise ConnectionError(f"the snapshot cannot be read: {error}") from error
+        if image.next_offset != update.snapshot_end or image.next_offset < self.image.next_offset:
+            raise ConnectionError("the snapshot is not what it says")
+        return Replica(
+            image=image, nonce=update.snapshot_nonce, controller_epoch=image.controller_epoch
+        )

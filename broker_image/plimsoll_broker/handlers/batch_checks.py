@@ -1,0 +1,154 @@
+"""What is checked of a batch that a client sends, before it is written for ever.
+
+Called by the produce handler, on the event loop where it is short and in a thread where it is not.
+Looks at bytes only: what a partition's configs say is the handler's.  A batch that passes opens,
+and holds as many records as it says; what the records hold is the client's.  Source: Kafka's
+LogValidator, as far as it can be had for a tenth of the throughput (docs/guarantees.md says what is
+not looked at).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from plimsoll_broker.storage.config import TimeLimits
+from plimsoll_core.replica.values import Code
+from plimsoll_wire.batches import (
+    CODEC_MASK,
+    CODEC_MAX,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    BadBatch,
+    BatchError,
+    BatchHeader,
+    check_crc,
+    parse_header,
+)
+from plimsoll_wire.compression import NONE, TooLarge, opened
+from plimsoll_wire.records import BadRecords, check_records
+
+OPENED_BYTES_MAX = 32 * 1024 * 1024
+"""Of one compressed batch."""
+RECORD_BYTES_MIN = 7
+"""Length, attributes, time, offset, two lengths and a header count, a byte each."""
+
+_NO_TIME = -1
+_VIEWED_BYTES = 512
+"""Of a record on average, from which a batch that is not compressed is not copied to check it."""
+
+_ATTRIBUTES_AND_COUNT = struct.Struct(">h34xi")
+_ATTRIBUTES_AT = 21
+
+
+class BadSent(NamedTuple):
+    """Why a batch is none that a client may send; `record`: which of its records it is about."""
+
+    code: Code
+    message: str
+    record: int | None = None
+
+
+def check_times(header: BatchHeader, limits: TimeLimits, now_ms: int) -> BadSent | None:
+    """Why its times are out of range, by its header: the first record's and the greatest."""
+    first, newest = header.base_timestamp, header.max_timestamp
+    if newest - now_ms <= limits.after_ms and now_ms - min(first, newest) <= limits.before_ms:
+        return None
+    if newest - now_ms > limits.after_ms:
+        wrong, config = newest, "after"
+    elif _NO_TIME in (first, newest):
+        return None
+    else:
+        wrong, config = min(first, newest), "before"
+    earliest, latest = now_ms - limits.before_ms, now_ms + limits.after_ms
+    message = (
+        f"the time {wrong} of a record is out of range: it must be within {max(earliest, 0)} and "
+        f"{min(latest, 2**63 - 1)} (message.timestamp.{config}.max.ms)"
+    )
+    return BadSent(Code.INVALID_TIMESTAMP, message, 0 if wrong == first else None)
+
+
+def effort(records: memoryview | None) -> tuple[int, int]:
+    """How many records `check_batch` would walk over, and how many bytes it would open first.
+
+    A header that is no header is no effort.
+    """
+    if records is None or len(records) < HEADER_SIZE:
+        return 0, 0
+    attributes, count = _ATTRIBUTES_AND_COUNT.unpack_from(records, _ATTRIBUTES_AT)
+    return max(count, 0), len(records) if attributes & CODEC_MASK else 0
+
+
+def check_batch(
+    records: memoryview | None, opened_bytes_max: int = OPENED_BYTES_MAX
+) -> BatchHeader | BadSent:
+    """The one batch's header, once all of it was looked at.
+
+    Raises TooLarge where compressed records need more room than the caller gives.
+    """
+    if not records:
+        return BadSent(Code.INVALID_RECORD, "there is no record batch")
+    try:
+        header = parse_header(records)
+    except BatchError as error:
+        torn = error.reason in (BadBatch.TORN, BadBatch.LENGTH)
+        code = Code.CORRUPT_MESSAGE if torn else Code.INVALID_RECORD
+        return BadSent(code, error.reason.value)
+    if not check_crc(records, 0, header.length):
+        return BadSent(Code.CORRUPT_MESSAGE, BadBatch.CRC.value)
+    return (
+        _bad_header(header, len(records))
+        or _bad_records(header, records, opened_bytes_max)
+        or header
+    )
+
+
+def _bad_header(header: BatchHeader, size: int) -> BadSent | None:
+    if header.length != size:
+        return BadSent(Code.INVALID_RECORD, "more than one record batch")
+    if header.base_offset != 0:
+        return BadSent(Code.INVALID_RECORD, "the base offset is not 0")
+    if header.count <= 0 or header.count != header.last_offset_delta + 1:
+        return BadSent(Code.INVALID_RECORD, "the offsets do not count the records")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        return BadSent(Code.INVALID_RECORD, "a producer id without a sequence")
+    if header.producer_id >= 0 and header.producer_epoch < 0:
+        return BadSent(Code.INVALID_PRODUCER_EPOCH, "a producer id without an epoch")
+    plain = 0 <= header.attributes <= CODEC_MAX
+    return None if plain else _bad_attributes(header)
+
+
+def _bad_attributes(header: BatchHeader) -> BadSent | None:
+    """What is said of a whole batch beside a codec that there is."""
+    if header.is_control or header.is_transactional:
+        return BadSent(Code.INVALID_RECORD, "transactions are not supported")
+    if header.attributes & LOG_APPEND_TIME:
+        message = "the batch says that a log gave it its time, which is not for a producer to say"
+        return BadSent(Code.INVALID_TIMESTAMP, message)
+    if header.codec > CODEC_MAX:
+        return BadSent(Code.INVALID_RECORD, "an unknown compression codec")
+    return None
+
+
+def _bad_records(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> BadSent | None:
+    try:
+        body = _body(header, records[HEADER_SIZE:], opened_bytes_max)
+        if header.count > len(body) // RECORD_BYTES_MIN:
+            room = len(body) // RECORD_BYTES_MIN
+            raise BadRecords(f"the batch says {header.count} records; {room} would fit", room)
+        check_records(body, header.count)
+    except TooLarge as error:
+        if opened_bytes_max < OPENED_BYTES_MAX:
+            raise
+        return BadSent(Code.INVALID_RECORD, error.sentence)
+    except BadRecords as error:
+        return BadSent(Code.INVALID_RECORD, error.sentence, error.index)
+    return None
+
+
+def _body(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> bytes | memoryview:
+    """The records, opened.  Bytes are quicker to walk over than a view, which is worth a copy for
+    small records only."""
+    if header.codec == NONE and len(records) > _VIEWED_BYTES * header.count:
+        return records
+    return opened(header.codec, records, opened_bytes_max)

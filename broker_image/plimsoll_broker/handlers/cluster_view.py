@@ -1,0 +1,127 @@
+"""What the metadata and admin handlers share: the broker's current image and how to reach others.
+
+Made by the broker's lifecycle, which feeds it every new image.  It decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from plimsoll_broker.handlers.aside import Aside
+from plimsoll_core.cluster import listeners
+from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Answer, Forwarded
+
+NONE = 0
+UNKNOWN_TOPIC_OR_PARTITION = 3
+LEADER_NOT_AVAILABLE = 5
+REQUEST_TIMED_OUT = 7
+NOT_CONTROLLER = 41
+INVALID_REQUEST = 42
+INVALID_REPLICA_ASSIGNMENT = 39
+INVALID_CONFIG = 40
+LISTENER_NOT_FOUND = 72
+UNKNOWN_TOPIC_ID = 100
+
+WAIT_MS_MAX = 60_000
+"""However long a client is willing to wait, we hold its request no longer than this."""
+
+Command = Callable[[Forwarded, int], Awaitable[Answer]]
+"""Ask the controller once, within so many milliseconds; raises NoController."""
+
+
+class ImageWatch:
+    """The image, and a way to wait for one that fulfils something."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self._changed = asyncio.Event()
+
+    def update(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The metadata stream's callback."""
+        self.image = new
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_for(self, fulfilled: Callable[[ClusterImage], bool], timeout_ms: int) -> bool:
+        """Whether it came true in time."""
+        try:
+            async with asyncio.timeout(min(max(timeout_ms, 0), WAIT_MS_MAX) / 1000):
+                while not fulfilled(self.image):
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """`configs`: the broker's own, by Kafka's names; `aside`: where long messages are read and
+    written."""
+
+    broker_id: BrokerId
+    watch: ImageWatch
+    command: Command
+    configs: Mapping[str, str]
+    aside: Aside = field(default_factory=Aside)
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.watch.image
+
+
+def endpoint_of(broker: Broker) -> Endpoint | None:
+    """Where clients reach the broker."""
+    return listeners.for_clients(broker)
+
+
+def admin_target(view: ClusterView) -> int:
+    """Any live broker takes admin requests and forwards them: this one, if it lives."""
+    own = view.image.brokers.get(view.broker_id)
+    if own is not None and not own.fenced:
+        return view.broker_id
+    live = [broker.id for broker in view.image.brokers.values() if not broker.fenced]
+    return min(live, default=-1)
+
+
+def leader_code(image: ClusterImage, leader: BrokerId | None, listener_known: bool) -> int:
+    """What a client should think of a leader.  `listener_known`: the version has code 72."""
+    broker = None if leader is None else image.brokers.get(leader)
+    if broker is None or broker.fenced:
+        return LEADER_NOT_AVAILABLE
+    if endpoint_of(broker) is None:
+        return LISTENER_NOT_FOUND if listener_known else LEADER_NOT_AVAILABLE
+    return NONE
+
+
+def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:
+    """The replicas whose broker is fenced or unknown."""
+    found = []
+    for replica in replicas:
+        broker = image.brokers.get(replica)
+        if broker is None or broker.fenced:
+            found.append(int(replica))
+    return found
+
+
+def node(broker: Broker, endpoint: Endpoint) -> dict[str, Any]:
+    """A broker as several responses show it."""
+    return {"host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+
+
+def partition(image: ClusterImage, found: Partition, listener_known: bool) -> dict[str, Any]:
+    """What every description of a partition says."""
+    code = leader_code(image, found.leader, listener_known)
+    return {
+        "error_code": code,
+        "partition_index": found.index,
+        "leader_id": -1 if code or found.leader is None else found.leader,
+        "leader_epoch": found.leader_epoch,
+        "replica_nodes": found.replicas,
+        "isr_nodes": found.isr,
+        "offline_replicas": offline(image, found.replicas),
+    }

@@ -1,0 +1,63 @@
+"""Which handler serves which Kafka API: what is missing here is not advertised.
+
+Called by `Serving`, once per lifetime.  Each port has a table of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from plimsoll_broker.control.client import ControllerClient
+from plimsoll_broker.handlers.admin import admin_handlers
+from plimsoll_broker.handlers.aside import Aside
+from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
+from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
+from plimsoll_broker.handlers.fetch import FetchHandler
+from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.produce import ProduceHandler
+from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import Handler
+from plimsoll_core.cluster.listeners import Port
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages.requests import Answer, Forwarded
+from plimsoll_wire.versions import ApiKey
+
+
+def routes(
+    broker: tuple[BrokerId, BrokerEpoch],
+    manager: ReplicaManager,
+    client: ControllerClient,
+    watch: ImageWatch,
+    port: Port,
+) -> dict[ApiKey, Handler]:
+    """What clients may ask for on `port`, and whoever else it is for."""
+
+    def forward(request: Forwarded, timeout_ms: int) -> Awaitable[Answer]:
+        return client.command(request, timeout_ms, once=True)
+
+    aside = Aside()
+    view = ClusterView(
+        broker_id=broker[0],
+        watch=watch,
+        command=forward,
+        configs=manager.settings.configs,
+        aside=aside,
+    )
+    data: dict[ApiKey, Handler] = {
+        ApiKey.PRODUCE: ProduceHandler(manager),
+        ApiKey.FETCH: FetchHandler(manager, port, aside),
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port, aside),
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
+        ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager, aside),
+        ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
+    }
+    return data | admin_handlers(view)
+
+
+def replication_routes(manager: ReplicaManager) -> dict[ApiKey, Handler]:
+    """What followers ask for, and nothing else."""
+    return {
+        ApiKey.FETCH: FetchHandler(manager, Port.REPLICATION),
+        ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, Port.REPLICATION),
+    }

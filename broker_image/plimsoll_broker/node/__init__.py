@@ -1,0 +1,1 @@
+"""One broker process: its life, how it is put together, its heartbeats and metrics."""

@@ -1,0 +1,318 @@
+"""A broker from its start to its clean stop, in the protocol's order.
+
+`__main__` runs one `BrokerNode`.  Start: lock the volume, check whose it is, read the clean-stop
+marker and delete it, register, catch up with the own registration, load the logs and take up
+roles, listen, ask to be unfenced.  Stop: ask to leave (bounded), close the network, close the
+logs, and only then leave the marker.  Nothing is served or fetched without this lifetime's epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+from plimsoll_broker.clock import monotonic_ms
+from plimsoll_broker.config import BrokerConfig
+from plimsoll_broker.control.client import ControllerClient, NoController, Peers
+from plimsoll_broker.control.metadata_store import MetadataCopy
+from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_broker.node.assembly import Serving
+from plimsoll_broker.node.heartbeats import Heartbeats
+from plimsoll_broker.node.metrics import MetricsServer
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.listener import Server
+from plimsoll_broker.storage.disk import Disk, StorageError
+from plimsoll_broker.storage.store import LogStore
+from plimsoll_core.cluster import listeners
+from plimsoll_core.cluster.metadata_versions import UNDERSTOOD, MetadataTooNew
+from plimsoll_core.cluster.model import Endpoint
+from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
+from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered
+from plimsoll_core.release import RELEASE
+from plimsoll_core.replica.lease import Lease
+from plimsoll_process.holds import Holds
+
+logger = logging.getLogger("plimsoll.lifecycle")
+
+REGISTER_MS_MAX = 60_000
+REGISTER_RETRY_MS = 500
+STOP_SILENT_MS_MAX = 5_000
+STOP_MS_MAX = 20_000
+# A refusal that another attempt may turn around: an old session, a cluster not declared yet, an
+# empty volume that waits for consent.
+FINAL_REFUSALS = frozenset({"InconsistentClusterId"})
+
+
+class BrokerState(Enum):
+    """The protocol's broker states."""
+
+    NOT_RUNNING = "NotRunning"
+    STARTING = "Starting"
+    RECOVERY = "Recovery"
+    RUNNING = "Running"
+    PENDING_CONTROLLED_SHUTDOWN = "PendingControlledShutdown"
+    SHUTTING_DOWN = "ShuttingDown"
+
+
+class CannotStart(Exception):
+    """Nothing was touched; a sentence for the user."""
+
+
+class BrokerNode:
+    """`run` returns after a clean stop and raises what the broker cannot go on with.
+
+    `holds`: set by whoever has the event loop watched."""
+
+    def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
+        self.config = config
+        self._disk = disk if disk is not None else Disk()
+        self.holds: Holds | None = None
+        self.state = BrokerState.NOT_RUNNING
+        self._started_ms = monotonic_ms()
+        self._stop_wanted = asyncio.Event()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store = LogStore(Path(config.data_dir), self._disk)
+        self._serving: Serving | None = None
+        self._heartbeats: Heartbeats | None = None
+        self._epoch: BrokerEpoch | None = None
+        self._stream: MetadataStream | None = None
+        self._copy: MetadataCopy | None = None
+        peers = Peers(
+            cluster_id=config.cluster_id,
+            broker_id=BrokerId(config.id),
+            controllers=config.controllers,
+        )
+        self._client = ControllerClient(peers)
+
+    @property
+    def ready(self) -> bool:
+        """Unfenced, and nobody's min ISR depends on somebody else staying up for us."""
+        running = self.state is BrokerState.RUNNING
+        fenced = self._heartbeats is None or self._heartbeats.fenced
+        behind = fenced or bool(self.unknown_metadata)
+        return running and not behind and self._serving is not None and self._serving.settled
+
+    @property
+    def unknown_metadata(self) -> str:
+        """Why no more metadata is applied: a newer release wrote it; else empty."""
+        return self._stream.unknown if self._stream is not None else ""
+
+    @property
+    def manager(self) -> ReplicaManager | None:
+        """Who hosts the partitions; None until the logs are loaded."""
+        return self._serving.data.manager if self._serving is not None else None
+
+    @property
+    def listeners(self) -> Mapping[str, Server]:
+        """By name; none until this lifetime serves."""
+        return {} if self._serving is None else self._serving.listeners
+
+    @property
+    def handler_failures(self) -> Mapping[str, int]:
+        """Requests that met a bug, by API."""
+        return {} if self._serving is None else self._serving.handler_failures
+
+    def fail(self, error: BaseException) -> None:
+        """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    @property
+    def controller_silent_ms(self) -> int:
+        """For how long no controller that may decide has answered; since the start at most."""
+        if self._heartbeats is None:
+            return monotonic_ms() - self._started_ms
+        return self._heartbeats.silent_ms
+
+    def stop(self) -> None:
+        """Begin a clean stop; may be called again, and from a signal handler."""
+        self._stop_wanted.set()
+
+    async def run(self) -> None:
+        """The whole life."""
+        metrics_server = MetricsServer(self)
+        try:
+            await metrics_server.start(self.config.metrics, self.config.health)
+            await self._until_stop(self._start())
+            if not self._stop_wanted.is_set():
+                await self._until_stop(self._forever())
+            await self._stop()
+        finally:
+            await self._cancel_tasks()
+            self._close_copy()
+            self._client.close()
+            self._store.release_lock()
+            await metrics_server.close()
+            self.state = BrokerState.NOT_RUNNING
+
+    # --- start ----------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        self.state = BrokerState.STARTING
+        meta_directory_id = self._open_volume()
+        directory_id = meta_directory_id or uuid4()
+        self._copy = MetadataCopy(Path(self.config.data_dir), self._disk)
+        # Before the marker goes: who cannot read its metadata leaves the volume as it is.
+        try:
+            self._stream = stream = MetadataStream(self._client, self._copy)
+        except MetadataTooNew as error:
+            raise CannotStart(f"MetadataTooNew: {error}; run a newer release") from error
+        previous = self._store.take_clean_marker()
+        registered = await self._register(
+            stream, directory_id, previous, empty=meta_directory_id is None
+        )
+        self._epoch = registered.broker_epoch
+        logger.info("broker %d has epoch %d", self.config.id, self._epoch)
+        if meta_directory_id is None:
+            self._store.format(self.config.cluster_id, self.config.id, directory_id)
+        lease = Lease() if self.config.on_controller_loss == "StopServing" else None
+        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease)
+        self._spawn("metadata stream", stream.run())
+        self._spawn("heartbeats", self._heartbeats.run())
+
+        # A broker epoch is the metadata offset of the registration record.
+        await stream.wait_applied(MetadataOffset(self._epoch))
+        self.state = BrokerState.RECOVERY
+        self._serving = Serving(
+            self.config, self._store, self._client, stream, (self._epoch, lease)
+        )
+        await self._serving.start()
+        for name, work in self._serving.tasks():
+            self._spawn(name, work)
+        self._heartbeats.unfence()
+        await self._heartbeats.wait_unfenced()
+        self.state = BrokerState.RUNNING
+        logger.info("running")
+
+    def _open_volume(self) -> UUID | None:
+        """Lock it and see whose it is; None for an empty one."""
+        refused = self._store.open() or self._store.identify(self.config.cluster_id, self.config.id)
+        if refused is not None:
+            raise CannotStart(f"{refused.reason}: {refused.message}")
+        meta = self._store.meta
+        return meta.directory_id if meta is not None else None
+
+    def _endpoints(self) -> tuple[Endpoint, ...]:
+        """The clients' comes first: brokers of version 0.1 take whatever does."""
+        host, port = self.config.reachable.host, self.config.reachable.port
+        clients = Endpoint(name=listeners.CLIENTS, host=host, port=port)
+        if (own := self.config.replication) is None:
+            return (clients,)
+        return clients, Endpoint(name=listeners.REPLICATION, host=host, port=own.port)
+
+    async def _register(
+        self, stream: MetadataStream, directory_id: UUID, previous: int | None, *, empty: bool
+    ) -> Registered:
+        request = RegisterBroker(
+            cluster_id=self.config.cluster_id,
+            broker_id=BrokerId(self.config.id),
+            incarnation_id=uuid4(),
+            previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
+            directory_ids=(directory_id,),
+            endpoints=self._endpoints(),
+            rack=self.config.rack,
+            pod_uid=self.config.pod_uid,
+            revision=self.config.revision,
+            volume_is_empty=empty,
+            position=stream.position,
+            metadata_versions=UNDERSTOOD,
+            release=RELEASE,
+        )
+        said: str | None = None
+        while True:
+            try:
+                answer = await self._client.command(request, REGISTER_MS_MAX)
+            except NoController as error:
+                logger.warning("cannot register yet: %s", error)
+                continue
+            match answer:
+                case Registered():
+                    return answer
+                case Refused(reason=reason, message=message) if reason in FINAL_REFUSALS:
+                    raise CannotStart(message)
+                case Refused(message=message):
+                    if message != said:
+                        logger.warning("cannot register yet: %s", message)
+                    said = message
+                    await asyncio.sleep(REGISTER_RETRY_MS / 1000)
+                case other:
+                    raise AssertionError(f"a registration was answered with {other}")
+
+    # --- stop -----------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        if self._heartbeats is not None and not self._heartbeats.fenced:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
+            self._heartbeats.shut_down()
+            granted = await self._heartbeats.wait_may_stop(
+                silent_ms_max=STOP_SILENT_MS_MAX, all_ms_max=STOP_MS_MAX
+            )
+            logger.info("controlled shutdown %s", "granted" if granted else "given up")
+        self.state = BrokerState.SHUTTING_DOWN
+        if self._serving is not None:
+            await self._serving.stop_network()
+        await self._cancel_tasks()
+        self._close_copy()
+        clean = False
+        if self._serving is not None:
+            await self._serving.close()
+            # Only who loaded every log, and met no bug, can say that all are in order.
+            sound = self._serving.loaded and not self._failed.done()
+            epoch = self._epoch if sound else None
+            clean = self._store.close(epoch, self._serving.high_watermarks())
+        logger.info("stopped%s", " cleanly" if clean else "; the next start will check the logs")
+
+    def _close_copy(self) -> None:
+        """The stream has ended.  The copy is for others: no disk keeps a broker from stopping."""
+        if self._copy is None:
+            return
+        try:
+            self._copy.close()
+        except StorageError as error:
+            logger.warning("the metadata's copy could not be brought to the disk: %s", error)
+
+    # --- tasks ----------------------------------------------------------------------------------
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled():
+            error = task.exception()
+            self.fail(error or AssertionError(f"the task {task.get_name()} ended"))
+
+    async def _until_stop(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run it; a stop or a failed task ends it early."""
+        task = asyncio.ensure_future(work)
+        stop = asyncio.ensure_future(self._stop_wanted.wait())
+        try:
+            watched: set[asyncio.Future[Any]] = {task, stop, self._failed}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
+            if task.done():
+                task.result()
+        finally:
+            for unfinished in (task, stop):
+                unfinished.cancel()
+            await asyncio.gather(task, stop, return_exceptions=True)
+
+    async def _forever(self) -> None:
+        await asyncio.Event().wait()
+
+    async def _cancel_tasks(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)

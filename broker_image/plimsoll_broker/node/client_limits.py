@@ -1,0 +1,47 @@
+"""What clients may have of a broker, from its configs and from what its process may have.
+
+Called by `Serving` once per lifetime.  The names of the configs are Kafka's where Kafka has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from plimsoll_broker.server.budget import Budgets, budgets_of
+from plimsoll_broker.server.limits import ListenerLimits
+from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
+
+CONNECTIONS_MIN = 64
+
+
+class ClientLimits(NamedTuple):
+    listener: ListenerLimits
+    budgets: Budgets
+
+
+def client_limits(
+    configs: Mapping[str, str], memory: int | None = None, files: int | None = None
+) -> ClientLimits:
+    """`memory`: bytes that the process may use; `files`: descriptors, of which clients get half,
+    since logs need some, too.  None: not limited, or not known."""
+
+    def number(name: str) -> int | None:
+        value = int(configs.get(name, OWN_DEFAULTS[name]))
+        return None if value < 0 else value
+
+    budgets = budgets_of(
+        number("memory.limit.bytes") or memory,
+        replies=number("queued.max.response.bytes"),
+        requests=number("queued.max.request.bytes"),
+        frame=number("socket.request.max.bytes"),
+    )
+    connections = number("max.connections") or CONNECTIONS_MIN
+    if files is not None:
+        connections = min(connections, max(files // 2, CONNECTIONS_MIN))
+    listener = ListenerLimits(
+        connections_max=connections,
+        idle_ms_max=number("connections.max.idle.ms") or ListenerLimits().idle_ms_max,
+        frame_bytes_max=budgets.frame,
+    )
+    return ClientLimits(listener, budgets)

@@ -1,0 +1,150 @@
+"""A broker's lifetime as the controller sees it: wishes out, states back, once a second.
+
+The lifecycle sets the wishes and waits for the states.  A heartbeat follows at once when a wish
+changes.  It decides nothing about partitions.  Source: the protocol's heartbeat table; safety
+review R26 for how long a stop may wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from plimsoll_broker.clock import monotonic_ms
+from plimsoll_broker.control.client import ControllerClient, HeartbeatResult
+from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_core.cluster.metadata_versions import UNDERSTOOD
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerEpoch
+from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, Refused
+from plimsoll_core.release import RELEASE
+from plimsoll_core.replica.lease import Lease
+
+logger = logging.getLogger("plimsoll.lifecycle")
+
+INTERVAL_MS = 1_000
+HURRIED_INTERVAL_MS = 200
+ANSWER_MS_MAX = 2_000
+LOST_MS_MAX = 9_000
+"""A controller that is silent for so long is looked for anew, even at the same address."""
+
+
+class LifetimeOver(Exception):
+    """Another process of this id has registered since: this one must not go on."""
+
+
+class Heartbeats:
+    """`run` is the task; it raises LifetimeOver."""
+
+    def __init__(
+        self,
+        client: ControllerClient,
+        stream: MetadataStream,
+        broker_epoch: BrokerEpoch,
+        lease: Lease | None = None,
+    ) -> None:
+        self._client = client
+        self._stream = stream
+        self._broker_epoch = broker_epoch
+        self._lease = lease
+        self._want_fence = True
+        self._want_shutdown = False
+        self._kick = asyncio.Event()
+        self._changed = asyncio.Event()
+        self.fenced = True
+        self.may_stop = False
+        self.answered_at_ms = monotonic_ms()
+
+    def unfence(self) -> None:
+        """Everything is loaded: take part."""
+        self._want_fence = False
+        self._kick.set()
+
+    def shut_down(self) -> None:
+        """Ask to leave."""
+        self._want_shutdown = True
+        self._kick.set()
+
+    @property
+    def silent_ms(self) -> int:
+        """How long no confirmed controller has answered."""
+        return monotonic_ms() - self.answered_at_ms
+
+    async def wait_unfenced(self) -> None:
+        while self.fenced:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def wait_may_stop(self, *, silent_ms_max: int, all_ms_max: int) -> bool:
+        """Whether the controller let us go; False when it did not in time."""
+        end_ms = monotonic_ms() + all_ms_max
+        # Only silence from now on counts: the last answer may be a whole interval old.
+        self.answered_at_ms = monotonic_ms()
+        while not self.may_stop:
+            left_ms = min(end_ms - monotonic_ms(), silent_ms_max - self.silent_ms)
+            if left_ms <= 0:
+                return False
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._changed.wait()
+        return True
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            started_ms = monotonic_ms()
+            self._kick.clear()
+            await self._beat()
+            interval_ms = HURRIED_INTERVAL_MS if self._hurried else INTERVAL_MS
+            left_ms = max(10, interval_ms - (monotonic_ms() - started_ms))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._kick.wait()
+
+    def _extend_lease(self, sent_ms: int, result: HeartbeatResult) -> None:
+        """By a confirmed answer; a controller that does not say after how much silence it fences
+        extends nothing."""
+        known = isinstance(result.answer, HeartbeatAnswer) and result.session_timeout_ms > 0
+        if known and self._lease is not None:
+            self._lease.answered(sent_ms, result.session_timeout_ms, result.metadata_end)
+
+    @property
+    def _hurried(self) -> bool:
+        """Whether somebody waits for the controller's word: to leave, or to take part."""
+        if self._want_shutdown:
+            return not self.may_stop
+        return self.fenced and not self._want_fence
+
+    async def _beat(self) -> None:
+        heartbeat = Heartbeat(
+            broker_id=self._client.peers.broker_id,
+            broker_epoch=self._broker_epoch,
+            position=self._stream.position,
+            want_fence=self._want_fence,
+            want_shutdown=self._want_shutdown,
+            metadata_versions=UNDERSTOOD,
+            release=RELEASE,
+            unknown_metadata=self._stream.unknown,
+        )
+        sent_ms = monotonic_ms()
+        result = await self._client.heartbeat(heartbeat, ANSWER_MS_MAX)
+        if result is None:
+            if self.silent_ms > LOST_MS_MAX:
+                self._client.give_up("the controller has been silent")
+            return
+        if result.confirmed:
+            self.answered_at_ms = monotonic_ms()
+            self._extend_lease(sent_ms, result)
+        match result.answer:
+            case HeartbeatAnswer(is_fenced=is_fenced, should_shut_down=should_shut_down):
+                if is_fenced != self.fenced:
+                    logger.info("the controller says: %s", "fenced" if is_fenced else "unfenced")
+                self.fenced = is_fenced
+                self.may_stop = self._want_shutdown and should_shut_down
+                self._changed.set()
+            case Refused(reason=Reason.StaleBrokerEpoch.name, message=message):
+                raise LifetimeOver(message)
+            case other:
+                logger.warning("heartbeat refused: %s", other)

@@ -1,0 +1,1 @@
+"""The replicas that this broker hosts: their logs' one writer, fetchers, maintenance."""

@@ -1,0 +1,73 @@
+"""The limits under which this broker takes in the replicas that it is given.
+
+The replica manager keeps it at the newest metadata and asks under which limit a partition is
+copied; fetchers take what they may ask for from a limit's bucket, which all leaders share.  Whose
+limit counts is `plimsoll_core.cluster.movers`' to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plimsoll_core.cluster.model import ClusterImage, Partition
+from plimsoll_core.cluster.movers import (
+    CLUSTER,
+    Limit,
+    Mover,
+    is_limited,
+    limit_of,
+    mover_of,
+    running,
+)
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.replica.throttle import Bucket
+
+
+class Movement:
+    """`limits`: bytes a second by name; the cluster's is always among them, whether anything moves
+    or not, so that one that was forgotten is seen."""
+
+    def __init__(self, broker_id: BrokerId, now_ms: Callable[[], int]) -> None:
+        self._broker_id = broker_id
+        self._now_ms = now_ms
+        self._image: ClusterImage | None = None
+        self._movers: list[Mover] = []
+        self._buckets: dict[str, Bucket] = {}
+        self.limits: dict[str, int] = {}
+
+    def update(self, image: ClusterImage) -> bool:
+        """Whether who moves, or how fast, has changed."""
+        old, self._image = self._image, image
+        cluster_limit = image.movement_bytes_per_second
+        if (
+            old is not None
+            and old.reassignments is image.reassignments
+            and old.rebalances is image.rebalances
+            and old.rebalance_rests is image.rebalance_rests
+            and old.movement_bytes_per_second == cluster_limit
+        ):
+            return False
+        self._movers = running(image)
+        found = (Limit(CLUSTER, cluster_limit), *(limit_of(m, cluster_limit) for m in self._movers))
+        self.limits = {limit.name: limit.bytes_per_second for limit in found}
+        now_ms = self._now_ms()
+        for name, bucket in list(self._buckets.items()):
+            if name not in self.limits:
+                del self._buckets[name]
+            elif bucket.rate != self.limits[name]:
+                bucket.limit(self.limits[name], now_ms)
+        return True
+
+    def limit(self, partition: Partition) -> Limit | None:
+        """Under which limit it is copied; None: under none."""
+        if self._image is None or not is_limited(partition, self._broker_id):
+            return None
+        mover = mover_of(self._movers, partition.key)
+        return limit_of(mover, self._image.movement_bytes_per_second)
+
+    def bucket(self, name: str) -> Bucket:
+        """The one of a limit; who uses it later than the limit exists harms nobody."""
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = Bucket(self.limits.get(name, 0), self._now_ms())
+        return bucket

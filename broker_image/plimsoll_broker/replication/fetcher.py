@@ -1,0 +1,397 @@
+"""Followers' fetches: a task and a connection to a leader broker, many partitions per request.
+
+The replica manager says who follows whom; a fetcher asks, checks what came, and has the driver
+write it.  What to cut and what may be appended is the core's to say (`plimsoll_core.replica`); what
+a request must name is `following`'s.  A peer that is gone or talks nonsense is left and called
+again with bounded backoff.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.replication.follower_session import (
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    Followed,
+    Following,
+    Question,
+)
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.cluster import listeners
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.replica import follower
+from plimsoll_core.replica.follower import ErrorAction, FetchPosition, Reset
+from plimsoll_core.replica.throttle import Bucket
+from plimsoll_core.replica.values import Code, EndOffset
+from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
+from plimsoll_wire.replication import (
+    EARLIEST,
+    LATEST,
+    NEW_SESSION,
+    FetchLimits,
+    MalformedReply,
+    PartitionReply,
+    Sender,
+    decode_fetch,
+    decode_list_offsets,
+    encode_fetch,
+    encode_list_offsets,
+)
+
+logger = logging.getLogger("plimsoll.fetcher")
+
+_SESSION_IS_OVER = (70, 71)
+COPIES_AT_ONCE = 32
+LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
+CONNECT_S = 2.0
+SILENCE_S = 10.0
+"""A leader that sends nothing for so long is left; a slow link may take longer for a reply."""
+
+
+class _Lost(NamedTuple):
+    """A partition that cannot go on from what it asked for.  `nothing_shared`: the leader's log has
+    nothing of what is in this one."""
+
+    question: Question
+    nothing_shared: bool = False
+
+
+class _Cut(NamedTuple):
+    """A partition that is to be cut there."""
+
+    question: Question
+    offset: int
+
+    @property
+    def hosted(self) -> Hosted:
+        return self.question.followed.hosted
+
+
+class Fetcher:
+    """One leader's followers here.  Ends by itself once it has been cancelled, never before.
+
+    `bucket`: asks for no more than it gives, which is how copies keep to their limit."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        leader: BrokerId,
+        epoch: Callable[[], BrokerEpoch],
+        bucket: Bucket | None = None,
+    ) -> None:
+        self._manager = manager
+        self._leader = leader
+        self._epoch = epoch
+        self._bucket = bucket
+        self._following = Following(leader, None if bucket is None else COPIES_AT_ONCE)
+        self._changed = asyncio.Event()
+        self._connection: PeerConnection | None = None
+        self._correlation_id = 0
+        self._idle_poll = False
+        self._lost_at_ms: int | None = None  # since when the leader has not answered; None: it does
+
+    def __len__(self) -> int:
+        return len(self._following)
+
+    def follow(self, hosted: Hosted) -> None:
+        """Newer metadata: ask from where the log ends now, and do not wait for a long poll that
+        does not know of this partition."""
+        if self._following.add(hosted):
+            self._ask_anew()
+
+    def unfollow(self, hosted: Hosted) -> None:
+        if self._following.remove(hosted):
+            self._ask_anew()
+
+    def _ask_anew(self) -> None:
+        self._changed.set()
+        if self._idle_poll and self._connection is not None:
+            self._connection.close()
+
+    @property
+    def silent_ms(self) -> int:
+        """For how long the leader could not be reached, or gave no answer to go on with."""
+        return 0 if self._lost_at_ms is None else self._manager.now_ms() - self._lost_at_ms
+
+    def look_again(self) -> None:
+        """The limit is another."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        backoff_ms = BACKOFF_MS
+        while True:
+            try:
+                await self._converse()
+                backoff_ms = BACKOFF_MS
+                self._lost_at_ms = None
+            except (PeerLost, MalformedReply) as error:
+                logger.debug("leader %d: %s", self._leader, error)
+                interrupted = self._idle_poll and self._changed.is_set()
+                self._drop_connection()
+                if not interrupted:
+                    if self._lost_at_ms is None:
+                        self._lost_at_ms = self._manager.now_ms()
+                    await asyncio.sleep(backoff_ms / 1000)
+                    backoff_ms = min(backoff_ms * 2, BACKOFF_MS_MAX)
+            except asyncio.CancelledError:
+                self._drop_connection()
+                raise
+
+    def _drop_connection(self) -> None:
+        self._idle_poll = False
+        self._following.forget_session()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # --- one request ----------------------------------------------------------------------------
+
+    async def _converse(self) -> None:
+        """Ask once for everything that may be asked for, and take up the answers."""
+        await self._until(lambda: self._following.due_in_ms(self._manager.now_ms()))
+        bucket = self._bucket
+        if bucket is None:
+            await self._exchange(LIMITS)
+            return
+        await self._until(lambda: bucket.due_in_ms(self._manager.now_ms()))
+        piece, used = bucket.take(self._manager.now_ms()), 0
+        try:
+            used = await self._exchange(LIMITS._replace(bytes_max=piece))
+        finally:
+            bucket.settle(piece, used, self._manager.now_ms())
+
+    async def _exchange(self, limits: FetchLimits) -> int:
+        """One request and what follows from its reply, which held so many bytes of records."""
+        connection = await self._connected()
+        self._changed.clear()
+        request = self._request(limits)
+        if request is None:
+            return 0
+        self._idle_poll = True
+        reply = await connection.request(request, SILENCE_S)
+        self._idle_poll = False
+        code, replies, controller_epoch, session_id = decode_fetch(reply, self._correlation_id)
+        if controller_epoch is not None:
+            self._manager.heard_of_controller(controller_epoch)
+        if code in _SESSION_IS_OVER:
+            self._following.forget_session()
+            return 0
+        if code != Code.NONE:
+            raise PeerLost(f"fetch refused with {code}")
+        self._following.answered(session_id)
+        size = sum(len(one.records) for one in replies)
+        await self._take_up(replies)
+        return size
+
+    async def _until(self, due_in_ms: Callable[[], int | None]) -> None:
+        """Wait until it is due; what is followed or the limit may change meanwhile."""
+        while (wait_ms := due_in_ms()) != 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
+                    await self._changed.wait()
+
+    def _request(self, limits: FetchLimits) -> bytes | None:
+        """None: what was to be asked is no longer followed."""
+        manager = self._manager
+        session, topics, forgotten = self._following.ask(manager.now_ms())
+        if session == NEW_SESSION and not topics:
+            return None
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        if self._following.has_more:
+            limits = limits._replace(wait_ms_max=0)
+        me = Sender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
+        return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
+
+    async def _connected(self) -> PeerConnection:
+        if self._connection is None:
+            image = self._manager.image
+            broker = None if image is None else image.brokers.get(self._leader)
+            endpoint = None if broker is None else listeners.for_followers(broker)
+            if endpoint is None:
+                raise PeerLost("the leader has no address")
+            self._connection = await PeerConnection.open(endpoint.host, endpoint.port, CONNECT_S)
+        return self._connection
+
+    # --- one partition's answer -----------------------------------------------------------------
+
+    async def _take_up(self, replies: Iterable[PartitionReply]) -> None:
+        """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
+        replies = list(replies)
+        asked = (self._following.asked.get((each.topic_id, each.partition)) for each in replies)
+        logs = [one.followed.hosted for one in asked if one is not None]
+        places = ((hosted.name, hosted.key.index) for hosted in logs)
+        await self._manager.flusher.make_durable(self._manager.store, places)
+        cuts: list[_Cut] = []
+        lost: list[_Lost] = []
+        appended: list[Hosted] = []
+        async for reply in in_slices(replies):
+            match self._take(reply):
+                case Hosted() as hosted:
+                    appended.append(hosted)
+                case _Cut() as cut:
+                    cuts.append(cut)
+                case _Lost() as one:
+                    lost.append(one)
+        if cuts:
+            await self._cut(cuts)
+        for one in lost:
+            await self._start_again(one)
+        if self._bucket is not None:
+            await self._write_back(appended)
+        # To ask for more is to acknowledge what came: that must be on the disk by then.
+        await self._manager.flusher.settle(appended)
+
+    async def _write_back(self, appended: Iterable[Hosted]) -> None:
+        """Copies come by the gigabyte."""
+        begun = (hosted.log.segments[-1].begin_write_back() for hosted in appended)
+        for begin in [each for each in begun if each is not None]:
+            await in_thread(begin)
+
+    async def _cut(self, cuts: Iterable[_Cut]) -> None:
+        """The checkpoints say less of all these logs before any of them is cut: each for itself
+        they would be written once for every partition."""
+        manager, cuts = self._manager, list(cuts)
+        places = {(c.hosted.name, c.hosted.key.index): c.offset for c in cuts}
+        if not await self._lowered(places):
+            for cut in cuts:
+                self._back_off(cut.question.followed)
+            return
+        async for cut in in_slices(cuts):
+            hosted, position = cut.hosted, cut.question.position
+            if manager.is_here(hosted) and hosted.replica.expects(self._leader, position):
+                manager.driver.truncate(hosted, cut.offset)
+                if hosted.replica.position() == position:
+                    # Nothing was cut: asking again at once cannot help.
+                    self._back_off(cut.question.followed)
+        await manager.flusher.settle_cuts([cut.hosted for cut in cuts])
+
+    async def _lowered(self, places: dict[tuple[str, int], int]) -> bool:
+        """Whether no checkpoint says more of these logs any more."""
+        try:
+            await in_thread(self._manager.store.begin_lower(places))
+        except StorageError as error:
+            logger.error("nothing is cut, since the checkpoints cannot say less: %s", error)
+            return False
+        return True
+
+    def _take(self, reply: PartitionReply) -> Hosted | _Cut | _Lost | None:
+        """Do what the reply says, or say what has to be done that takes longer; whose log has
+        grown."""
+        following = self._following
+        question = following.asked.get((reply.topic_id, reply.partition))
+        if question is None:
+            return None
+        followed, position, _ = question
+        hosted = followed.hosted
+        following.look_again(followed)
+        if not following.current(followed) or not hosted.replica.expects(self._leader, position):
+            return None
+        if reply.code != Code.NONE:
+            return _Lost(question) if self._refused(followed, reply.code) else None
+        if reply.diverging is not None:
+            # The reply's high watermark says nothing about a log that is about to be cut.
+            offset = follower.truncation(hosted.log, EndOffset(*reply.diverging))
+            if offset is None:
+                self._back_off(followed)
+                return _Lost(question, nothing_shared=True)
+            return _Cut(question, offset)
+        if not self._append(hosted, reply):
+            self._back_off(followed)
+            return None
+        followed.backoff_ms = BACKOFF_MS
+        return hosted if reply.records else None
+
+    def _append(self, hosted: Hosted, reply: PartitionReply) -> bool:
+        """False: what came cannot be used; ask again later."""
+        driver = self._manager.driver
+        if reply.records:
+            headers = self._usable(hosted, reply)
+            if not headers:
+                return False
+            size = sum(header.length for header in headers)
+            if not driver.append_fetched(hosted, reply.records[:size], headers):
+                return False
+            traffic = self._manager.traffic
+            traffic.replicated_in += size
+            if self._bucket is not None:
+                traffic.moved_in += size
+        hosted.replica.replicated(reply.high_watermark)
+        driver.advance_log_start(hosted, reply.log_start)
+        return True
+
+    def _usable(self, hosted: Hosted, reply: PartitionReply) -> list[BatchHeader]:
+        """The leading batches that are whole, sealed as their producer sealed them, and fit."""
+        replica = hosted.replica
+        headers: list[BatchHeader] = []
+        position = 0
+        try:
+            for header in iter_headers(reply.records):
+                if not check_crc(reply.records, position, header.length):
+                    logger.warning("%r: a batch at %d is damaged", hosted, header.base_offset)
+                    break
+                headers.append(header)
+                position += header.length
+        except BatchError as error:
+            logger.warning("%r: %s", hosted, error)
+        count = follower.appendable(headers, replica.partition.leader_epoch, hosted.log)
+        if count is None:
+            logger.error("%r: leader %d sent batches that do not fit", hosted, self._leader)
+            return []
+        return headers[:count]
+
+    def _refused(self, followed: Followed, code: int) -> bool:
+        """True: ask the leader where its log begins and ends."""
+        action = follower.on_error(code)
+        if action is ErrorAction.STOP:
+            followed.hosted.replica.stopped = True
+            self.unfollow(followed.hosted)
+        else:
+            self._back_off(followed)
+        return action is ErrorAction.ASK_OFFSETS
+
+    def _back_off(self, followed: Followed) -> None:
+        self._following.rest(followed, self._manager.now_ms())
+
+    async def _start_again(self, lost: _Lost) -> None:
+        """Out of range: start where the leader's log starts, or end where it ends."""
+        hosted, asked = lost.question.followed.hosted, lost.question.position
+        end = await self._offset(hosted, asked, LATEST)
+        start = await self._offset(hosted, asked, EARLIEST)
+        if end is None or start is None or not hosted.replica.expects(self._leader, asked):
+            return
+        if lost.nothing_shared:
+            reset: Reset | None = follower.begin_again(start)
+        else:
+            reset = follower.reset(hosted.log, start, end)
+        if reset is None:
+            return
+        if not await self._lowered({(hosted.name, hosted.key.index): reset.offset}):
+            self._back_off(lost.question.followed)
+        elif self._manager.is_here(hosted) and hosted.replica.expects(self._leader, asked):
+            self._manager.driver.reset(hosted, reset)
+            await self._manager.flusher.settle_cuts([hosted])
+
+    async def _offset(self, hosted: Hosted, asked: FetchPosition, timestamp: int) -> int | None:
+        connection = await self._connected()
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        frame = encode_list_offsets(
+            self._correlation_id,
+            self._manager.settings.broker_id,
+            hosted.name,
+            (hosted.key.index, asked.leader_epoch),
+            timestamp,
+        )
+        reply = await connection.request(frame, SILENCE_S)
+        code, offset = decode_list_offsets(reply, self._correlation_id)
+        return offset if code == Code.NONE and offset >= 0 else None

@@ -1,0 +1,110 @@
+"""Which fetcher follows which partition.
+
+The replica manager says who follows whom; a leader that is followed has fetchers, one that is not
+is not called.  It decides nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from plimsoll_broker.replication.fetcher import Fetcher
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+
+
+class Source(NamedTuple):
+    """Where a partition is fetched from: a leader, and which of the connections to it.
+
+    What is copied under a limit has a connection of its own, one for each limit: nothing else ever
+    waits behind it."""
+
+    leader: BrokerId
+    number: int
+    limit: str | None = None
+
+
+class FetcherPool:
+    """A few fetchers per leader (num.replica.fetchers), each with its share of the partitions.
+    `failed` completes when a fetcher dies, which is our own bug."""
+
+    def __init__(self, manager: ReplicaManager, epoch: Callable[[], BrokerEpoch]) -> None:
+        self._manager = manager
+        self._epoch = epoch
+        self._fetchers: dict[Source, Fetcher] = {}
+        self._tasks: dict[Source, asyncio.Task[None]] = {}
+        self._following: dict[PartitionKey, Source] = {}
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def _source(self, key: PartitionKey, leader: BrokerId, limit: str | None) -> Source:
+        """Always the same for a partition and its leader; a topic's partitions take turns."""
+        if limit is not None:
+            return Source(leader, 0, limit)
+        number = (key.topic_id.int + key.index) % self._manager.settings.fetchers_per_leader
+        return Source(leader, number)
+
+    def follow(self, hosted: Hosted, leader: BrokerId, limit: str | None = None) -> None:
+        self.unfollow(hosted)
+        source = self._source(hosted.key, leader, limit)
+        fetcher = self._fetchers.get(source)
+        if fetcher is None:
+            fetcher = self._start(source)
+        self._following[hosted.key] = source
+        fetcher.follow(hosted)
+
+    def _start(self, source: Source) -> Fetcher:
+        leader, number, limit = source
+        bucket = None if limit is None else self._manager.movement.bucket(limit)
+        fetcher = self._fetchers[source] = Fetcher(self._manager, leader, self._epoch, bucket)
+        name = f"fetcher-{leader}-{number}" if limit is None else f"mover-{leader}-{limit}"
+        task = asyncio.create_task(fetcher.run(), name=name)
+        task.add_done_callback(self._ended)
+        self._tasks[source] = task
+        return fetcher
+
+    def unfollow(self, hosted: Hosted) -> None:
+        source = self._following.pop(hosted.key, None)
+        if source is None:
+            return
+        fetcher = self._fetchers.get(source)
+        if fetcher is None:
+            # It had stopped this partition by itself, and then lost the rest of them.
+            return
+        fetcher.unfollow(hosted)
+        if not fetcher:
+            # A leader of nothing is not called any more; it may never come back.
+            del self._fetchers[source]
+            self._tasks.pop(source).cancel()
+
+    def silent_ms(self, key: PartitionKey) -> int:
+        """For how long the leader of a partition that is followed here has not been reached."""
+        source = self._following.get(key)
+        fetcher = self._fetchers.get(source) if source is not None else None
+        return fetcher.silent_ms if fetcher is not None else 0
+
+    def limits_changed(self) -> None:
+        for source, fetcher in self._fetchers.items():
+            if source.limit is not None:
+                fetcher.look_again()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks.values())
+        self._tasks.clear()
+        self._fetchers.clear()
+        self._following.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if not self.failed.done():
+            self.failed.cancel()

@@ -1,0 +1,96 @@
+"""A disk that was full and has room again: its logs go back into service by themselves.
+
+A chore of upkeep.  A write that found no room took one replica out of service; what was half
+written was cut, and the controller took the replica out of its ISR.  When there is room above a
+mark the log is opened anew, as after a crash, and follows like any replica that fell behind; where
+nobody leads, it is told of again and may be elected.  Faults other than a full disk stay until the
+broker starts again.  A small file sets room apart, so that the checkpoints can still be written on
+a full disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.log import Log
+from plimsoll_core.cluster.model import PartitionKey
+
+logger = logging.getLogger("plimsoll.room")
+
+RESERVE = ".reserve"
+RESERVE_BYTES = 2**20
+ROOM_BYTES_MAX = 64 * 2**20
+ROOM_SHARE = 0.05
+"""There is room again when so much is free: a twentieth of the volume, at most 64 MiB."""
+
+
+def enough(free_bytes: int, all_bytes: int) -> bool:
+    """Whether what is free is worth beginning again with."""
+    return free_bytes >= RESERVE_BYTES + min(ROOM_BYTES_MAX, int(all_bytes * ROOM_SHARE))
+
+
+def out_for_room(manager: ReplicaManager) -> list[PartitionKey]:
+    """Partitions whose log is out of service because the disk is full, and for nothing else."""
+    out = [hosted.key for hosted in manager if hosted.replica.failed and _full(hosted.log.fault)]
+    return out + [key for key, error in manager.broken.items() if _full(error)]
+
+
+def _full(fault: StorageError | None) -> bool:
+    return fault is not None and fault.fault is StorageFault.FULL
+
+
+class Room:
+    """`look` is the chore."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._path = manager.store.directory / RESERVE
+        self._reserved = False
+
+    async def look(self) -> None:
+        """Give the reserve up while the disk is full; bring logs back, and it, when it is not."""
+        waiting = out_for_room(self._manager)
+        if not waiting and self._reserved:
+            return
+        disk = self._manager.store.disk
+        if waiting and self._reserved:
+            self._reserved = False
+            await in_thread(partial(disk.remove, self._path))
+        if not enough(*await in_thread(partial(disk.room, self._manager.store.directory))):
+            return
+        for key in waiting:
+            await self._bring_back(key)
+        if not self._reserved:
+            await in_thread(partial(disk.set_apart, self._path, RESERVE_BYTES))
+            self._reserved = True
+
+    async def _bring_back(self, key: PartitionKey) -> None:
+        """Not before the controller has taken it out of the ISR: what it counts on must be what
+        the log is now."""
+        manager = self._manager
+        image = manager.image
+        if image is None or key not in image.partitions:
+            return
+        if manager.settings.broker_id in image.partitions[key].isr:
+            return
+        hosted, log = manager.by_key(*key), None
+        if hosted is not None:
+            await manager.flusher.quiet(hosted)
+            log = await self._opened(hosted)
+            if log is None or not manager.is_here(hosted):
+                return
+        logger.info("%s: there is room again, it goes back into service", hosted or key)
+        manager.open_again(key, log)
+
+    async def _opened(self, hosted: Hosted) -> Log | None:
+        try:
+            return await in_thread(self._manager.store.begin_reopen(hosted.log))
+        except StorageError as error:
+            logger.error("%r cannot be opened again: %s", hosted, error)
+            hosted.log.fault = error
+            return None

@@ -1,0 +1,79 @@
+"""One partition that this broker hosts: its replica, its log, and the configs that bear on both.
+
+Made and dropped by `ReplicaManager`; everybody on the data path passes it around.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_broker.storage.config import LogConfig, TimeLimits
+from plimsoll_broker.storage.log import Log
+from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
+from plimsoll_core.cluster.topic_configs import BROKER_DEFAULTS, integer_of
+from plimsoll_core.replica.replica import Replica
+
+MAX_MESSAGE_BYTES = 1_048_588
+
+
+def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) -> dict[str, str]:
+    """A topic's configs with the broker's own defaults beneath them."""
+    configs = {
+        name: broker_configs[default]
+        for default, name in BROKER_DEFAULTS.items()
+        if default in broker_configs
+    }
+    if topic is not None:
+        configs.update(topic.configs)
+    return configs
+
+
+class Hosted:
+    """`applied` is the partition's image that was applied last, by identity; `source` is the leader
+    that it is fetched from, in which term, and whose limit its copy is under (None: no limit)."""
+
+    __slots__ = (
+        "applied",
+        "key",
+        "log",
+        "log_append_time",
+        "max_message_bytes",
+        "name",
+        "replica",
+        "source",
+        "time_limits",
+        "topic",
+        "topic_id_bytes",
+    )
+
+    def __init__(self, topic: Topic, partition: Partition, log: Log, replica: Replica) -> None:
+        self.key: PartitionKey = partition.key
+        self.topic_id_bytes = topic.id.bytes
+        self.name = topic.name
+        self.log = log
+        self.replica = replica
+        self.applied: Partition | None = None
+        self.source: tuple[int, int, str | None] | None = None
+        self.topic: Topic | None = None
+        self.max_message_bytes = MAX_MESSAGE_BYTES
+        self.log_append_time = False
+        self.time_limits = TimeLimits()
+
+    def configure(self, topic: Topic, broker_configs: Mapping[str, str]) -> bool:
+        """Whether anything may be different now."""
+        if topic is self.topic:
+            return False
+        self.topic = topic
+        configs = effective_configs(topic, broker_configs)
+        self.log.config = LogConfig.of(configs)
+        size = configs.get("max.message.bytes", "")
+        self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
+        self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"
+        self.time_limits = TimeLimits(
+            integer_of(configs, "message.timestamp.before.max.ms"),
+            integer_of(configs, "message.timestamp.after.max.ms"),
+        )
+        return True
+
+    def __repr__(self) -> str:
+        return f"{self.name}-{self.key.index}"

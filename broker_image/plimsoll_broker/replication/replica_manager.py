@@ -1,0 +1,392 @@
+"""Every partition that this broker hosts, kept at what the newest metadata says.
+
+The lifecycle feeds it images; handlers ask it about partitions and tell it what came in; it steps
+the touched replicas once per turn of the event loop and has the driver carry out what they say.
+It decides nothing about offsets or epochs: `plimsoll_core.replica` does.  Source: the protocol's
+replica transitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from immutables import Map
+
+from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.replication.copy_limits import Movement
+from plimsoll_broker.replication.flushing import Flusher
+from plimsoll_broker.replication.hosted_partition import Hosted, effective_configs
+from plimsoll_broker.replication.log_writer import Driver
+from plimsoll_broker.replication.opening import Opener
+from plimsoll_broker.replication.roles import Roles
+from plimsoll_broker.replication.stepping import Stepping, Woken
+from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.store import Found, LogStore
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
+from plimsoll_core.replica.context import Surroundings
+from plimsoll_core.replica.lease import Lease, from_followers
+from plimsoll_core.replica.ready import NOTHING
+from plimsoll_core.replica.replica import Replica
+from plimsoll_core.replica.values import Code
+
+logger = logging.getLogger("plimsoll.replicas")
+
+
+class Fetchers(Protocol):
+    """Who fetches for the partitions that follow."""
+
+    def follow(self, hosted: Hosted, leader: BrokerId, limit: str | None = None) -> None:
+        """`limit`: the name of the one that its copy is under, if any."""
+
+    def unfollow(self, hosted: Hosted) -> None: ...
+
+    def silent_ms(self, key: PartitionKey) -> int: ...
+
+    def limits_changed(self) -> None:
+        """Whoever waits for a limit looks at it again."""
+
+
+class ControllerEpochs(Protocol):
+    """Who follows a controller, and looks for a newer one when a peer tells of it."""
+
+    @property
+    def highest_epoch(self) -> ControllerEpoch: ...
+    def heard_of(self, epoch: ControllerEpoch) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """`configs`: the broker's own, by Kafka's names."""
+
+    broker_id: BrokerId
+    lag_time_max_ms: int = 30_000
+    fetchers_per_leader: int = 1
+    configs: Mapping[str, str]
+
+
+class ReplicaManager:
+    """Owned by the event loop.  `now_ms` is its monotonic clock in milliseconds."""
+
+    def __init__(
+        self,
+        settings: ReplicaSettings,
+        store: LogStore,
+        now_ms: Callable[[], int],
+        propose: Callable[[Hosted, IsrProposal], None],
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.now_ms = now_ms
+        self.around = Surroundings(settings.broker_id, settings.lag_time_max_ms)
+        self.traffic = Traffic()
+        self.movement = Movement(settings.broker_id, now_ms)
+        self.driver = Driver(self._count_and(propose))
+        self.flusher = Flusher(self)
+        self.opener = Opener(self.open_now)
+        self.roles = Roles(settings.broker_id, self)
+        self.fetchers: Fetchers | None = None
+        self.controllers: ControllerEpochs | None = None
+        self.lease: Lease | None = None
+        self.image: ClusterImage | None = None
+        self.broken: dict[PartitionKey, StorageError] = {}
+        self.on_failure: Callable[[], None] | None = None
+        self._hosted: dict[PartitionKey, Hosted] = {}
+        self._stepping = Stepping(self._step)
+        self.touch = self._stepping.touch
+        self._refusing = False
+        self._opens_all = False
+
+    def _count_and(
+        self, propose: Callable[[Hosted, IsrProposal], None]
+    ) -> Callable[[Hosted, IsrProposal], None]:
+        def counted(hosted: Hosted, proposal: IsrProposal) -> None:
+            grows = len(proposal.new_isr) > len(hosted.replica.partition.isr)
+            counts = self.traffic.isr_expands if grows else self.traffic.isr_shrinks
+            counts[proposal.cause] = counts.get(proposal.cause, 0) + 1
+            propose(hosted, proposal)
+
+        return counted
+
+    # --- the controller's epoch, as peers tell each other ---------------------------------------
+
+    @property
+    def controller_epoch(self) -> int:
+        return 0 if self.controllers is None else self.controllers.highest_epoch
+
+    def heard_of_controller(self, epoch: int) -> None:
+        """A peer names the newest that it has heard itself.  It may be wrong, or no peer."""
+        if self.controllers is not None and epoch > self.controllers.highest_epoch:
+            self.controllers.heard_of(ControllerEpoch(epoch))
+
+    # --- whether to serve without a controller --------------------------------------------------
+
+    def may_serve(self, hosted: Hosted) -> bool:
+        """Whether reads and acks=0/1 of this leader may be answered: always, unless the cluster
+        wants them to stop when somebody else may lead by now."""
+        lease = self.lease
+        if lease is None or self.image is None:
+            return True
+        now_ms = self.now_ms()
+        if lease.from_controller(now_ms, self.roles.applied):
+            self._refusing = False
+            return True
+        leader, known = hosted.replica.leader, hosted.applied
+        if leader is None or known is None:
+            return False
+        if from_followers(leader, known, now_ms - lease.window_ms):
+            return True
+        self.traffic.unleased_refusals += 1
+        if not self._refusing:
+            self._refusing = True
+            logger.warning(
+                "no controller has confirmed this broker for %d ms: reads and acks=0/1 are refused "
+                "where not every electable replica follows, %r is the first",
+                lease.window_ms,
+                hosted,
+            )
+        return False
+
+    # --- looking up -----------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Hosted]:
+        return iter(self._hosted.values())
+
+    def __len__(self) -> int:
+        return len(self._hosted)
+
+    def hosts(self) -> list[Hosted]:
+        """Those that are here now."""
+        return list(self._hosted.values())
+
+    def hosted(self, key: PartitionKey) -> Hosted | None:
+        return self._hosted.get(key)
+
+    def by_key(self, topic_id: UUID, index: int) -> Hosted | None:
+        return self._hosted.get(PartitionKey(topic_id, index))
+
+    def topic_id(self, name: str) -> UUID | None:
+        return None if self.image is None else self.image.topic_ids.get(name)
+
+    def by_name(self, name: str, index: int) -> Hosted | None:
+        topic_id = self.topic_id(name)
+        return None if topic_id is None else self._hosted.get(PartitionKey(topic_id, index))
+
+    def missing(self, topic_id: UUID | None, index: int) -> Code:
+        """Why there is no such partition here: it exists elsewhere, or nowhere."""
+        if topic_id is None:
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        image = self.image
+        if image is None or topic_id not in image.topics:
+            return Code.UNKNOWN_TOPIC_ID
+        key = PartitionKey(topic_id, index)
+        if key in self.broken:
+            return Code.KAFKA_STORAGE_ERROR
+        known = key in image.partitions
+        return Code.NOT_LEADER_OR_FOLLOWER if known else Code.UNKNOWN_TOPIC_OR_PARTITION
+
+    # --- metadata -------------------------------------------------------------------------------
+
+    async def start(self, image: ClusterImage, found: list[Found]) -> None:
+        """The first image: what is on disk but not ours is set aside before anything is served."""
+        hosted = image.hosted.get(self.settings.broker_id, Map())
+        async for directory in in_slices(found):
+            topic_id = directory.topic_id
+            known = topic_id is not None and PartitionKey(topic_id, directory.index) in hosted
+            if directory.damaged and directory.topic in image.topic_ids:
+                continue  # whether anything may begin anew in its place, whoever opens it says
+            if not known or image.topic_ids.get(directory.topic) != topic_id:
+                logger.warning("%s is not hosted here: set aside", directory.path)
+                self.store.set_aside(directory.path, self.now_ms())
+        self._opens_all = True
+        self.apply_image(None, image)
+        await self.roles.finish()
+        self._opens_all = False
+
+    def apply_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """What follows for partitions may take a while (`Roles`); everything that is asked about
+        the cluster is answered by the new image from now on."""
+        self.image = new
+        self.around.brokers = new.brokers
+        limits_changed = self.movement.update(new)
+        same = old is not None and old.partitions is new.partitions and old.topics is new.topics
+        self.roles.update(everything=not same, limits_changed=limits_changed)
+        if limits_changed and self.fetchers is not None:
+            self.fetchers.limits_changed()
+
+    def open_later(self, key: PartitionKey) -> None:
+        """With the opener's next turn; at a start, when nobody is served yet, now."""
+        if self._opens_all:
+            self.open_now(key)
+        else:
+            self.opener.put_off(key)
+
+    def open_now(self, key: PartitionKey) -> None:
+        """One that was put off, if it is still to be here."""
+        image = self.image
+        mine = image is not None and key in image.hosted.get(self.settings.broker_id, Map())
+        if image is not None and mine and key not in self._hosted:
+            self._apply(image, image.partitions[key])
+
+    def configure(self, hosted: Hosted) -> None:
+        """Its topic's configs may have changed, unless it is gone."""
+        assert self.image is not None
+        topic = self.image.topics.get(hosted.key.topic_id)
+        if topic is not None and hosted.configure(topic, self.settings.configs):
+            self.touch(hosted)
+
+    def take_role(self, key: PartitionKey) -> None:
+        """As the newest image has it."""
+        assert self.image is not None
+        self._apply(self.image, self.image.partitions[key])
+
+    def _apply(self, image: ClusterImage, partition: Partition) -> None:
+        hosted = self._hosted.get(partition.key) or self._open(image, partition)
+        if hosted is None:
+            return
+        hosted.applied = partition
+        hosted.replica.apply(partition, self.now_ms())
+        self.touch(hosted)
+        self._follow(hosted)
+
+    def _follow(self, hosted: Hosted) -> None:
+        """The same leader in the same term is not asked anew, unless the limit of its copy is
+        another: only the ISR has changed."""
+        if self.fetchers is None:
+            return
+        leader, partition = hosted.replica.fetches_from, hosted.replica.partition
+        limit = self.movement.limit(partition)
+        name = None if limit is None else limit.name
+        paused = limit is not None and limit.bytes_per_second == 0
+        source = None
+        if leader is not None and not paused:
+            source = leader, partition.leader_epoch, name
+        if source == hosted.source:
+            return
+        hosted.source = source
+        if leader is None or paused:
+            self.fetchers.unfollow(hosted)
+        else:
+            self.fetchers.follow(hosted, leader, name)
+
+    def limit_again(self, hosted: Hosted) -> None:
+        """Copies change their limit, stop when their move is paused, and go on afterwards."""
+        if self.movement.limit(hosted.replica.partition) is not None:
+            self._follow(hosted)
+
+    def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:
+        if partition.key in self.broken:
+            return None
+        topic = image.topics[partition.topic_id]
+        config = LogConfig.of(effective_configs(topic, self.settings.configs))
+        try:
+            log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
+        except StorageError as error:
+            logger.error("%s-%d cannot be opened: %s", topic.name, partition.index, error)
+            self.broken[partition.key] = error
+            return None
+        return self._host(topic, partition, log)
+
+    def _host(self, topic: Topic, partition: Partition, log: Log) -> Hosted:
+        replica = Replica(partition, log, self.store.high_watermark(log), self.around)
+        hosted = Hosted(topic, partition, log, replica)
+        hosted.configure(topic, self.settings.configs)
+        self._hosted[partition.key] = hosted
+        return hosted
+
+    def drop(self, hosted: Hosted) -> None:
+        """It is not to be here any more."""
+        gone = self.image is None or hosted.key.topic_id not in self.image.topics
+        if self.fetchers is not None:
+            self.fetchers.unfollow(hosted)
+        del self._hosted[hosted.key]
+        self.broken.pop(hosted.key, None)
+        hosted.replica.close(
+            Code.UNKNOWN_TOPIC_OR_PARTITION if gone else Code.NOT_LEADER_OR_FOLLOWER
+        )
+        self.touch(hosted)
+        try:
+            self.store.delete_log(hosted.log, self.now_ms())
+        except StorageError as error:
+            logger.error("%r cannot be deleted now, a later start will: %s", hosted, error)
+
+    # --- stepping -------------------------------------------------------------------------------
+
+    def _step(self, hosted: Hosted, woken: Woken) -> None:
+        """Commit, answer, collect who is to be woken, and propose."""
+        if hosted.replica.failed and self.on_failure is not None:
+            self.on_failure()
+        if hosted.log.countable_end < hosted.log.log_end_offset:
+            self.flusher.want(hosted)
+        ready = hosted.replica.take_ready()
+        if ready is not NOTHING:
+            self.driver.carry_out(hosted, ready, woken)
+
+    def altered(
+        self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
+    ) -> bool:
+        """The controller answered a proposal.  True: send it again."""
+        again = hosted.replica.altered(proposal, answer, self.now_ms())
+        self.touch(hosted)
+        return again
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def check_lag(self, hosted: Hosted) -> None:
+        """Every half of the lag limit."""
+        if hosted.replica.leader is not None:
+            hosted.replica.check_lag(self.now_ms())
+            self.touch(hosted)
+
+    def expire_waiters(self, hosted: Hosted) -> None:
+        if hosted.replica.waiters:
+            hosted.replica.expire_waiters(self.now_ms())
+            self.touch(hosted)
+
+    # --- disks ----------------------------------------------------------------------------------
+
+    def is_here(self, hosted: Hosted) -> bool:
+        """Once it was dropped, its directory's name may be another topic's."""
+        return self._hosted.get(hosted.key) is hosted
+
+    def open_again(self, key: PartitionKey, log: Log | None) -> None:
+        """There is room again.  `log`: as it is now, in place of the one that failed; None: none
+        could be opened."""
+        old = self._hosted.pop(key, None)
+        self.broken.pop(key, None)
+        self.traffic.room_again += 1
+        image = self.image
+        if image is None or key not in image.partitions:
+            return
+        if old is not None and log is not None:
+            if self.fetchers is not None:
+                self.fetchers.unfollow(old)
+            self.store.reopened(old.log, log)
+            self._host(image.topics[key.topic_id], image.partitions[key], log)
+        self._apply(image, image.partitions[key])
+
+    def out_of_service(self, hosted: Hosted, error: StorageError) -> None:
+        """Its disk failed."""
+        self.driver.fail(hosted, error)
+        self.touch(hosted)
+
+    def high_watermarks(self) -> dict[tuple[str, int], int]:
+        return {
+            (hosted.name, hosted.key.index): hosted.replica.high_watermark
+            for hosted in self._hosted.values()
+        }
+
+    def close(self) -> None:
+        """Stop serving: whoever waits is told that this is not the leader any more."""
+        for hosted in self._hosted.values():
+            hosted.replica.close(Code.NOT_LEADER_OR_FOLLOWER)
+            self.touch(hosted)
+        self._stepping.finish()

@@ -1,0 +1,1 @@
+"""What this broker tells the controller of its replicas."""

@@ -1,0 +1,100 @@
+"""Tells the controller how many bytes this broker holds of partitions that move.
+
+A leader tells how much there is to copy, a new replica how much of it has come.  People read it as
+progress, and nobody decides on it: what is not told now is told soon.  A task of the data path,
+every two seconds while anything moves.  Much more slowly, and in turns, a leader also tells how
+large its partitions are: what a plan says of bytes and time rests on that.
+Source: the API's rules for what a Reassignment shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from plimsoll_broker.control.client import ControllerClient, NoController
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages.reassignments import CopySize, ReportCopies
+
+logger = logging.getLogger("plimsoll.copies")
+
+PERIOD_MS = 2_000
+ANSWER_MS_MAX = 5_000
+COPIES_MAX = 1_000
+"""In one report; the others come in the next ones."""
+SIZES_PERIODS = 15
+"""Sizes are told once in so many periods, first as soon as this broker leads anything."""
+
+
+class CopyReports:
+    """`run` is the task."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        client: ControllerClient,
+        broker: tuple[BrokerId, BrokerEpoch],
+    ) -> None:
+        self._manager = manager
+        self._client = client
+        self._broker_id, self._broker_epoch = broker
+        self._told = 0
+        self._sized = 0
+        self._sizes_in = 0
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD_MS / 1000)
+            report = self.report()
+            if report is None:
+                continue
+            try:
+                await self._client.command(report, ANSWER_MS_MAX)
+            except NoController as error:
+                logger.debug("sizes of copies not told: %s", error)
+
+    def report(self) -> ReportCopies | None:
+        """None when nothing moves and no sizes are due; the next ones, in turns when there are
+        many."""
+        moving = [hosted for hosted in self._manager if self._counts(hosted)]
+        sizes: list[Hosted] = []
+        if self._sizes_in == 0:
+            led = [hosted for hosted in self._manager if self._leads(hosted)]
+            sizes, self._sized = _in_turn(led, self._sized)
+        if sizes or self._sizes_in:
+            self._sizes_in = (self._sizes_in + 1) % SIZES_PERIODS
+        if not moving and not sizes:
+            return None
+        turn, self._told = _in_turn(moving, self._told)
+        return ReportCopies(
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch,
+            copies=tuple(_size(hosted) for hosted in turn),
+            sizes=tuple(_size(hosted) for hosted in sizes),
+        )
+
+    def _leads(self, hosted: Hosted) -> bool:
+        return not hosted.replica.failed and hosted.replica.partition.leader == self._broker_id
+
+    def _counts(self, hosted: Hosted) -> bool:
+        partition = hosted.replica.partition
+        if not partition.adding or hosted.replica.failed:
+            return False
+        return partition.leader == self._broker_id or self._broker_id in partition.adding
+
+
+def _in_turn(found: list[Hosted], told: int) -> tuple[list[Hosted], int]:
+    """The next ones, and where to go on."""
+    if not found:
+        return [], 0
+    first = told % len(found)
+    turn = [*found[first:], *found[:first]][:COPIES_MAX]
+    return turn, first + len(turn)
+
+
+def _size(hosted: Hosted) -> CopySize:
+    key = hosted.key
+    return CopySize(topic_id=key.topic_id, index=key.index, size=hosted.log.size)

@@ -1,0 +1,1 @@
+"""The listeners: connections, their limits and memory, and who serves which request."""

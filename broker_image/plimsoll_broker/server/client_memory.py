@@ -1,0 +1,42 @@
+"""The memory of a broker's clients: two pools, and whoever waits for one is woken by the loop.
+
+The lifecycle's `Serving` makes one and hands it to the client listener.  Which bytes are granted
+to whom is `budget`'s to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from plimsoll_broker.server.budget import Budgets, Intake, Pool
+
+
+class ClientMemory:
+    """`replies`: not sent yet; `requests`: being received or looked at."""
+
+    def __init__(self, budgets: Budgets) -> None:
+        self.budgets = budgets
+        self.replies = Pool(budgets.replies, self._reply_room)
+        self.requests = Intake(budgets.requests, self._request_room)
+        self._waking_replies = False
+        self._waking_requests = False
+
+    def _reply_room(self) -> None:
+        if not self._waking_replies:
+            self._waking_replies = True
+            asyncio.get_running_loop().call_soon(self._wake_replies)
+
+    def _wake_replies(self) -> None:
+        """One a turn of the loop: each may read a reply's worth from the disk."""
+        self._waking_replies = False
+        if self.replies.wake_one():
+            self._reply_room()
+
+    def _request_room(self) -> None:
+        if not self._waking_requests:
+            self._waking_requests = True
+            asyncio.get_running_loop().call_soon(self._wake_requests)
+
+    def _wake_requests(self) -> None:
+        self._waking_requests = False
+        self.requests.wake_all()

@@ -1,0 +1,149 @@
+"""Which handler answers which request, and what ApiVersions says about it.
+
+Called by the sessions.  What has no handler is not advertised (the protocol's negotiation rules);
+a version we do not serve closes the connection, except ApiVersions, which answers in version 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from plimsoll_broker.server.budget import Account
+from plimsoll_broker.server.in_flight_order import Refused
+from plimsoll_wire.messages import encode_response
+from plimsoll_wire.versions import SUPPORTED, ApiKey, Versions
+
+Buffer = bytes | bytearray | memoryview
+Reply = Buffer | Sequence[Buffer]
+"""A response's body, in one piece or several."""
+
+_UNSUPPORTED_VERSION = 35
+
+
+class CloseConnection(Exception):
+    """A handler's way to say that this client gets no answer but a closed connection."""
+
+
+class Closable(Protocol):
+    """What must hear that its connection is gone."""
+
+    def close(self) -> None: ...
+
+
+class Connection:
+    """What handlers remember of one connection, for as long as it lasts.
+
+    `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
+    that follower's fetches build on.  `refused`: batches that none sent later may overtake.
+    `account`: what it holds of the memory for replies.  `is_broker`: a registered broker's.
+    `line`: the last produce that those sent later wait for.
+    """
+
+    __slots__ = ("account", "fetch_replied_ms", "fetch_session", "is_broker", "line", "refused")
+
+    def __init__(self, account: Account | None = None) -> None:
+        self.account = Account(None, 0) if account is None else account
+        self.fetch_replied_ms: int | None = None
+        self.fetch_session: Closable | None = None
+        self.is_broker = False
+        self.refused: Refused | None = None
+        self.line: asyncio.Task[Any] | None = None
+
+    def belongs_to_broker(self) -> None:
+        """It is a follower's: outside the clients' budget, and closed for no client."""
+        if not self.is_broker:
+            self.is_broker = True
+            self.account.close()
+
+    def close(self) -> None:
+        """It is lost, or what was built on it is given up."""
+        session, self.fetch_session = self.fetch_session, None
+        if session is not None:
+            session.close()
+
+
+class RequestContext:
+    """One request.  `body` is writable and belongs to the handler; `client` names the peer."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "body",
+        "client",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "listener_host",
+        "listener_port",
+    )
+
+    def __init__(
+        self,
+        api_key: ApiKey,
+        api_version: int,
+        correlation_id: int,
+        body: memoryview,
+        connection: Connection | None = None,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.body = body
+        self.connection = Connection() if connection is None else connection
+        self.client_id: str | None = None
+        self.client = ""
+        self.listener_host = ""
+        self.listener_port = 0
+
+
+Handler = Callable[[RequestContext], Reply | Awaitable[Reply | None] | None]
+"""None (or an awaitable of it): no reply.  May raise MalformedMessage or CloseConnection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A served API."""
+
+    versions: Versions
+    handler: Handler
+
+
+class Dispatch:
+    """The table.  ApiVersions is made from it."""
+
+    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
+        self._routes = {key: Route(SUPPORTED[key], handler) for key, handler in handlers.items()}
+        assert ApiKey.API_VERSIONS not in handlers, "ApiVersions is this table's own"
+        own = Route(SUPPORTED[ApiKey.API_VERSIONS], self._api_versions)
+        self._routes[ApiKey.API_VERSIONS] = own
+
+    def find(self, key: int, version: int) -> Route | None:
+        """The route for a request, or None: close the connection."""
+        # An IntEnum hashes like its int.
+        route: Route | None = self._routes.get(key)  # type: ignore[call-overload]
+        if route is not None and route.versions.serves(version):
+            return route
+        return None
+
+    def _api_versions(self, context: RequestContext) -> bytes:
+        return self.api_versions(context.api_version, 0)
+
+    def api_versions(self, version: int, code: int) -> bytes:
+        """The list of what is here."""
+        api_keys = [
+            {
+                "api_key": int(key),
+                "min_version": route.versions.lowest_advertised,
+                "max_version": route.versions.last,
+            }
+            for key, route in sorted(self._routes.items())
+        ]
+        values = {"error_code": code, "api_keys": api_keys}
+        return encode_response(ApiKey.API_VERSIONS, version, values)
+
+    def unsupported_api_versions(self) -> bytes:
+        """For a client that asks in a version from the future: version 0's body, and the list."""
+        return self.api_versions(0, _UNSUPPORTED_VERSION)

@@ -1,0 +1,147 @@
+"""The broker's listener: accepts connections and keeps them within its limits.
+
+Made by the broker's lifecycle with a `Dispatch`.  It never looks into a request.  When it is full,
+the client that was silent for longest makes room for a new one, first of those that never said
+anything; brokers' connections make room for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.limits import ListenerLimits, overdue
+from plimsoll_broker.server.session import ServerStats, Session, SessionOwner
+
+_SWEPT_MAX = 32
+_SWEEP_PAUSE_S = 0.01
+"""So many connections are looked at, and then it waits so long before the next of them: thousands
+one right behind another delayed every request that came meanwhile by tens of milliseconds."""
+_BACKLOG = 512
+
+
+class Server:
+    """One listener.  `port` is known once it is started."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        limits: ListenerLimits | None = None,
+        memory: ClientMemory | None = None,
+    ) -> None:
+        """`memory`: the budget of this listener's clients; None: they are not bounded together."""
+        self.stats = ServerStats()
+        self.port = 0
+        self.limits = limits or ListenerLimits()
+        self.memory = memory
+        # Each by when something was last heard of it, the longest ago first.
+        self._strangers: OrderedDict[Session, None] = OrderedDict()
+        self._clients: OrderedDict[Session, None] = OrderedDict()
+        self._brokers: OrderedDict[Session, None] = OrderedDict()
+        self._server: asyncio.Server | None = None
+        self._unswept: list[Session] = []
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._failure: asyncio.Future[None] | None = None
+        self._owner = SessionOwner(
+            dispatch=dispatch,
+            limits=self.limits,
+            memory=memory,
+            stats=self.stats,
+            opened=self._opened,
+            heard=self._heard,
+            closed=self._closed,
+            failed=self._failed,
+        )
+
+    @property
+    def connections(self) -> int:
+        return len(self._strangers) + len(self._clients) + len(self._brokers)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; port 0 lets the kernel choose.  Returns the port."""
+        loop = asyncio.get_running_loop()
+        self._failure = loop.create_future()
+        self._server = await loop.create_server(
+            self._session, host, port, backlog=_BACKLOG, reuse_address=True
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._schedule_sweep()
+        return self.port
+
+    async def failure(self) -> None:
+        """Returns never, or raises the bug that a request met on the commit path: the process ends
+        with it.  What other bugs cost is one connection each (`stats.handler_failures`)."""
+        assert self._failure is not None, "not started"
+        await asyncio.shield(self._failure)
+
+    async def stop(self) -> None:
+        """Stop listening and close every connection; waiting requests are cancelled."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for session in self._all():
+            session.close("shutdown")
+        await self._server.wait_closed()
+        self._server = None
+
+    def _session(self) -> Session:
+        return Session(self._owner)
+
+    def _all(self) -> list[Session]:
+        return [*self._strangers, *self._clients, *self._brokers]
+
+    def _opened(self, session: Session) -> bool:
+        if self.connections >= self.limits.connections_max and not self._make_room():
+            self.stats.turned_away += 1
+            return False
+        self.stats.accepted += 1
+        self._strangers[session] = None
+        return True
+
+    def _make_room(self) -> bool:
+        """Close the client that was silent for longest, if there is any."""
+        if not self.limits.makes_room:
+            return False
+        for sessions in (self._strangers, self._clients):
+            if sessions:
+                next(iter(sessions)).close("made-room")
+                return True
+        return False
+
+    def _heard(self, session: Session) -> None:
+        """It made a request, and is the last that makes room."""
+        sessions = self._brokers if session.is_broker else self._clients
+        if session in sessions:
+            sessions.move_to_end(session)
+        else:
+            self._closed(session)
+            sessions[session] = None
+
+    def _closed(self, session: Session) -> None:
+        for sessions in (self._strangers, self._clients, self._brokers):
+            sessions.pop(session, None)
+
+    def _failed(self, error: BaseException) -> None:
+        if self._failure is not None and not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _schedule_sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        delay_s = _SWEEP_PAUSE_S if self._unswept else self.limits.sweep_ms / 1000
+        self._sweeper = loop.call_later(delay_s, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close who is overdue: with a word, a request, its replies' reading, its next request."""
+        now = asyncio.get_running_loop().time()
+        short = self.memory is not None and self.memory.replies.short
+        sessions = self._unswept or self._all()
+        self._unswept = sessions[_SWEPT_MAX:]
+        for session in sessions[:_SWEPT_MAX]:
+            reason = overdue(session.conduct(now), self.limits, short=short)
+            if reason is not None:
+                session.close(reason)
+        self._schedule_sweep()

@@ -1,0 +1,143 @@
+"""What a session has received and not served yet: frames, and the memory that they may have.
+
+Owned by a `Session`.  How long a frame may be follows from what its first bytes ask for; memory for
+a large one is asked of the intake bit by bit, as bytes come, and given back when nobody refers to
+the frame any more.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from plimsoll_broker.server.budget import Intake, Waiter
+from plimsoll_broker.server.limits import ListenerLimits
+from plimsoll_wire.framing import Framer, FrameTooLarge
+
+_ASKED = struct.Struct(">hh")
+PARSED_FACTOR = 16
+"""A Fetch as objects, in multiples of its bytes: about 24 bytes a partition become 350."""
+
+
+class Receiver:
+    """`serves` says whether anybody handles an API in a version.
+
+    It does not refer to its session: what a lost connection held is freed at once, by its last
+    reference, and not by a collection that may come much later.
+    """
+
+    __slots__ = ("_charged", "_framer", "_intake", "_limits", "_serves", "starved")
+
+    def __init__(
+        self,
+        limits: ListenerLimits,
+        serves: Callable[[int, int], bool],
+        intake: Intake | None,
+    ) -> None:
+        self._limits = limits
+        self._serves = serves
+        self._intake = intake
+        self._framer = Framer(limits.unknown_frame_bytes_max)
+        self._charged = 0
+        self.starved = False
+
+    def get_buffer(self) -> memoryview:
+        return self._framer.get_buffer()
+
+    def received(self, count: int) -> None:
+        self._framer.received(count)
+
+    def rest(self) -> None:
+        self._framer.rest()
+
+    @property
+    def unfinished(self) -> bool:
+        return self._framer.unfinished
+
+    @property
+    def came(self) -> int:
+        """Bytes of an unfinished large frame that are here."""
+        return self._framer.came
+
+    @property
+    def has_room(self) -> bool:
+        """Whether requests may go on piling up."""
+        intake = self._intake
+        return intake is None or intake.used < intake.limit
+
+    def next_frame(self) -> tuple[bytearray, int] | None:
+        """A frame and how much of the intake it has; `free` or `give_back` that.
+
+        Raises FrameTooLarge.
+        """
+        if not self._measured():
+            return None
+        frame = self._framer.next_frame()
+        if frame is None:
+            return None
+        charged, self._charged = self._charged, 0
+        return frame, charged
+
+    def _measured(self) -> bool:
+        """Whether it is known how long the next frame may be."""
+        limits, framer = self._limits, self._framer
+        announced = framer.announced(_ASKED.size)
+        if announced is None:
+            return True
+        length, asked = announced
+        framer.frame_bytes_max = limits.unknown_frame_bytes_max
+        if length <= limits.unknown_frame_bytes_max:
+            return True
+        if length > limits.frame_bytes_max:
+            raise FrameTooLarge(f"a frame of {length} bytes")
+        if len(asked) < _ASKED.size:
+            return False
+        key, version = _ASKED.unpack(asked)
+        if self._serves(key, version):
+            framer.frame_bytes_max = limits.frame_bytes(key)
+        return True
+
+    def may_receive(self, waiter: Waiter) -> bool:
+        """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
+        if self._intake is None:
+            return True
+        framer = self._framer
+        growth = framer.growth
+        more = framer.held + growth - self._charged if growth else 0
+        if more > 0:
+            if not self._intake.admit(more, waiter):
+                self.starved = True
+                return False
+            self._charged += more
+        self.starved = False
+        return True
+
+    def keeps(self, frame: bytearray, charged: int, *, parsed: bool) -> int:
+        """What a request that waits has of the intake from now on; `parsed`: in objects, too."""
+        if self._intake is None:
+            return 0
+        kept = len(frame) * (1 + PARSED_FACTOR * parsed)
+        self._intake.take(kept)
+        self._intake.give_back(charged)
+        return kept
+
+    def freed(self, frame: bytearray) -> int:
+        """Free it now, unless its handler kept a view of it; how much less is kept then."""
+        size = len(frame)
+        try:
+            frame.clear()
+        except BufferError:
+            return 0
+        self.give_back(size)
+        return size
+
+    def give_back(self, charged: int) -> None:
+        if self._intake is not None:
+            self._intake.give_back(charged)
+
+    def close(self, waiter: Waiter) -> None:
+        self._framer = Framer(0)
+        if self._intake is not None:
+            self._intake.forget(waiter)
+            charged, self._charged = self._charged, 0
+            self._intake.give_back(charged)

@@ -1,0 +1,123 @@
+"""What a session has handed to its transport and the peer has not taken yet.
+
+Owned by a `Session`.  Replies are held on the connection's account from when they are there until
+the kernel has them; how long the peer has been taking nothing is told to who asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+from plimsoll_broker.server.budget import Account
+from plimsoll_broker.server.dispatch import Buffer, Reply
+from plimsoll_wire.headers import response_head
+
+
+class Granted(list[Buffer]):
+    """A reply in pieces of which `granted` bytes are on its connection's account already."""
+
+    def __init__(self, pieces: Iterable[Buffer], granted: int) -> None:
+        super().__init__(pieces)
+        self.granted = granted
+
+
+_SEVERAL = (list, tuple)
+
+
+def size_of(reply: Reply) -> int:
+    """Bytes of a reply's body."""
+    if isinstance(reply, _SEVERAL):
+        return sum(len(part) for part in reply)
+    return len(reply)
+
+
+class Sender:
+    """Made with the session, connected with its transport."""
+
+    __slots__ = (
+        "_account",
+        "_began",
+        "_began_at",
+        "_flushed",
+        "_loop",
+        "_moved",
+        "_parts",
+        "_settling",
+        "_transport",
+        "_written",
+    )
+
+    def __init__(self, account: Account, loop: asyncio.AbstractEventLoop) -> None:
+        self._account = account
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parts: deque[tuple[int, int]] = deque()
+        self._written = self._flushed = self._began_at = 0
+        self._began = self._moved = 0.0
+        self._settling = False
+
+    def connected(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def lost(self) -> None:
+        """Nothing is sent any more, and nothing is held."""
+        self._transport = None
+        self._parts.clear()
+        self._account.close()
+
+    def hold(self, reply: Reply) -> int:
+        """A reply is there, to be sent now or later; how many bytes it holds until it is."""
+        size = size_of(reply)
+        granted = reply.granted if isinstance(reply, Granted) else 0
+        self._account.hold(size - granted)
+        return size
+
+    def send(self, address: tuple[int, int, int], reply: Reply, held: int) -> int:
+        """Hand a reply to the transport; `address`: API, version, correlation id.  Bytes sent."""
+        transport = self._transport
+        assert transport is not None, "the session sends while it is connected"
+        head = response_head(*address, held)
+        pieces = reply if isinstance(reply, _SEVERAL) else (reply,)
+        if self._flushed == self._written:
+            self._began = self._moved = self._loop.time()
+            self._began_at = self._written
+        transport.writelines([head, *pieces])
+        self._written += len(head) + held
+        self._parts.append((self._written, held))
+        if not self._settling:
+            # uvloop writes at the end of the turn; mostly the kernel takes it all.
+            self._settling = True
+            self._loop.call_soon(self.settle)
+        return len(head) + held
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the kernel has not taken, as of the last `settle`."""
+        return self._written - self._flushed
+
+    def settle(self) -> None:
+        """See how much was taken, and give it back."""
+        self._settling = False
+        transport = self._transport
+        if transport is None:
+            return
+        flushed = self._written - transport.get_write_buffer_size()
+        if flushed > self._flushed:
+            self._flushed = flushed
+            self._moved = self._loop.time()
+        done = 0
+        while self._parts and self._parts[0][0] <= flushed:
+            done += self._parts.popleft()[1]
+        self._account.give_back(done)
+
+    def unread(self, now: float) -> float | None:
+        """Since when nothing was taken; None while nothing is unsent."""
+        return now - self._moved if self.unsent else None
+
+    def draining(self, now: float) -> tuple[float | None, int]:
+        """Since when something is unsent, and how much was taken meanwhile."""
+        if not self.unsent:
+            return None, 0
+        return now - self._began, self._flushed - self._began_at

@@ -1,0 +1,45 @@
+"""What an image keeps beside its partitions so that nothing scans them: who hosts, who comes first.
+
+Called by `image.apply` with what one record changed, and once for a whole snapshot; stored nowhere.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from immutables import Map
+
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.ids import BrokerId
+
+Hosted = Map[BrokerId, Map[PartitionKey, None]]
+
+
+def move_hosted(
+    hosted: Hosted,
+    gone: dict[BrokerId, list[PartitionKey]],
+    new: dict[BrokerId, list[PartitionKey]],
+) -> Hosted:
+    """The index after some replicas went and others came; a broker with none has no entry."""
+    for broker_id in sorted({*gone, *new}):
+        before: Map[PartitionKey, None] = hosted.get(broker_id, Map())
+        keys = before.mutate()
+        for key in gone.get(broker_id, ()):
+            del keys[key]
+        for key in new.get(broker_id, ()):
+            keys[key] = None
+        kept = keys.finish()
+        hosted = hosted.set(broker_id, kept) if kept else hosted.delete(broker_id)
+    return hosted
+
+
+def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) -> Map[BrokerId, int]:
+    """The counts after a change of first replicas; a broker that is nobody's has no entry."""
+    for broker_id in sorted(change):
+        count = preferred.get(broker_id, 0) + change[broker_id]
+        assert count >= 0, "more first replicas went than there were"
+        if count:
+            preferred = preferred.set(broker_id, count)
+        elif broker_id in preferred:
+            preferred = preferred.delete(broker_id)
+    return preferred

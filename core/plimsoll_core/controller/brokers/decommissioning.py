@@ -1,0 +1,136 @@
+"""Which brokers are being emptied, and whether the others can take over what they hold.
+
+Called for SetLeaving.  A leaving broker serves as before but takes no new replicas: not of new
+topics, not by growth, not by any move.  What cannot end is not begun: a broker whose replicas would
+find no other place is refused here, with what would unblock it.
+Source: the protocol's rule for removing brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_core.cluster.model import ClusterImage, Partition
+from plimsoll_core.cluster.records import BrokersLeaving
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.phrasing import listed
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.membership import SetLeaving
+from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.planner.formula import EXPLICIT
+
+
+def set_leaving(turn: Turn, request: SetLeaving) -> Answer | Refusal:
+    """Letting a broker stay after all is always possible."""
+    image = turn.image
+    known = {*image.members, *image.brokers}
+    leaving = tuple(sorted(known.intersection(request.broker_ids)))
+    if leaving == image.leaving:
+        return Done()
+    refusal = _check(turn, leaving) if set(leaving) - set(image.leaving) else None
+    if refusal:
+        return refusal
+    turn.add(BrokersLeaving(cause="declared", broker_ids=leaving))
+    return Done()
+
+
+def all_stay(image: ClusterImage, brokers: Iterable[BrokerId]) -> Refusal | None:
+    """Whether these registered brokers may be named as places of new replicas."""
+    going = [b for b in sorted(set(brokers)) if b in image.brokers and not image.takes_replicas(b)]
+    if not going:
+        return None
+    are, take = ("is", "takes") if len(going) == 1 else ("are", "take")
+    return Refusal(
+        reason=Reason.BrokerLeaving,
+        message=(
+            f"Broker {listed(going)} {are} leaving the cluster and {take} no new replicas: name"
+            " others."
+        ),
+    )
+
+
+def _check(turn: Turn, leaving: tuple[BrokerId, ...]) -> Refusal | None:
+    image = turn.image
+    members = [b for b in image.members or sorted(image.brokers) if b in image.brokers]
+    survivors = [b for b in members if b not in leaving]
+    if not survivors:
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message=f"Broker {listed(leaving)} cannot leave: no other broker would remain.",
+        )
+    held = _held(image, leaving)
+    return (
+        _too_many_replicas(image, held, len(survivors))
+        or _stated(image, held, leaving)
+        or _rack_lost(turn, held, members, survivors)
+    )
+
+
+def _held(image: ClusterImage, leaving: Iterable[BrokerId]) -> list[Partition]:
+    """What has to move."""
+    keys = {key: None for b in leaving for key in sorted(image.hosted.get(b, ()))}
+    found = (image.partitions[key] for key in keys)
+    return [p for p in found if not set(leaving).isdisjoint(p.target)]
+
+
+def _too_many_replicas(
+    image: ClusterImage, held: Iterable[Partition], survivors: int
+) -> Refusal | None:
+    factors: dict[str, int] = {}
+    for p in held:
+        if len(p.target) > survivors:
+            name = image.topics[p.topic_id].name
+            factors[name] = max(len(p.target), factors.get(name, 0))
+    if not factors:
+        return None
+    name, factor = min(factors.items())
+    more = len(factors) - 1
+    others = f", as {more} more {'topic has' if more == 1 else 'topics have'}," if more else ""
+    return Refusal(
+        reason=Reason.NotEnoughBrokers,
+        message=(
+            f"Topic {name} has replication factor {factor}{others} and only {survivors}"
+            f" {'broker' if survivors == 1 else 'brokers'} would remain: lower it or keep"
+            f" {max(factors.values())} brokers."
+        ),
+    )
+
+
+def _stated(
+    image: ClusterImage, held: Iterable[Partition], leaving: tuple[BrokerId, ...]
+) -> Refusal | None:
+    """What an Explicit topic states is nobody else's to move."""
+    for p in held:
+        topic = image.topics[p.topic_id]
+        if topic.strategy == EXPLICIT:
+            named = listed(set(p.target).intersection(leaving))
+            return Refusal(
+                reason=Reason.ExplicitPlacement,
+                message=(
+                    f"Topic {topic.name} states its placement (Explicit) and names broker {named}"
+                    f" for partition {p.index}: change its assignment first."
+                ),
+            )
+    return None
+
+
+def _rack_lost(
+    turn: Turn, held: list[Partition], members: list[BrokerId], survivors: list[BrokerId]
+) -> Refusal | None:
+    """Where racks are required, two of them must remain if there are two."""
+    if turn.settings.rack_policy != "Required":
+        return None
+    brokers = turn.image.brokers
+    racks = {brokers[b].rack for b in members} - {None}
+    left = sorted(rack for rack in {brokers[b].rack for b in survivors} if rack)
+    if len(racks) < 2 or len(left) >= 2 or all(len(p.target) < 2 for p in held):
+        return None
+    return Refusal(
+        reason=Reason.NotEnoughBrokers,
+        message=(
+            "Racks are required, and the brokers that would remain are all in rack"
+            f" {', '.join(left) or '(none)'}: add a broker in another rack first, or set the policy"
+            " for racks to Preferred."
+        ),
+    )

@@ -1,0 +1,131 @@
+"""What a broker hears back: fenced or not, caught up or not, may it stop.
+
+Called for Heartbeat.  The three states and their moves are the protocol's heartbeat table; the
+contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (controlled shutdown).
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import Broker
+from plimsoll_core.cluster.records import BrokerShutdownStarted
+from plimsoll_core.controller.brokers.fencing import fence, held_back_until_ms, leave, unfence
+from plimsoll_core.controller.kernel.decision import Contact, Turn
+from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.controller.partitions.unclean_recovery import wake
+from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
+
+
+def heartbeat(turn: Turn, request: Heartbeat) -> Answer | Refusal:
+    refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
+    if refusal:
+        return refusal
+    broker = turn.image.brokers[request.broker_id]
+    turn.soft.contacts[broker.id] = Contact(
+        broker_epoch=broker.broker_epoch,
+        last_ms=turn.now_ms,
+        applied_offset=request.position.applied_offset,
+        metadata_versions=request.metadata_versions,
+        release=request.release,
+        unknown_metadata=request.unknown_metadata,
+    )
+    if broker.fenced:
+        return _fenced(turn, broker, request)
+    if broker.shutting_down:
+        return _controlled_shutdown(turn, broker, request)
+    return _unfenced(turn, broker, request)
+
+
+def _caught_up(request: Heartbeat) -> bool:
+    """Whether the broker has applied its own registration (`applied_offset` counts records)."""
+    return request.position.applied_offset > request.broker_epoch
+
+
+def _fenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    caught_up = _caught_up(request)
+    if request.want_shutdown:
+        return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=True)
+    behind = bool(request.unknown_metadata)
+    if caught_up and not request.want_fence and not broker.shutting_down and not behind:
+        window = (turn.settings.flap_window_ms, turn.settings.flap_wait_ms_max)
+        if turn.now_ms >= held_back_until_ms(turn.soft, broker.id, turn.now_ms, window):
+            unfence(turn, broker)
+            wake(turn, broker.id)
+            return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
+    return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)
+
+
+def _unfenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    if request.want_fence or (request.want_shutdown and not _leads(turn, broker.id)):
+        return _leave_now(turn, broker, request)
+    if not request.want_shutdown:
+        if _others_know_more(turn, broker, request):
+            return _leave_now(turn, broker, request, "metadata it does not understand")
+        return _carry_on(request)
+    turn.add(
+        BrokerShutdownStarted(
+            cause="shutdown", broker_id=broker.id, broker_epoch=broker.broker_epoch
+        )
+    )
+    return _hand_leaderships_over(turn, broker, request)
+
+
+def _controlled_shutdown(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    if any(broker.id in p.isr for p in turn.hosted(broker.id)):
+        return _hand_leaderships_over(turn, broker, request)
+    # A successor does not know when the shutdown began: everything so far is a safe bound.
+    known = turn.soft.shutdown_offsets.setdefault(broker.id, turn.image.next_offset)
+    for other in turn.active():
+        contact = turn.soft.contacts.get(other)
+        if contact is not None and contact.unknown_metadata:
+            continue  # it never will
+        applied = contact.applied_offset if contact else None
+        if applied is None or applied < known:
+            return _carry_on(request)
+    return _leave_now(turn, broker, request, "shutdown")
+
+
+def _hand_leaderships_over(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+    if not leave(turn, broker.id, "shutdown"):
+        turn.again = request
+    else:
+        turn.soft.leaving.discard(broker.id)
+    turn.soft.shutdown_offsets[broker.id] = turn.image.next_offset
+    return _carry_on(request)
+
+
+def _leave_now(turn: Turn, broker: Broker, request: Heartbeat, cause: str = "") -> Answer:
+    why = cause or ("shutdown" if request.want_shutdown else "fenced at its own wish")
+    if not fence(turn, broker, why):
+        turn.again = request
+    return HeartbeatAnswer(
+        is_caught_up=_caught_up(request),
+        is_fenced=True,
+        should_shut_down=request.want_shutdown or broker.shutting_down,
+    )
+
+
+def _carry_on(request: Heartbeat) -> Answer:
+    return HeartbeatAnswer(
+        is_caught_up=_caught_up(request), is_fenced=False, should_shut_down=False
+    )
+
+
+def _others_know_more(turn: Turn, broker: Broker, request: Heartbeat) -> bool:
+    """It cannot read what was decided, and somebody else has: then that one leads in its place.
+
+    While nobody understands it, all serve on what they knew, and fencing would only take that away.
+    """
+    if not request.unknown_metadata:
+        return False
+    for other in sorted(turn.active() - {broker.id}):
+        contact = turn.soft.contacts.get(other)
+        applied = contact.applied_offset if contact else None
+        if applied is not None and applied > request.position.applied_offset:
+            return True
+    return False
+
+
+def _leads(turn: Turn, broker_id: BrokerId) -> bool:
+    return any(p.leader == broker_id for p in turn.hosted(broker_id))

@@ -1,0 +1,247 @@
+"""Whether a broker process may begin a lifetime, and what its last one left behind.
+
+Called for RegisterBroker.  A process that did not stop cleanly (its marker does not name exactly
+the epoch that is registered) is no longer trusted to hold what it acknowledged.  An empty volume
+is never accepted where it could stand for the last complete copy.
+Source: the protocol's registration rule; KIP-631, KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plimsoll_core.cluster.metadata_versions import release_of
+from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint, Partition
+from plimsoll_core.cluster.records import BrokerRegistered, BrokerUpdated
+from plimsoll_core.controller.brokers.fencing import leave, note_flap
+from plimsoll_core.controller.kernel.decision import Contact, Turn
+from plimsoll_core.controller.kernel.racks import broker_has_a_rack
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages.requests import Answer, RegisterBroker, Registered
+
+Check = Callable[[Turn, RegisterBroker], Refusal | None]
+
+
+def register(turn: Turn, request: RegisterBroker) -> Answer | Refusal:
+    for check in CHECKS:
+        refusal = check(turn, request)
+        if refusal:
+            return refusal
+    existing = turn.image.brokers.get(request.broker_id)
+    if existing and existing.incarnation_id == request.incarnation_id:
+        return _same_incarnation(turn, existing, request)
+    return _new_incarnation(turn, existing, request)
+
+
+def _same_incarnation(turn: Turn, existing: Broker, request: RegisterBroker) -> Answer:
+    """The same process again: it keeps its epoch, and stays fenced or not."""
+    record = BrokerUpdated(
+        cause="registration",
+        broker_id=request.broker_id,
+        broker_epoch=existing.broker_epoch,
+        directory_ids=request.directory_ids,
+        endpoints=_as_committed(request.endpoints),
+        rack=request.rack,
+        pod_uid=request.pod_uid,
+        revision=request.revision,
+    )
+    before = turn.image
+    turn.add(record)
+    if turn.image.brokers == before.brokers:
+        turn.image = before
+        turn.records.clear()
+    _heard(turn, request, existing.broker_epoch)
+    return Registered(broker_epoch=existing.broker_epoch)
+
+
+def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroker) -> Answer:
+    """The registration comes last: a crash before it makes the broker register again."""
+    clean = (
+        existing is not None
+        and request.previous_broker_epoch == existing.broker_epoch
+        and not request.volume_is_empty
+    )
+    how = "registration after " + ("a clean stop" if clean else "an unclean stop")
+    if not leave(turn, request.broker_id, how, lost=not clean):
+        turn.again = request
+        return Registered(broker_epoch=BrokerEpoch(turn.image.next_offset))
+    if existing and existing.active:
+        note_flap(turn, request.broker_id)
+    broker_epoch = BrokerEpoch(turn.image.next_offset)
+    turn.add(
+        BrokerRegistered(
+            cause="registration" if existing is None else how,
+            broker_id=request.broker_id,
+            incarnation_id=request.incarnation_id,
+            directory_ids=request.directory_ids,
+            endpoints=_as_committed(request.endpoints),
+            rack=request.rack,
+            pod_uid=request.pod_uid,
+            revision=request.revision,
+        )
+    )
+    soft = turn.soft
+    soft.leaving.discard(request.broker_id)
+    soft.emptied.discard(request.broker_id)
+    soft.shutdown_offsets.pop(request.broker_id, None)
+    _heard(turn, request, broker_epoch)
+    return Registered(broker_epoch=broker_epoch)
+
+
+def _heard(turn: Turn, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
+    turn.soft.contacts[request.broker_id] = Contact(
+        broker_epoch=broker_epoch,
+        last_ms=turn.now_ms,
+        metadata_versions=request.metadata_versions,
+        release=request.release,
+    )
+
+
+def _as_committed(endpoints: tuple[AnnouncedEndpoint, ...]) -> tuple[Endpoint, ...]:
+    """What a newer broker says of them besides is left out."""
+    return tuple(Endpoint(name=e.name, host=e.host, port=e.port) for e in endpoints)
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def cluster_is_declared(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    if turn.image.name:
+        return None
+    return Refusal(
+        reason=Reason.NotController,
+        message="The cluster is not declared yet; ask again in a moment.",
+    )
+
+
+def cluster_id_is_ours(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    if request.cluster_id == turn.image.cluster_id:
+        return None
+    return Refusal(
+        reason=Reason.InconsistentClusterId,
+        message=(
+            f"Broker {request.broker_id}'s volume belongs to cluster {request.cluster_id}, this is"
+            f" cluster {turn.image.cluster_id} ({turn.image.name}). Attach the right volume."
+        ),
+    )
+
+
+def metadata_is_understood(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """It could not read the log, or, being much newer, writes and reads another one."""
+    oldest, newest = request.metadata_versions
+    finalised = turn.image.metadata_version
+    if oldest <= finalised <= newest:
+        return None
+    too_new = finalised > newest
+    remedy = "a newer" if too_new else "an older"
+    return Refusal(
+        reason=Reason.MetadataTooNew if too_new else Reason.MetadataTooOld,
+        message=(
+            f"Broker {request.broker_id} runs release {request.release}, which understands the"
+            f" metadata versions {release_of(oldest)} to {release_of(newest)}; this cluster's is"
+            f" {release_of(finalised)}. Run {remedy} release on it; its data stays as it is."
+        ),
+    )
+
+
+def id_is_a_member(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """A broker that is being removed may come back until it is unregistered."""
+    image = turn.image
+    if request.broker_id < 0:
+        return Refusal(
+            reason=Reason.InvalidRegistration,
+            message=f"A broker id is 0 or more, not {request.broker_id}.",
+        )
+    known = request.broker_id in image.members or request.broker_id in image.brokers
+    if known or not image.members:
+        return None
+    return Refusal(
+        reason=Reason.InvalidRegistration,
+        message=(
+            f"Broker {request.broker_id} is not a member of this cluster; its members are "
+            f"{', '.join(map(str, image.members))}."
+        ),
+    )
+
+
+def directories_are_its_own(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    ids = request.directory_ids
+    if not ids or len(set(ids)) != len(ids):
+        return Refusal(
+            reason=Reason.InvalidRegistration,
+            message=f"Broker {request.broker_id} must name each of its directories once.",
+        )
+    for broker_id, broker in sorted(turn.image.brokers.items()):
+        shared = set(ids) & set(broker.directory_ids)
+        if broker_id != request.broker_id and shared:
+            return Refusal(
+                reason=Reason.InvalidRegistration,
+                message=(
+                    f"Directory {min(shared)} belongs to broker {broker_id}, so this is its volume,"
+                    f" not broker {request.broker_id}'s. Attach the right volume."
+                ),
+            )
+    return None
+
+
+def no_other_process_lives(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """Old lifetimes end before new ones begin.
+
+    A process that holds the same directories holds their lock, so the old one is certainly gone.
+    """
+    existing = turn.image.brokers.get(request.broker_id)
+    if (
+        existing is None
+        or existing.incarnation_id == request.incarnation_id
+        or set(existing.directory_ids) == set(request.directory_ids)
+        or not turn.has_session(existing)
+    ):
+        return None
+    return Refusal(
+        reason=Reason.DuplicateBrokerRegistration,
+        message=(
+            f"Another process with other directories is broker {request.broker_id} now; this one"
+            " may register when that one has been silent for the session timeout."
+        ),
+    )
+
+
+def empty_volume_is_no_last_copy(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """A failed mount looks exactly like an empty disk."""
+    if not request.volume_is_empty:
+        return None
+    alone = [p for p in turn.hosted(request.broker_id) if _may_be_last(turn, p, request.broker_id)]
+    if not alone:
+        return None
+    turn.soft.emptied.add(request.broker_id)
+    first = min(alone, key=lambda p: (turn.image.topics[p.topic_id].name, p.index))
+    return Refusal(
+        reason=Reason.VolumeNotEmptied,
+        message=(
+            f"Broker {request.broker_id}'s volume is empty, but the broker may hold the only"
+            f" complete copy of {len(alone)} partitions, such as"
+            f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach its old volume, or"
+            " bring another complete replica back first, or give up what it held by naming leaders"
+            " in their Topics' spec.uncleanRecovery.elect."
+        ),
+    )
+
+
+def _may_be_last(turn: Turn, partition: Partition, broker_id: BrokerId) -> bool:
+    """Nobody else is known to be complete, and no human has given up what this one held."""
+    given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
+    return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
+
+
+# Order matters: whose volume it is comes before what it may do.
+CHECKS: tuple[Check, ...] = (
+    cluster_id_is_ours,
+    cluster_is_declared,
+    metadata_is_understood,
+    id_is_a_member,
+    broker_has_a_rack,
+    directories_are_its_own,
+    no_other_process_lives,
+    empty_volume_is_no_last_copy,
+)

@@ -1,0 +1,139 @@
+"""Who may be restarted, and when a restart is over.  Called for RequestRestart and by ticks.
+
+A grant is a record: whoever leads carries it out, however often the leader changes, and it ends by
+the broker's return, or by being withdrawn before its pod was touched.  Until then the broker counts
+as away.  Brokers that share no partition at its margin may be away together, but a revision that no
+broker has come back with yet is tried on one broker alone: a bad image costs one broker.  An open
+grant can get another revision, so that the broker that is stuck with a bad one can be helped.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import Grant, PartitionKey
+from plimsoll_core.cluster.records import RestartEnded, RestartGranted
+from plimsoll_core.controller.kernel.availability import away, holds
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Answer, Done
+from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, Waits, WithdrawRestart
+
+SUSPENDED = "MaintenanceSuspended"
+FIRST = "FirstOfItsRevision"
+CAUSE = "restart"
+
+
+def request_restart(turn: Turn, request: RequestRestart) -> Answer | Refusal:
+    image = turn.image
+    broker = image.brokers.get(request.broker_id)
+    if broker is None and request.broker_id not in image.members:
+        return Refusal(
+            reason=Reason.BrokerIdNotRegistered,
+            message=f"There is no broker {request.broker_id} to restart.",
+        )
+    open_grant = image.grants.get(request.broker_id)
+    if open_grant is not None and _same(open_grant, request):
+        return RestartAnswer(granted=True)
+    waits, total = _waits(turn, request)
+    if waits:
+        return RestartAnswer(granted=False, total=total, waits=waits)
+    turn.add(
+        RestartGranted(
+            cause=CAUSE,
+            broker_id=request.broker_id,
+            broker_epoch=None if broker is None else broker.broker_epoch,
+            pod_uid=request.pod_uid,
+            revision=request.revision,
+        )
+    )
+    return RestartAnswer(granted=True)
+
+
+def withdraw_restart(turn: Turn, request: WithdrawRestart) -> Answer:
+    """End a grant that nobody needs any more; another one stays, whatever was asked."""
+    grant = turn.image.grants.get(request.broker_id)
+    if grant and (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision):
+        cause = "its pod runs already what is wanted"
+        turn.add(RestartEnded(cause=cause, broker_id=request.broker_id))
+    return Done()
+
+
+def _same(grant: Grant, request: RequestRestart) -> bool:
+    return (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision)
+
+
+# --- what it waits for --------------------------------------------------------------------------
+
+
+def _waits(turn: Turn, request: RequestRestart) -> tuple[tuple[Waits, ...], int]:
+    image, broker_id = turn.image, request.broker_id
+    if turn.settings.maintenance_suspended and broker_id not in image.grants:
+        return (Waits(reason=SUSPENDED, until="spec.maintenance.suspended is false"),), 1
+    if (alone := _must_be_alone(turn, request)) is not None:
+        return (alone,), 1
+    absent = (away(image) | turn.soft.leaving | _silent(turn)) - {broker_id}
+    failed = _failed(turn, broker_id)
+    found = holds(image, broker_id, absent, turn.settings.exposed_topics, failed)
+    waits = tuple(
+        Waits(reason=hold.reason, until=hold.until, topic=hold.topic, index=hold.index)
+        for hold in found.worst
+    )
+    return waits, found.total
+
+
+def _must_be_alone(turn: Turn, request: RequestRestart) -> Waits | None:
+    """The first broker of a revision goes alone, and comes back before anybody else goes."""
+    image = turn.image
+    others = [grant for b, grant in sorted(image.grants.items()) if b != request.broker_id]
+    if not others:
+        return None
+    untried = [grant for grant in others if grant.revision != image.proven_revision]
+    if not untried and request.revision == image.proven_revision:
+        return None
+    first = untried[0] if untried else others[0]
+    until = f"broker {first.broker_id} is back from its restart and in sync everywhere"
+    return Waits(reason=FIRST, until=until)
+
+
+def _silent(turn: Turn) -> set[BrokerId]:
+    """Whoever has not been heard for half a session timeout: it may be dead already."""
+    half_ms = turn.settings.session_timeout_ms // 2
+    return {
+        broker_id
+        for broker_id, contact in turn.soft.contacts.items()
+        if turn.now_ms - contact.last_ms > half_ms
+    }
+
+
+def _failed(turn: Turn, broker_id: BrokerId) -> set[PartitionKey]:
+    """Partitions whose log the broker's disk took out of service: only a restart brings it back."""
+    broker = turn.image.brokers.get(broker_id)
+    epoch = None if broker is None else broker.broker_epoch
+    return {key for key, by in turn.soft.failed.items() if by.get(broker_id) == epoch}
+
+
+# --- its end ------------------------------------------------------------------------------------
+
+
+def end_restarts(turn: Turn) -> None:
+    """Close the grants of brokers that are back, or that are no part of the cluster any more."""
+    for broker_id, grant in sorted(turn.image.grants.items()):
+        broker = turn.image.brokers.get(broker_id)
+        if broker is None:
+            if broker_id not in turn.image.members:
+                turn.add(RestartEnded(cause="the broker is gone", broker_id=broker_id))
+        elif is_back(turn, grant):
+            proven = grant.revision if broker.revision == grant.revision else None
+            cause = CAUSE if proven is not None else "it runs another revision"
+            turn.add(RestartEnded(cause=cause, broker_id=broker_id, proven=proven))
+
+
+def is_back(turn: Turn, grant: Grant) -> bool:
+    """Another pod of the broker takes part and is in sync wherever somebody leads."""
+    broker = turn.image.brokers.get(grant.broker_id)
+    if broker is None or not turn.acceptable(broker.id) or turn.image.restart_granted(broker.id):
+        return False
+    return all(
+        broker.id in p.isr or broker.id in p.adding or p.leader is None
+        for p in turn.hosted(broker.id)
+    )

@@ -1,0 +1,109 @@
+"""The only switch: which rule answers which request.
+
+Called by the controller's runtime and the simulator, with the image that includes everything
+queued.  Decides nothing itself.  A refusal leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.brokers.decommissioning import set_leaving
+from plimsoll_core.controller.brokers.fencing import proven_dead
+from plimsoll_core.controller.brokers.heartbeat import heartbeat
+from plimsoll_core.controller.brokers.membership import (
+    set_members,
+    settle_newcomers,
+    unregister,
+    volume_gone,
+)
+from plimsoll_core.controller.brokers.producer_ids import allocate
+from plimsoll_core.controller.brokers.registration import register
+from plimsoll_core.controller.brokers.restart_grants import request_restart, withdraw_restart
+from plimsoll_core.controller.kernel.decision import Decision, Settings, Soft, Turn
+from plimsoll_core.controller.moves.copy_reports import limit, report_copies
+from plimsoll_core.controller.moves.partition_move import alter_reassignments
+from plimsoll_core.controller.moves.reassignment_object import object_gone as reassignment_gone
+from plimsoll_core.controller.moves.reassignment_object import run
+from plimsoll_core.controller.moves.rebalance_begin import begin as begin_rebalance
+from plimsoll_core.controller.moves.rebalance_object import object_gone as rebalance_gone
+from plimsoll_core.controller.moves.rebalance_object import run as run_rebalance
+from plimsoll_core.controller.partitions.alter_partition import alter_partition
+from plimsoll_core.controller.partitions.elections import elect_leaders, name_leaders
+from plimsoll_core.controller.partitions.failed_logs import report_failed
+from plimsoll_core.controller.partitions.unclean_recovery import report
+from plimsoll_core.controller.periodic import tick
+from plimsoll_core.controller.take_over import activate
+from plimsoll_core.controller.topics.client_topics import create_topics, delete_topics
+from plimsoll_core.controller.topics.declared_topics import declare, detach
+from plimsoll_core.controller.topics.deletion import object_gone
+from plimsoll_core.errors import Refusal
+from plimsoll_core.messages import membership as members
+from plimsoll_core.messages import reassignments as moves
+from plimsoll_core.messages import rebalances
+from plimsoll_core.messages import requests as m
+from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
+from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
+
+__all__ = ["Decision", "Settings", "Soft", "decide", "refused"]
+
+_RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
+    m.RegisterBroker: register,
+    m.Heartbeat: heartbeat,
+    m.AlterPartition: alter_partition,
+    m.AllocateProducerIds: allocate,
+    m.ReportReplicaLogs: report,
+    m.ReportFailedReplicas: report_failed,
+    m.CreateTopics: create_topics,
+    m.DeleteTopics: delete_topics,
+    ElectLeaders: elect_leaders,
+    m.DeclareTopic: declare,
+    m.TopicObjectGone: object_gone,
+    m.DetachTopic: detach,
+    NameLeaders: name_leaders,
+    moves.AlterReassignments: alter_reassignments,
+    moves.RunReassignment: run,
+    moves.ReassignmentObjectGone: reassignment_gone,
+    rebalances.BeginRebalance: begin_rebalance,
+    rebalances.RunRebalance: run_rebalance,
+    rebalances.RebalanceObjectGone: rebalance_gone,
+    moves.LimitMovement: limit,
+    moves.ReportCopies: report_copies,
+    m.SetMembers: set_members,
+    members.SetLeaving: set_leaving,
+    members.UnregisterBroker: unregister,
+    members.SettleNewcomers: settle_newcomers,
+    members.VolumeGone: volume_gone,
+    m.Activated: activate,
+    m.Tick: tick,
+    m.BrokerProvenDead: proven_dead,
+    RequestRestart: request_restart,
+    WithdrawRestart: withdraw_restart,
+}
+
+
+def decide(
+    image: ClusterImage, soft: Soft, request: m.Request, now_ms: int, settings: Settings
+) -> Decision:
+    """What to commit for a request, and what to answer after that."""
+    turn = Turn(image=image, soft=soft, now_ms=now_ms, settings=settings)
+    answer = _RULES[type(request)](turn, request)
+    if isinstance(answer, Refusal):
+        assert not turn.records, "a refused request changes nothing"
+        return Decision(image=image, answer=refused(answer))
+    # It would be decided again at once and for ever, and nobody else be heard meanwhile.
+    assert turn.records or turn.again is None or turn.again != request, f"no progress: {request}"
+    return Decision(
+        records=tuple(turn.records),
+        image=turn.image,
+        answer=answer,
+        again=turn.again,
+        hand_over=turn.hand_over,
+    )
+
+
+def refused(refusal: Refusal) -> m.Refused:
+    """A refusal as it goes over the wire."""
+    return m.Refused(reason=refusal.reason.name, code=refusal.reason.code, message=refusal.message)

@@ -1,0 +1,1 @@
+"""What every decision stands on: the decision in the making, one partition's change, refusals."""

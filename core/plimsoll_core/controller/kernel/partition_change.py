@@ -1,0 +1,187 @@
+"""What a partition becomes when its sets change: the only maker of changed partitions.
+
+Called by every decision that touches a partition; the steps and their order are the protocol's rule
+for changes (KIP-966 for the ELR).  `as_records` states the changes as columnar records.  Nothing
+here knows why a set changes, or looks at more than one partition at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import Partition, Recovery
+from plimsoll_core.cluster.records import PARTITION_FIELDS, PartitionsChanged
+from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
+
+Ids = tuple[BrokerId, ...]
+Acceptable = Callable[[BrokerId], bool]
+"""Whether a broker may lead now: registered, not fenced, not shutting down, not about to be."""
+
+EMPTY: frozenset[BrokerId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a partition should become; None leaves a field as it is.
+
+    `lost` holds replicas whose log can no longer be trusted.  `preferred` hands leadership to the
+    first replica where that is possible.  `unclean` names the leader of a recovery: only where the
+    ISR has nobody, and nobody in the ELR may lead.
+    """
+
+    isr: Iterable[BrokerId] | None = None
+    replicas: Ids | None = None
+    adding: Ids | None = None
+    removing: Ids | None = None
+    lost: AbstractSet[BrokerId] = EMPTY
+    min_isr: int | None = None
+    recovery: Recovery | None = None
+    preferred: bool = False
+    unclean: BrokerId | None = None
+
+
+def change(p: Partition, wish: Wish, ok: Acceptable) -> Partition:
+    """The partition after `wish`; `p` itself when nothing differs."""
+    moved = _complete_reassignment(_wished(p, wish))
+    shaped = _reshape_elr(p, moved, wish.lost)
+    if wish.unclean is None:
+        led = _elect(p, shaped, wish.preferred, ok)
+    else:
+        led = _recover(shaped, wish.unclean)
+    ended = _complete_reassignment(led)
+    if ended is not led:
+        # Whoever was just elected out of the ELR, or uncleanly, is the whole target.
+        led = _reshape_elr(p, ended, wish.lost)
+    return _with_epochs(p, led)
+
+
+def _wished(p: Partition, wish: Wish) -> Partition:
+    isr = p.isr if wish.isr is None else tuple(wish.isr)
+    return replace(
+        p,
+        isr=isr,
+        replicas=p.replicas if wish.replicas is None else wish.replicas,
+        adding=p.adding if wish.adding is None else wish.adding,
+        removing=p.removing if wish.removing is None else wish.removing,
+        min_isr=p.min_isr if wish.min_isr is None else wish.min_isr,
+        recovery=p.recovery if wish.recovery is None else wish.recovery,
+    )
+
+
+def _complete_reassignment(p: Partition) -> Partition:
+    """Step 1: a move ends with the change that brings its whole target into the ISR."""
+    if not p.moving:
+        return p
+    isr = tuple(r for r in p.isr if r not in p.removing)
+    if not isr or not p.target or not set(p.target) <= set(isr):
+        return p
+    return replace(p, isr=isr, replicas=p.target, adding=(), removing=())
+
+
+def _reshape_elr(before: Partition, p: Partition, lost: AbstractSet[BrokerId]) -> Partition:
+    """Steps 2 and 3.  Every set is kept in the order of the replicas: equal sets, equal records."""
+    wanted = set(p.isr)
+    isr = tuple(r for r in p.replicas if r in wanted)
+    if len(isr) >= p.effective_min_isr:
+        return replace(p, isr=isr, elr=(), last_known_elr=())
+    pool = {*before.elr, *before.isr}
+    elr = tuple(r for r in p.replicas if r in pool and r not in isr and r not in lost)
+    maybe = {*before.last_known_elr, *pool}
+    known = tuple(r for r in p.replicas if r in maybe and r not in isr and r not in elr)
+    return replace(p, isr=isr, elr=elr, last_known_elr=known)
+
+
+def _elect(before: Partition, p: Partition, preferred: bool, ok: Acceptable) -> Partition:
+    """Step 4: keep the leader while it is valid; the ELR leads only when the ISR is empty."""
+    candidates = p.isr or p.elr
+    order = [r for r in p.replicas if r in candidates]
+    keep = [before.leader] if before.leader in order else []
+    if preferred:
+        first = [r for r in p.replicas[:1] if r in candidates]
+        keep = [*first, *keep]
+    leader = next((r for r in [*keep, *order] if r is not None and ok(r)), None)
+    if leader is None or leader in p.isr:
+        return replace(p, leader=leader)
+    p = replace(p, leader=leader, isr=(leader,), elr=tuple(r for r in p.elr if r != leader))
+    if len(p.isr) >= p.effective_min_isr:
+        return replace(p, elr=(), last_known_elr=())
+    return p
+
+
+def _recover(p: Partition, leader: BrokerId) -> Partition:
+    """Step 4 for a recovery: the others stay last known until enough have followed.
+
+    So do those of the ELR that were not waited for: they may be more complete than the new leader,
+    and should it be lost before anybody has followed, their logs must be asked for again.
+    """
+    assert not p.isr, "a member of the ISR is elected cleanly"
+    maybe = {*p.elr, *p.last_known_elr} - {leader}
+    p = replace(p, leader=leader, isr=(leader,), elr=(), recovery=Recovery.RECOVERING)
+    if len(p.isr) >= p.effective_min_isr:
+        return replace(p, last_known_elr=())
+    return replace(p, last_known_elr=tuple(r for r in p.replicas if r in maybe))
+
+
+def _with_epochs(before: Partition, p: Partition) -> Partition:
+    """Step 5: a new leader or a removed replica starts a new term; shrink and growth do not."""
+    if p == before:
+        return before
+    new_term = p.leader != before.leader or not set(before.replicas) <= set(p.replicas)
+    return replace(
+        p,
+        leader_epoch=LeaderEpoch(before.leader_epoch + (1 if new_term else 0)),
+        partition_epoch=PartitionEpoch(before.partition_epoch + 1),
+    )
+
+
+# --- as records --------------------------------------------------------------------------------
+
+Difference = tuple[tuple[str, Any], ...]
+
+
+def as_records(
+    changes: Iterable[tuple[Partition, Partition]], cause: str
+) -> tuple[PartitionsChanged, ...]:
+    """One record for all partitions of a topic that change alike.  Each partition comes once."""
+    groups: dict[tuple[UUID, Literal[0, 1], Difference], list[int]] = {}
+    for old, new in changes:
+        if new is old:
+            continue
+        step: Literal[0, 1] = 1 if new.leader_epoch != old.leader_epoch else 0
+        stated = tuple(
+            (name, getattr(new, name))
+            for name in PARTITION_FIELDS
+            if getattr(new, name) != getattr(old, name)
+        )
+        groups.setdefault((new.topic_id, step, stated), []).append(new.index)
+    rows = sorted(
+        (topic_id.int, sorted(indexes), step, stated)
+        for (topic_id, step, stated), indexes in groups.items()
+    )
+    return tuple(
+        PartitionsChanged(
+            cause=cause,
+            topic_id=UUID(int=number),
+            ranges=ranges(indexes),
+            leader_epoch_step=step,
+            **dict(stated),
+        )
+        for number, indexes, step, stated in rows
+    )
+
+
+def ranges(indexes: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Sorted indexes as ranges [first, last], inclusive."""
+    found: list[tuple[int, int]] = []
+    for index in indexes:
+        if found and found[-1][1] == index - 1:
+            found[-1] = (found[-1][0], index)
+        else:
+            found.append((index, index))
+    return tuple(found)

@@ -1,0 +1,82 @@
+"""What racks mean to a cluster: who may register without one, and which placements are refused.
+
+Called for registrations and for every placement of new partitions.  Preferred: racks are used when
+all brokers in question have one.  Required: a broker without a rack may not register, and while
+there are two racks no partition with two replicas stays in one.  Ignored: racks place nothing.
+It never moves what is placed already.
+Source: the protocol's rule for rack-aware placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+
+from plimsoll_core.cluster.model import Broker
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import RegisterBroker
+from plimsoll_core.planner.formula import Assignment, Located
+
+
+def located(turn: Turn, ids: AbstractSet[BrokerId]) -> list[Located]:
+    """The brokers with their racks, as far as racks count."""
+    if turn.settings.rack_policy == "Ignored":
+        return [(broker_id, None) for broker_id in sorted(ids)]
+    return [(broker_id, turn.image.brokers[broker_id].rack) for broker_id in sorted(ids)]
+
+
+def broker_has_a_rack(turn: Turn, request: RegisterBroker) -> Refusal | None:
+    """A check of registrations."""
+    if turn.settings.rack_policy != "Required" or request.rack is not None:
+        return None
+    return Refusal(
+        reason=Reason.InvalidRegistration,
+        message=(
+            f"Broker {request.broker_id} has no rack, and racks are required here. Give it one, or"
+            " set the policy for racks to Preferred."
+        ),
+    )
+
+
+def brokers_have_racks(turn: Turn, usable: Iterable[Broker]) -> Refusal | None:
+    """Brokers that registered before racks were required may be without."""
+    if turn.settings.rack_policy != "Required":
+        return None
+    without = sorted(broker.id for broker in usable if broker.rack is None)
+    if not without:
+        return None
+    return Refusal(
+        reason=Reason.InvalidRequest,
+        message=(
+            f"Racks are required, but broker {', '.join(map(str, without))} has registered without"
+            " one; restart it, so that it registers with its rack."
+        ),
+    )
+
+
+def check_spread(turn: Turn, rows: Assignment) -> Refusal | None:
+    """Whether a partition with several replicas would sit in one rack though there are more."""
+    if turn.settings.rack_policy != "Required":
+        return None
+    brokers, takes = turn.image.brokers, turn.image.takes_replicas
+    usable = (b for b in brokers.values() if not b.shutting_down and takes(b.id))
+    if len(_racks(usable)) < 2:
+        return None
+    for row in rows:
+        racks = _racks(turn.image.brokers[broker_id] for broker_id in row)
+        if len(row) > 1 and len(racks) < 2:
+            return Refusal(
+                reason=Reason.InvalidReplicationFactor,
+                message=(
+                    f"Racks are required, and the replicas {', '.join(map(str, row))} would not be"
+                    f" in two racks (only in {', '.join(racks) or 'none'}). Bring brokers of"
+                    " another rack back, or choose brokers of two racks."
+                ),
+            )
+    return None
+
+
+def _racks(brokers: Iterable[Broker]) -> set[str]:
+    return {broker.rack for broker in brokers if broker.rack is not None}

@@ -1,0 +1,1 @@
+"""Replicas that move: reassignments and rebalances."""

@@ -1,0 +1,94 @@
+"""Which partitions have to move, because a Topic object states other replicas than they have.
+
+Called for DeclareTopic.  Only what is stated moves anything: another replication factor, or the
+rows of an Explicit assignment.  Where the placement formula would put replicas now is not looked
+at: what is placed stays.  A move under way is left alone, unless a broker that it adds stayed away
+for long and somebody else can take its place.
+Source: the protocol's rule for reassignments; `Topic` in the API's rules.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
+from plimsoll_core.cluster.movers import mover_of, running
+from plimsoll_core.controller.kernel.availability import away
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.partition_change import Ids, Wish
+from plimsoll_core.controller.moves.partition_move import begun, check_target
+from plimsoll_core.controller.moves.targets import Want, choose
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_core.planner.formula import EXPLICIT
+
+CAUSE = "reassignment by its Topic object"
+
+
+Moves = tuple[list[tuple[Partition, Wish]], bool]
+"""What begins in this turn, and whether there is more."""
+
+
+def declared_moves(turn: Turn, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
+    """None when everything is as stated, or on its way there."""
+    keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
+    partitions = [turn.image.partitions[key] for key in keys]
+    at_once = turn.settings.slice_partitions_max
+    if request.strategy == EXPLICIT and request.assignment is not None:
+        rows = zip(partitions, request.assignment, strict=False)
+        targets = [(p, row) for p, row in rows if row != p.target]
+        more = len(targets) > at_once
+        targets = targets[:at_once]
+    else:
+        wants = _wants(turn, request, partitions)
+        more = len(wants) > at_once
+        chosen = choose(turn, wants[:at_once])
+        if isinstance(chosen, Refusal):
+            return chosen
+        targets = chosen
+    wishes = _begun(turn, topic, targets)
+    return wishes if isinstance(wishes, Refusal) else (wishes, more)
+
+
+def _wants(turn: Turn, request: DeclareTopic, partitions: list[Partition]) -> list[Want]:
+    factor = request.replication_factor
+    wants = [Want(partition=p, size=factor) for p in partitions]
+    movers = running(turn.image)
+    for p in partitions:
+        lost = lost_targets(turn, p) if p.moving else frozenset()
+        if lost and len(p.target) == factor and mover_of(movers, p.key) is None:
+            wants.append(Want(partition=p, size=factor, off=lost))
+    return [want for want in wants if not want.fulfilled]
+
+
+def _begun(
+    turn: Turn, topic: Topic, targets: list[tuple[Partition, Ids]]
+) -> list[tuple[Partition, Wish]] | Refusal:
+    movers = running(turn.image)
+    wishes: list[tuple[Partition, Wish]] = []
+    for p, target in targets:
+        held = mover_of(movers, p.key)
+        if held is not None:
+            return Refusal(
+                reason=Reason.ReassignmentInProgress,
+                message=(
+                    f"{topic.name}-{p.index} is moved by {held}; its replicas change"
+                    " when that has ended."
+                ),
+            )
+        refusal = check_target(turn, p, target)
+        if refusal:
+            return refusal.renamed(Reason.InvalidReplicaAssignment, Reason.PlacementInvalid)
+        wish = begun(p, target, away(turn.image))
+        if isinstance(wish, Refusal):
+            return wish
+        wishes.append((p, wish))
+    return wishes
+
+
+def lost_targets(turn: Turn, p: Partition) -> frozenset[BrokerId]:
+    """Brokers that a move adds and that have been away for long."""
+    limit_ms = turn.settings.target_lost_ms
+    away = turn.soft.away_ms
+    return frozenset(
+        b for b in p.adding if b not in p.isr and turn.now_ms - away.get(b, turn.now_ms) >= limit_ms
+    )

@@ -1,0 +1,285 @@
+"""How a partition's move begins, is replaced, and is rolled back.  Called for AlterReassignments.
+
+A move grows the partition by what its target adds and ends with the change that brings the whole
+target into the ISR (`change`, step 1).  Until then everybody who was a replica stays one, so
+nothing is at risk.  What must not happen is that the way back, or the way to yet another target,
+drops a replica that may be the last to hold what was acknowledged: that is refused.
+
+Which topics an object declares, and which partitions an object moves, is theirs to change.
+Source: the protocol's rule for reassignments; KAFKA-13972, KAFKA-15665.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
+from plimsoll_core.cluster.movers import Mover, mover_of, running
+from plimsoll_core.cluster.records import TopicConfigured
+from plimsoll_core.controller.brokers.decommissioning import all_stay
+from plimsoll_core.controller.kernel.availability import away, may_become
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.partition_change import Ids, Wish
+from plimsoll_core.controller.kernel.racks import check_spread
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId, TopicId
+from plimsoll_core.messages.reassignments import (
+    AlterReassignments,
+    PartitionTarget,
+    ReassignmentsAnswer,
+    TargetAnswer,
+)
+from plimsoll_core.messages.requests import Answer
+from plimsoll_core.planner.formula import EXPLICIT
+
+CAUSE = "reassignment"
+CANCELLED = "reassignment cancelled"
+
+
+# --- one partition ------------------------------------------------------------------------------
+
+
+def begun(p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()) -> Wish | Refusal:
+    """The partition on its way to `target`, whatever way it was on before.
+
+    Replicas that an earlier move was adding, and that nobody wants now, go at once, as if that
+    move were cancelled; what it was adding and is still wanted goes on being added.  `absent`: who
+    is away for a restart.
+    """
+    settled = p.settled
+    unwanted = frozenset(p.adding) - frozenset(target)
+    isr = [r for r in p.isr if r not in unwanted]
+    refusal = _check_drop(p, unwanted) or check_absent(p, isr, target, absent)
+    if refusal:
+        return refusal
+    removing = tuple(r for r in settled if r not in target)
+    return Wish(
+        isr=isr,
+        replicas=(*target, *removing),
+        adding=tuple(r for r in target if r not in settled),
+        removing=removing,
+    )
+
+
+def rolled_back(
+    p: Partition, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
+) -> Wish | Refusal:
+    """The partition as it was before its move began."""
+    if not p.moving:
+        return Refusal(
+            reason=Reason.NoReassignmentInProgress,
+            message=f"Partition {p.index} is not being moved.",
+        )
+    unwanted = frozenset(p.adding)
+    isr = [r for r in p.isr if r not in unwanted]
+    refusal = _check_drop(p, unwanted, forced=forced)
+    if refusal is None and not forced:
+        refusal = check_absent(p, isr, (), absent)
+    if refusal:
+        return refusal
+    return Wish(isr=isr, replicas=p.settled, adding=(), removing=())
+
+
+def _check_drop(
+    p: Partition, unwanted: AbstractSet[BrokerId], *, forced: bool = False
+) -> Refusal | None:
+    """Whether these replicas may go now."""
+    left = [r for r in p.isr if r not in unwanted]
+    if p.isr and not left:
+        return _refuse_drop(p, unwanted, "no other replica is in sync")
+    trusted = {*p.isr, *p.elr, *p.last_known_elr} & unwanted
+    if trusted and len(left) < p.effective_min_isr and not forced:
+        return _refuse_drop(
+            p,
+            trusted,
+            f"only {len(left)} others are in sync, which is below min ISR {p.effective_min_isr},"
+            " so records that were acknowledged could depend on it",
+        )
+    return None
+
+
+def check_absent(
+    p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
+) -> Refusal | None:
+    """Whether enough are in sync while those are away who may be restarted now."""
+    if may_become(p, isr, target, absent):
+        return None
+    return Refusal(
+        reason=Reason.BrokerRestarts,
+        message=(
+            f"Partition {p.index} waits until broker {_listed(absent & {*isr, *target})} is back"
+            " from a restart: without it too few would be in sync."
+        ),
+    )
+
+
+def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal:
+    return Refusal(
+        reason=Reason.InvalidReplicaAssignment,
+        message=(
+            f"Partition {p.index} cannot do without broker {_listed(dropped)} now: {why}. Wait for"
+            " more replicas to be in sync, or let the move go on."
+        ),
+    )
+
+
+def check_target(turn: Turn, p: Partition, target: Ids) -> Refusal | None:
+    """Whether these brokers can be a partition's replicas."""
+    unknown = sorted(set(target) - set(turn.image.brokers))
+    problem = None
+    if not target:
+        problem = "names no broker"
+    elif len(set(target)) != len(target):
+        problem = "names a broker twice"
+    elif unknown:
+        problem = f"names brokers that are not registered: {_listed(unknown)}"
+    if problem is None:
+        new = [broker for broker in target if broker not in p.target]
+        return all_stay(turn.image, new) or check_spread(turn, (target,))
+    return Refusal(
+        reason=Reason.InvalidReplicaAssignment,
+        message=f"The target of partition {p.index} ({_listed(target)}) {problem}.",
+    )
+
+
+def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
+    """Whether the topic's object states something else."""
+    holder = topic.object
+    if holder is None:
+        return None
+    states = None
+    if len(replicas) != topic.replication_factor:
+        states = f"the replication factor {topic.replication_factor}"
+    elif topic.strategy == EXPLICIT and replicas != p.target:
+        states = "which replicas each partition has"
+    if states is None:
+        return None
+    return Refusal(
+        reason=Reason.PolicyViolation,
+        message=(
+            f"Topic {topic.name} is declared by the object Topic {holder.namespace}/{holder.name},"
+            f" which states {states}; edit that object."
+        ),
+    )
+
+
+def note_factors(turn: Turn, topic_ids: Iterable[TopicId]) -> None:
+    """A topic without an object has the factor that all its partitions are going to have."""
+    for topic_id in dict.fromkeys(topic_ids):
+        topic = turn.image.topics.get(topic_id)
+        if topic is None or topic.object is not None:
+            continue
+        keys = (PartitionKey(topic_id, index) for index in range(topic.partitions))
+        factors = {len(turn.image.partitions[key].target) for key in keys}
+        if factors == {topic.replication_factor} or len(factors) != 1:
+            continue
+        turn.add(
+            TopicConfigured(
+                cause=CAUSE,
+                topic_id=topic_id,
+                configs=dict(sorted(topic.configs.items())),
+                replication_factor=factors.pop(),
+            )
+        )
+
+
+# --- clients ------------------------------------------------------------------------------------
+
+
+def alter_reassignments(turn: Turn, request: AlterReassignments) -> Answer:
+    """Each partition is answered for itself; what is too much for one turn comes again."""
+    now = request.targets[: turn.settings.slice_partitions_max]
+    rest = request.targets[len(now) :]
+    times = Counter((one.topic, one.index) for one in request.targets)
+    times.update((one.topic, one.index) for one in request.answered)
+    movers = running(turn.image)
+    judged: list[tuple[PartitionTarget, Wish | Refusal]] = []
+    begins: list[tuple[Partition, Wish]] = []
+    cancels: list[tuple[Partition, Wish]] = []
+    for one in now:
+        found = _find(turn, one)
+        if times[one.topic, one.index] > 1:
+            found = Refusal(
+                reason=Reason.InvalidRequest, message="The request names this partition twice."
+            )
+        if isinstance(found, Partition):
+            wish = _check_free(movers, found) or _judge(turn, request, one, found)
+        else:
+            wish = found
+        judged.append((one, wish))
+        if isinstance(wish, Wish) and isinstance(found, Partition):
+            (cancels if one.replicas is None else begins).append((found, wish))
+    turn.change(begins, CAUSE)
+    turn.change(cancels, CANCELLED)
+    note_factors(turn, (p.topic_id for p, _ in (*begins, *cancels)))
+    answers = (*request.answered, *(_answer(turn, one, wish) for one, wish in judged))
+    if rest:
+        turn.again = AlterReassignments(
+            targets=rest,
+            allow_factor_change=request.allow_factor_change,
+            forced=request.forced,
+            answered=answers,
+        )
+    return ReassignmentsAnswer(partitions=answers)
+
+
+def _find(turn: Turn, one: PartitionTarget) -> Partition | Refusal:
+    topic_id = turn.image.topic_ids.get(one.topic)
+    if topic_id is not None:
+        partition = turn.image.partitions.get(PartitionKey(topic_id, one.index))
+        if partition is not None:
+            return partition
+    return Refusal(
+        reason=Reason.UnknownTopicOrPartition,
+        message=f"There is no partition {one.index} of a topic {one.topic}.",
+    )
+
+
+def _check_free(movers: Sequence[Mover], p: Partition) -> Refusal | None:
+    """Whether no object moves it."""
+    held = mover_of(movers, p.key)
+    if held is None:
+        return None
+    return Refusal(
+        reason=Reason.PolicyViolation,
+        message=f"The object {held} moves partition {p.index}; change that one.",
+    )
+
+
+def _judge(
+    turn: Turn, request: AlterReassignments, one: PartitionTarget, p: Partition
+) -> Wish | Refusal:
+    topic = turn.image.topics[p.topic_id]
+    if one.replicas is None:
+        wish = rolled_back(p, away(turn.image), forced=request.forced)
+        return contradicts(topic, p, p.settled) or wish if p.moving else wish
+    if not request.allow_factor_change and len(one.replicas) != len(p.settled):
+        return Refusal(
+            reason=Reason.InvalidReplicationFactor,
+            message=(
+                f"Partition {p.index} has {len(p.settled)} replicas, and the request does not allow"
+                f" to make them {len(one.replicas)}."
+            ),
+        )
+    refusal = check_target(turn, p, one.replicas) or contradicts(topic, p, one.replicas)
+    return refusal or begun(p, one.replicas, away(turn.image))
+
+
+def _answer(turn: Turn, one: PartitionTarget, wish: Wish | Refusal) -> TargetAnswer:
+    if not isinstance(wish, Refusal):
+        key = PartitionKey(turn.image.topic_ids[one.topic], one.index)
+        epoch = turn.image.partitions[key].partition_epoch
+        return TargetAnswer(topic=one.topic, index=one.index, partition_epoch=epoch)
+    return TargetAnswer(
+        topic=one.topic,
+        index=one.index,
+        code=wish.reason.code,
+        reason=wish.reason.name,
+        message=wish.message,
+    )
+
+
+def _listed(brokers: Iterable[BrokerId]) -> str:
+    return ", ".join(str(broker) for broker in sorted(brokers))

@@ -1,0 +1,391 @@
+"""What a Reassignment object makes of its partitions: begin, go on, pause, roll back, forget.
+
+Called for RunReassignment and ReassignmentObjectGone, as often as the operator looks.  A
+reassignment is begun as a whole or not at all, and never twice: the row in the image says that it
+was, for as long as the object exists.  How far it is, each partition says by itself.  The row comes
+last: a crash before it leaves partitions on their way to where they are sent again.
+Source: the protocol's rule for reassignments; `Reassignment` in the API's rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import (
+    MovedPartitions,
+    MovePhase,
+    Partition,
+    PartitionKey,
+    Reassignment,
+)
+from plimsoll_core.cluster.movers import Mover, mover_of, running
+from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNoted
+from plimsoll_core.controller.kernel.availability import away
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.partition_change import Ids, Wish, ranges
+from plimsoll_core.controller.moves.declared_moves import lost_targets
+from plimsoll_core.controller.moves.partition_move import (
+    CANCELLED,
+    CAUSE,
+    begun,
+    check_target,
+    contradicts,
+    note_factors,
+    rolled_back,
+)
+from plimsoll_core.controller.moves.targets import Want, choose
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.reassignments import (
+    ReassignmentObjectGone,
+    ReassignmentState,
+    RunReassignment,
+    TopicMove,
+)
+from plimsoll_core.messages.requests import Answer
+
+ROWS_MAX = 1_000
+"""Reassignment objects that the image remembers."""
+FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
+"""Refusals that waiting does not mend: the object is wrong, not the moment."""
+MISSING_MS = 60_000
+"""What an object names and is not there is waited for until the object is so old: objects are often
+applied together."""
+TARGET_DOWN = "TargetDown"
+NO_LEADER = "NoLeader"
+
+Named = list[tuple[TopicMove, list[Partition]]]
+
+
+def run(turn: Turn, request: RunReassignment) -> Answer | Refusal:
+    row = turn.image.reassignments.get(request.object.uid)
+    if row is None:
+        return _begin(turn, request)
+    if row.phase != "Running":
+        return _state(row)
+    if (row.paused, row.bytes_per_second) != (request.paused, request.bytes_per_second):
+        row = replace(row, paused=request.paused, bytes_per_second=request.bytes_per_second)
+        _note(turn, row, CAUSE)
+    if request.cancelled:
+        return _roll_back(turn, row, request)
+    return _go_on(turn, row, request)
+
+
+def object_gone(turn: Turn, request: ReassignmentObjectGone) -> Answer:
+    row = turn.image.reassignments.get(request.object.uid)
+    if row is None:
+        return ReassignmentState(phase=None)
+    if row.phase == "Running":
+        state = _roll_back(turn, row, request)
+        if state.phase == "Running":
+            return state
+    turn.add(ReassignmentForgotten(cause="its object is gone", uid=row.object.uid))
+    return ReassignmentState(phase=None)
+
+
+# --- begin --------------------------------------------------------------------------------------
+
+
+def _begin(turn: Turn, request: RunReassignment) -> Answer | Refusal:
+    row = Reassignment(
+        object=request.object,
+        phase="Running",
+        bytes_per_second=request.bytes_per_second,
+        paused=request.paused,
+        started_ms=request.wall_ms,
+    )
+    if request.cancelled:
+        return _end(turn, row, "Cancelled", request.wall_ms)
+    if request.paused:
+        return ReassignmentState(phase=None)
+    if len(turn.image.reassignments) >= ROWS_MAX:
+        text = f"There are {ROWS_MAX} Reassignments already; delete old ones."
+        return Refusal(reason=Reason.TooManyWaiting, message=text)
+    if (missing := _missing(turn, request)) is not None:
+        if request.waited_ms < MISSING_MS:
+            return replace_message(missing, f"{missing.message} It is waited for for a minute.")
+        failed = replace(row, reason=missing.reason.name, message=missing.message)
+        return _end(turn, failed, "Failed", request.wall_ms)
+    named = _named(turn, request)
+    if isinstance(named, Refusal):
+        return _refused(turn, row, named, request.wall_ms)
+    found = _targets(turn, named)
+    wishes = found if isinstance(found, Refusal) else _all_begun(turn, found[0])
+    if isinstance(wishes, Refusal) or isinstance(found, Refusal):
+        assert isinstance(wishes, Refusal)
+        return _refused(turn, row, wishes, request.wall_ms)
+    turn.change(wishes, CAUSE)
+    if found[1]:
+        turn.again = request
+        return _state(row)
+    note_factors(turn, (p.topic_id for _, found in named for p in found))
+    keys = [p.key for _, found in named for p in found]
+    moving = [key for key in keys if turn.image.partitions[key].moving]
+    begun_row = replace(row, partitions=_grouped(moving), total=len(keys))
+    if not moving:
+        return _end(turn, begun_row, "Completed", request.wall_ms)
+    _note(turn, begun_row, CAUSE)
+    return _waiting_for(turn, begun_row, moving)
+
+
+def _refused(turn: Turn, row: Reassignment, refusal: Refusal, wall_ms: int) -> Answer | Refusal:
+    """What waiting cannot mend is final."""
+    if refusal.reason not in FINAL:
+        return refusal
+    failed = replace(row, reason=refusal.reason.name, message=refusal.message)
+    return _end(turn, failed, "Failed", wall_ms)
+
+
+def _missing(turn: Turn, request: RunReassignment) -> Refusal | None:
+    """A topic, a partition or a broker that does not exist; a member may still join."""
+    for move in request.moves:
+        partitions = _partitions(turn, move)
+        if isinstance(partitions, Refusal):
+            return partitions
+        unknown = set(move.replicas or ()) - set(turn.image.brokers) - set(turn.image.members)
+        if unknown:
+            text = f"The target of topic {move.topic} names brokers that do not exist: "
+            return Refusal(
+                reason=Reason.InvalidReplicaAssignment, message=f"{text}{_listed(unknown)}."
+            )
+    return None
+
+
+def _named(turn: Turn, request: RunReassignment) -> Named | Refusal:
+    """The partitions that each entry is about, none of them twice, none of them another's."""
+    found: Named = []
+    seen: set[PartitionKey] = set()
+    movers = running(turn.image)
+    for move in request.moves:
+        refusal = _check_form(move)
+        partitions = refusal or _partitions(turn, move)
+        if isinstance(partitions, Refusal):
+            return partitions
+        for p in partitions:
+            refusal = _check_free(movers, move, p) or _check_stated(turn, move, p)
+            if p.key in seen:
+                refusal = _invalid(f"Two moves name {move.topic}-{p.index}.")
+            if refusal:
+                return refusal
+            seen.add(p.key)
+        found.append((move, partitions))
+    return found if seen else _invalid("The moves name no partition.")
+
+
+def _check_form(move: TopicMove) -> Refusal | None:
+    ways = [
+        way for way in (move.replicas, move.replication_factor, move.away_from) if way is not None
+    ]
+    if len(ways) != 1:
+        return _invalid("A move has exactly one of replicas, replicationFactor and awayFrom.")
+    if move.replicas is not None and len(set(move.replicas)) != len(move.replicas):
+        return _invalid(f"A target of topic {move.topic} names a broker twice.")
+    if move.replication_factor is not None and move.replication_factor < 1:
+        return _invalid("The replication factor is at least 1.")
+    return None
+
+
+def _partitions(turn: Turn, move: TopicMove) -> list[Partition] | Refusal:
+    topic_id = turn.image.topic_ids.get(move.topic)
+    if topic_id is None:
+        return _unknown(f"There is no topic {move.topic}.")
+    count = turn.image.topics[topic_id].partitions
+    indexes = range(count) if move.partitions is None else dict.fromkeys(move.partitions)
+    missing = [index for index in indexes if not 0 <= index < count]
+    if missing:
+        return _unknown(f"Topic {move.topic} has no partition {missing[0]}.")
+    found = [turn.image.partitions[PartitionKey(topic_id, index)] for index in indexes]
+    if move.away_from is None:
+        return found
+    return [p for p in found if not set(p.replicas).isdisjoint(move.away_from)]
+
+
+def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refusal | None:
+    held = mover_of(movers, p.key)
+    if held is None:
+        return None
+    return Refusal(
+        reason=Reason.ReassignmentInProgress,
+        message=f"{move.topic}-{p.index} is moved by {held}; wait for it.",
+    )
+
+
+def _check_stated(turn: Turn, move: TopicMove, p: Partition) -> Refusal | None:
+    """Whether the topic's object leaves it open."""
+    replicas: Ids = move.replicas or ()
+    if move.replicas is None:
+        size = move.replication_factor or len(p.target)
+        replicas = tuple(BrokerId(-1 - n) for n in range(size))  # whichever will be chosen
+    return contradicts(turn.image.topics[p.topic_id], p, replicas)
+
+
+def _targets(turn: Turn, named: Named) -> tuple[list[tuple[Partition, Ids]], bool] | Refusal:
+    """What begins in this turn, and whether there is more; not what is on its way already."""
+    targets: list[tuple[Partition, Ids]] = []
+    wants: list[Want] = []
+    for move, partitions in named:
+        for p in partitions:
+            if move.replicas is not None:
+                targets.append((p, move.replicas))
+            elif move.replication_factor is not None:
+                wants.append(Want(partition=p, size=move.replication_factor))
+            else:
+                off = frozenset(move.away_from or ())
+                wants.append(Want(partition=p, size=len(p.target), off=off))
+    targets = [(p, target) for p, target in targets if target != p.target]
+    wants = [want for want in wants if not want.fulfilled]
+    at_once = turn.settings.slice_partitions_max
+    more = len(targets) + len(wants) > at_once
+    chosen = choose(turn, wants[: max(0, at_once - len(targets))])
+    return chosen if isinstance(chosen, Refusal) else ([*targets[:at_once], *chosen], more)
+
+
+def _all_begun(
+    turn: Turn, targets: Iterable[tuple[Partition, Ids]]
+) -> list[tuple[Partition, Wish]] | Refusal:
+    wishes: list[tuple[Partition, Wish]] = []
+    for p, target in targets:
+        topic = turn.image.topics[p.topic_id]
+        wish = check_target(turn, p, target) or begun(p, target, away(turn.image))
+        if isinstance(wish, Refusal):
+            return replace_message(wish, f"Topic {topic.name}: {wish.message}")
+        wishes.append((p, wish))
+    return wishes
+
+
+def replace_message(refusal: Refusal, message: str) -> Refusal:
+    """The same reason in a sentence that says more."""
+    return Refusal(reason=refusal.reason, message=message)
+
+
+# --- go on --------------------------------------------------------------------------------------
+
+
+def _go_on(turn: Turn, row: Reassignment, request: RunReassignment) -> ReassignmentState:
+    moving = _moving(turn, row)
+    if not moving:
+        return _end(turn, row, "Completed", request.wall_ms)
+    lost = [p for p in moving if lost_targets(turn, p)]
+    replannable = [p for p in lost if _replans(turn, request, p)]
+    if replannable:
+        wants = [
+            Want(partition=p, size=len(p.target), off=lost_targets(turn, p)) for p in replannable
+        ]
+        chosen = choose(turn, wants[: turn.settings.slice_partitions_max])
+        wishes = chosen if isinstance(chosen, Refusal) else _all_begun(turn, chosen)
+        if isinstance(wishes, Refusal):
+            return _state(row, wishes.reason.name, wishes.message)
+        turn.change(wishes, f"{CAUSE}: another target for one that stayed away")
+    return _waiting_for(turn, row, [p.key for p in moving])
+
+
+def _moving(turn: Turn, row: Reassignment) -> list[Partition]:
+    found = (turn.image.partitions.get(key) for key in row.named())
+    return [p for p in found if p is not None and p.moving]
+
+
+def _replans(turn: Turn, request: RunReassignment, p: Partition) -> bool:
+    name = turn.image.topics[p.topic_id].name
+    return any(
+        move.replan and move.topic == name and (not move.partitions or p.index in move.partitions)
+        for move in request.moves
+    )
+
+
+def _waiting_for(turn: Turn, row: Reassignment, keys: Iterable[PartitionKey]) -> ReassignmentState:
+    """Running; and who is missing, if anybody."""
+    missing: dict[BrokerId, list[Partition]] = {}
+    for key in keys:
+        p = turn.image.partitions[key]
+        if p.moving and p.leader is None:
+            text = f"{_name(turn, p)} has no leader that could be copied from."
+            return _state(row, NO_LEADER, text)
+        for broker in p.target:
+            if p.moving and broker not in p.isr and not turn.acceptable(broker):
+                missing.setdefault(broker, []).append(p)
+    if not missing:
+        return _state(row)
+    broker, waiting = min(missing.items())
+    others = f" (so are {_listed(set(missing) - {broker})})" if len(missing) > 1 else ""
+    text = (
+        f"Broker {broker} is down{others}; {len(waiting)} partitions wait for it, such as"
+        f" {_name(turn, waiting[0])}."
+    )
+    return _state(row, TARGET_DOWN, text)
+
+
+# --- back ---------------------------------------------------------------------------------------
+
+
+def _roll_back(
+    turn: Turn, row: Reassignment, request: RunReassignment | ReassignmentObjectGone
+) -> ReassignmentState:
+    """What may go back does; what would be put at risk waits until more replicas are in sync."""
+    wishes: list[tuple[Partition, Wish]] = []
+    refusal: Refusal | None = None
+    for p in _moving(turn, row):
+        wish = rolled_back(p, away(turn.image))
+        if isinstance(wish, Refusal):
+            refusal = refusal or replace_message(wish, f"{_name(turn, p)}: {wish.message}")
+        elif len(wishes) < turn.settings.slice_partitions_max:
+            wishes.append((p, wish))
+        else:
+            turn.again = request
+    turn.change(wishes, CANCELLED)
+    if wishes:
+        row = replace(row, rolled_back=row.rolled_back + len(wishes))
+        _note(turn, row, CANCELLED)
+    if turn.again is not None:
+        return _state(row)
+    if refusal is not None:
+        return _state(row, refusal.reason.name, refusal.message)
+    note_factors(turn, (moved.topic_id for moved in row.partitions))
+    return _end(turn, row, "Cancelled", request.wall_ms)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _note(turn: Turn, row: Reassignment, cause: str) -> None:
+    turn.add(ReassignmentNoted(cause=cause, reassignment=row))
+
+
+def _end(turn: Turn, row: Reassignment, phase: MovePhase, wall_ms: int) -> ReassignmentState:
+    ended = replace(row, phase=phase, partitions=(), paused=False, ended_ms=wall_ms)
+    _note(turn, ended, CANCELLED if phase == "Cancelled" else CAUSE)
+    return _state(ended)
+
+
+def _state(row: Reassignment, reason: str = "", message: str = "") -> ReassignmentState:
+    return ReassignmentState(
+        phase=row.phase, reason=reason or row.reason, message=message or row.message
+    )
+
+
+def _grouped(keys: Iterable[PartitionKey]) -> tuple[MovedPartitions, ...]:
+    by_topic: dict[UUID, list[int]] = {}
+    for key in sorted(keys):
+        by_topic.setdefault(key.topic_id, []).append(key.index)
+    return tuple(
+        MovedPartitions(topic_id=topic_id, ranges=ranges(indexes))
+        for topic_id, indexes in by_topic.items()
+    )
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(reason=Reason.InvalidRequest, message=message)
+
+
+def _unknown(message: str) -> Refusal:
+    return Refusal(reason=Reason.UnknownTopicOrPartition, message=message)
+
+
+def _name(turn: Turn, p: Partition) -> str:
+    return f"{turn.image.topics[p.topic_id].name}-{p.index}"
+
+
+def _listed(brokers: Iterable[BrokerId]) -> str:
+    return ", ".join(str(broker) for broker in sorted(brokers))

@@ -1,0 +1,317 @@
+"""What a Rebalance object makes of a plan that was begun: go on, pause, roll back, forget.
+
+Called for RunRebalance and RebalanceObjectGone, as often as the operator looks.  Each look begins
+what has room, finds what is over, and gives another target to what waits for one that stays away.
+What begins is claimed before it is changed, so that a crash leaves either nothing, or a claim that
+the next look carries out.  A plan that empties brokers is over when they are empty.
+Source: the protocol's rules for adding and removing brokers, and for the full rebalance; for the
+way back its rule for reassignments.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import (
+    Partition,
+    Rebalance,
+    RebalanceMove,
+    RebalancePhase,
+    RebalanceRest,
+)
+from plimsoll_core.cluster.movers import running
+from plimsoll_core.cluster.records import (
+    RebalanceAdvanced,
+    RebalanceForgotten,
+    RebalanceMovesAdded,
+    RebalanceNoted,
+)
+from plimsoll_core.controller.kernel.availability import away as absences
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.moves import rebalance_schedule as looks
+from plimsoll_core.controller.moves.partition_move import begun, rolled_back
+from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
+from plimsoll_core.controller.moves.rebalance_schedule import Look, Row, Waits
+from plimsoll_core.controller.moves.targets import Want, choose
+from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState, RunRebalance
+from plimsoll_core.messages.requests import Answer
+from plimsoll_core.planner.formula import EXPLICIT
+
+CAUSE = "reassignment by a rebalance"
+CANCELLED = "reassignment cancelled with its rebalance"
+OPEN = ("Beginning", "Running")
+
+
+# --- on the way ---------------------------------------------------------------------------------
+
+
+def run(turn: Turn, request: RunRebalance) -> Answer | Refusal:
+    row = turn.image.rebalances.get(request.object.uid)
+    if row is None:
+        return RebalanceState(phase=None)
+    if row.phase not in OPEN:
+        return _state(row)
+    if (row.paused, row.bytes_per_second) != (request.paused, request.bytes_per_second):
+        row = replace(row, paused=request.paused, bytes_per_second=request.bytes_per_second)
+        _note(turn, row, CAUSE)
+    if request.cancelled:
+        return _roll_back(turn, row, request)
+    if row.phase == "Beginning":
+        return _state(row)
+    return _go_on(turn, row, request)
+
+
+def object_gone(turn: Turn, request: RebalanceObjectGone) -> Answer:
+    row = turn.image.rebalances.get(request.object.uid)
+    if row is None:
+        return RebalanceState(phase=None)
+    if row.phase in OPEN:
+        state = _roll_back(turn, row, request)
+        if state.phase in OPEN:
+            return state
+    turn.add(RebalanceForgotten(cause="its object is gone", uid=row.object.uid))
+    return RebalanceState(phase=None)
+
+
+def _go_on(turn: Turn, row: Rebalance, request: RunRebalance) -> RebalanceState:
+    look = Look()
+    rest = _rest(turn, row)
+    looks.settle(turn, rest, look)
+    if not row.paused:
+        movers = [mover for mover in running(turn.image) if mover.uid != row.object.uid]
+        looks.choose_next(turn, rest, look, (movers, request.limits))
+    _advance(turn, row, look)
+    if not row.paused:
+        refusal = _replan(turn, row, look) or _leftovers(turn, row, look)
+        if refusal is not None:
+            look.waits.add(refusal.reason.name, refusal.message)
+    row = _watch_margin(turn, row)
+    if not _rest(turn, row).moves and not look.waits.others and not row.paused:
+        return _end(turn, row, "Completed", request.wall_ms)
+    if look.more:
+        turn.again = request
+    return _waiting_for(turn, row, look)
+
+
+def _rest(turn: Turn, row: Rebalance) -> RebalanceRest:
+    return turn.image.rebalance_rests[row.object.uid]
+
+
+def _advance(turn: Turn, row: Rebalance, look: Look) -> None:
+    """Claims, changes, and what these have carried out already."""
+    uid = row.object.uid
+    active = _rest(turn, row).active
+    claimed = [move.number for move, _ in look.begin if move.key not in active]
+    _advanced(turn, uid, claimed, (look.moved, look.dropped))
+    wishes: list[tuple[Partition, Wish]] = []
+    for move, p in look.begin:
+        wish = begun(p, move.after)
+        assert isinstance(wish, Wish), "what does not move drops nobody"
+        wishes.append((p, wish))
+    turn.change(wishes, CAUSE)
+    done = [m.number for m, p in look.begin if not turn.image.partitions[p.key].moving]
+    _advanced(turn, uid, [], (done, []))
+
+
+def _advanced(turn: Turn, uid: str, begun_: list[int], ended: tuple[list[int], list[int]]) -> None:
+    moved, dropped = ended
+    at = 0
+    while at < max(len(begun_), len(moved), len(dropped)):
+        part = slice(at, at + PART_MAX)
+        turn.add(
+            RebalanceAdvanced(
+                cause=CAUSE,
+                uid=uid,
+                begun=tuple(begun_[part]),
+                moved=tuple(moved[part]),
+                dropped=tuple(dropped[part]),
+            )
+        )
+        at += PART_MAX
+
+
+def _watch_margin(turn: Turn, row: Rebalance) -> Rebalance:
+    partitions = (turn.image.partitions[key] for key in _rest(turn, row).active)
+    lowest = min((len(p.isr) - p.effective_min_isr for p in partitions), default=None)
+    row = turn.image.rebalances[row.object.uid]
+    known = row.lowest_isr_margin
+    if lowest is not None and (known is None or lowest < known):
+        row = replace(row, lowest_isr_margin=lowest)
+        _note(turn, row, CAUSE)
+    return row
+
+
+# --- other targets ------------------------------------------------------------------------------
+
+
+def _replan(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
+    """Others for targets that stayed away, unless these are what it is about."""
+    if row.mode == "AddBrokers" or not look.lost:
+        return None
+    refused: Refusal | None = None
+    by_size: dict[int, list[Row]] = {}
+    for move, p in look.lost[: turn.settings.slice_partitions_max]:
+        by_size.setdefault(len(move.after), []).append((move, p))
+    for size in sorted(by_size):  # brokers may be too few for some of them only
+        refusal = _other_targets(turn, row, by_size[size])
+        refused = refused or refusal
+    return refused
+
+
+def _other_targets(turn: Turn, row: Rebalance, lost: list[Row]) -> Refusal | None:
+    wants = []
+    for move, p in lost:
+        away = {b for b in move.adding if b not in p.isr and looks.is_lost(turn, b)}
+        off = frozenset((*away, *_left(row)))
+        wants.append(Want(partition=p, size=len(move.after), off=off))
+    chosen = choose(turn, wants)
+    if isinstance(chosen, Refusal):
+        return chosen
+    wishes: list[tuple[Partition, Wish]] = []
+    changed: list[RebalanceMove] = []
+    refused: Refusal | None = None
+    for (move, _), (p, target) in zip(lost, chosen, strict=True):
+        if p.moving:
+            wish = begun(p, target, absences(turn.image))
+            if isinstance(wish, Refusal):
+                refused = wish
+                continue
+            wishes.append((p, wish))
+        changed.append(replace(move, after=target))
+    if not changed:
+        return refused
+    cause = f"{CAUSE}: another target for one that stayed away"
+    turn.add(RebalanceMovesAdded(cause=cause, uid=row.object.uid, moves=tuple(changed)))
+    turn.change(wishes, cause)
+    return refused
+
+
+def _left(row: Rebalance) -> tuple[BrokerId, ...]:
+    return row.brokers if row.mode == "RemoveBrokers" else ()
+
+
+def _leftovers(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
+    """What is on the leaving brokers still when the plan is through: others moved it there, or the
+    plan's row was dropped.  What somebody moves is waited for, also when it is on its way off: that
+    may still be taken back, and the brokers are not empty before it has ended."""
+    leaving = frozenset(_left(row))
+    if _rest(turn, row).moves or not leaving:
+        return None
+    wants: list[Want] = []
+    held = {p.key: p for broker in sorted(leaving) for p in turn.hosted(broker)}
+    for _, p in sorted(held.items()):
+        if turn.image.topics[p.topic_id].strategy == EXPLICIT:
+            continue
+        if p.moving:
+            text = f"{looks.name(turn, p)} is moved by something else, which is waited for."
+            look.waits.add(looks.OTHERS, text)
+        else:
+            wants.append(Want(partition=p, size=len(p.replicas), off=leaving))
+    chosen = choose(turn, wants[: turn.settings.slice_partitions_max])
+    if isinstance(chosen, Refusal):
+        return chosen
+    row = turn.image.rebalances[row.object.uid]
+    added = tuple(
+        RebalanceMove(
+            number=row.total + n,
+            topic_id=p.topic_id,
+            index=p.index,
+            before=p.replicas,
+            after=target,
+            wave=row.waves,
+        )
+        for n, (p, target) in enumerate(chosen)
+    )
+    if added:
+        cause = f"{CAUSE}: left behind"
+        turn.add(RebalanceMovesAdded(cause=cause, uid=row.object.uid, moves=added))
+    return None
+
+
+# --- what it waits for --------------------------------------------------------------------------
+
+
+def _waiting_for(turn: Turn, row: Rebalance, look: Look) -> RebalanceState:
+    """What is on the way and stands still; or, when nothing is on the way, what cannot begin."""
+    if stuck := _said(turn, look.stuck):
+        return _state(row, *stuck)
+    going = look.moving or look.begin or row.paused
+    if not going and (waits := _said(turn, look.waits)):
+        return _state(row, *waits)
+    return _state(row)
+
+
+def _said(turn: Turn, waits: Waits) -> tuple[str, str] | None:
+    if waits.down:
+        broker, rows = min(waits.down.items())
+        names = ", ".join(str(b) for b in sorted(waits.down) if b != broker)
+        others = f" (so are {names})" if names else ""
+        takes = turn.image.takes_replicas(broker)
+        state = "is down" if takes else "takes no replicas any more"
+        return looks.TARGET_DOWN, (
+            f"Broker {broker} {state}{others}; {len(rows)} partitions wait for it, such as"
+            f" {looks.name(turn, rows[0][1])}."
+        )
+    if waits.others:
+        reason, (sentence, count) = next(iter(waits.others.items()))
+        more = f" So do {count - 1} more." if count > 1 else ""
+        return reason, sentence + more
+    return None
+
+
+# --- back ---------------------------------------------------------------------------------------
+
+
+def _roll_back(
+    turn: Turn, row: Rebalance, request: RunRebalance | RebalanceObjectGone
+) -> RebalanceState:
+    """What may go back does; what would be put at risk waits until more replicas are in sync."""
+    rest = _rest(turn, row)
+    wishes: list[tuple[Partition, Wish]] = []
+    ended: list[int] = []
+    refusal: Refusal | None = None
+    for number in sorted(rest.active.values()):
+        move = rest.moves[number]
+        p = turn.image.partitions.get(move.key)
+        if p is None or not p.moving:
+            if p is not None and p.replicas == move.after:
+                ended.append(number)
+            continue
+        wish = rolled_back(p, absences(turn.image))
+        if isinstance(wish, Refusal):
+            text = f"{looks.name(turn, p)}: {wish.message}"
+            refusal = refusal or Refusal(reason=wish.reason, message=text)
+        elif len(wishes) < turn.settings.slice_partitions_max:
+            wishes.append((p, wish))
+        else:
+            turn.again = request
+    _advanced(turn, row.object.uid, [], (ended, []))
+    row = turn.image.rebalances[row.object.uid]
+    turn.change(wishes, CANCELLED)
+    if turn.again is not None:
+        return _state(row)
+    if refusal is not None:
+        return _state(row, refusal.reason.name, refusal.message)
+    return _end(turn, row, "Cancelled", request.wall_ms)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def _note(turn: Turn, row: Rebalance, cause: str) -> None:
+    turn.add(RebalanceNoted(cause=cause, rebalance=row))
+
+
+def _end(turn: Turn, row: Rebalance, phase: RebalancePhase, wall_ms: int) -> RebalanceState:
+    ended = replace(row, phase=phase, paused=False, ended_ms=wall_ms)
+    _note(turn, ended, CANCELLED if phase == "Cancelled" else CAUSE)
+    return _state(ended)
+
+
+def _state(row: Rebalance, reason: str = "", message: str = "") -> RebalanceState:
+    return RebalanceState(
+        phase=row.phase, reason=reason or row.reason, message=message or row.message
+    )

@@ -1,0 +1,243 @@
+"""What a running Rebalance may do next: which moves are over, which may begin, which must wait.
+
+Called by `rebalance_objects` for each look.  Moves begin in the plan's order, each as soon as all
+brokers that it burdens have room and its partition can be moved; reorders, which copy nothing, when
+no move waits for room any more.  A partition that is not as the plan found it is left alone.
+Source: the protocol's rule for the full rebalance (at most W partitions per broker, only partitions
+with at least min ISR in sync).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from plimsoll_core.cluster.model import Partition, RebalanceMove, RebalanceRest
+from plimsoll_core.cluster.movers import Mover, mover_of
+from plimsoll_core.controller.kernel.availability import away as absences
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.moves.partition_move import check_absent, check_target, contradicts
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.rebalances import MoveLimits
+
+TARGET_DOWN = "TargetDown"
+NO_LEADER = "NoLeader"
+UNDER_MIN_ISR = "UnderMinISR"
+TOO_LARGE = "TooLarge"
+OTHERS = "ReassignmentInProgress"
+
+Row = tuple[RebalanceMove, Partition]
+
+
+@dataclass(slots=True, kw_only=True)
+class Waits:
+    """Whom moves wait for; the first of each reason, and how many."""
+
+    down: dict[BrokerId, list[Row]] = field(default_factory=dict)
+    others: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def add(self, reason: str, sentence: str) -> None:
+        first, count = self.others.get(reason, (sentence, 0))
+        self.others[reason] = (first, count + 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class Look:
+    """`moving`: on the way.  `claimed`: a crash came between the claim and the change.
+
+    `begin`: may begin now.  `moved`, `dropped`: are over, by number.  `lost`: a target has been
+    away for long.  `stuck`: what is on the way waits for them; `waits`: what has not begun does.
+    """
+
+    moving: list[Row] = field(default_factory=list)
+    claimed: list[RebalanceMove] = field(default_factory=list)
+    begin: list[Row] = field(default_factory=list)
+    moved: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    lost: list[Row] = field(default_factory=list)
+    stuck: Waits = field(default_factory=Waits)
+    waits: Waits = field(default_factory=Waits)
+    more: bool = False
+
+
+def settle(turn: Turn, rest: RebalanceRest, look: Look) -> None:
+    """What has become of the moves that were begun."""
+    for number in sorted(rest.active.values()):
+        move = rest.moves[number]
+        p = turn.image.partitions.get(move.key)
+        if p is None:
+            look.dropped.append(number)
+        elif p.moving:
+            look.moving.append((move, p))
+            _watch(turn, (move, p), look)
+        elif p.replicas == move.after:
+            look.moved.append(number)
+        elif set(p.replicas) == set(move.before):
+            look.claimed.append(move)
+        else:
+            look.dropped.append(number)
+
+
+def _watch(turn: Turn, row: Row, look: Look) -> None:
+    _, p = row
+    if p.leader is None:
+        look.stuck.add(NO_LEADER, f"{name(turn, p)} has no leader that could be copied from.")
+    missing = [b for b in p.target if b not in p.isr and not turn.acceptable(b)]
+    for broker in missing:
+        look.stuck.down.setdefault(broker, []).append(row)
+    if any(is_lost(turn, b) for b in missing if b in p.adding):
+        look.lost.append(row)
+
+
+def is_lost(turn: Turn, broker: BrokerId) -> bool:
+    """Away for so long that somebody else should take its place; or it takes nothing any more."""
+    if not turn.image.takes_replicas(broker):
+        return True
+    if turn.acceptable(broker):
+        return False
+    away_ms = turn.now_ms - turn.soft.away_ms.get(broker, turn.now_ms)
+    return away_ms >= turn.settings.target_lost_ms
+
+
+# --- what may begin -----------------------------------------------------------------------------
+
+
+def choose_next(
+    turn: Turn, rest: RebalanceRest, look: Look, about: tuple[list[Mover], MoveLimits]
+) -> None:
+    """`about`: who else moves partitions, and how much may move at the same time."""
+    movers, limits = about
+    room = _Room(limits)
+    for move in (*(move for move, _ in look.moving), *look.claimed):
+        room.take(move)
+    claims = (_judge(turn, move, look, movers) for move in look.claimed)
+    look.begin += [row for row in claims if row is not None]
+    left = turn.settings.slice_partitions_max - len(look.begin)
+    active = frozenset(rest.active.values())
+    full = False
+    for number, move in sorted(rest.moves.items()):
+        if number in active:
+            continue
+        if not room.fits(move):
+            full = True
+            continue
+        if full and not burdened(move):
+            break  # reorders come when no move waits for room
+        row = _judge(turn, move, look, movers)
+        if row is None:
+            continue
+        if limits.max_bytes is not None and move.copied_bytes > limits.max_bytes:
+            look.waits.add(TOO_LARGE, _too_large(turn, row, limits.max_bytes))
+            continue
+        if left <= 0:
+            look.more = True
+            break
+        left -= 1
+        room.take(move)
+        look.begin.append(row)
+
+
+def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> Row | None:
+    """The move and its partition, if it may begin; else why it does not is in `look`."""
+    p = turn.image.partitions.get(move.key)
+    if p is None:
+        look.dropped.append(move.number)
+        return None
+    if p.moving:
+        held = mover_of(movers, p.key)
+        whose = f"{held}" if held else "something else"
+        look.waits.add(OTHERS, f"{name(turn, p)} is moved by {whose}, which is waited for.")
+        return None
+    if p.replicas == move.after:
+        look.moved.append(move.number)
+        return None
+    topic = turn.image.topics[p.topic_id]
+    changed = set(p.replicas) != set(move.before) or contradicts(topic, p, move.after)
+    if changed or _leaves(turn, move):
+        look.dropped.append(move.number)
+        return None
+    row = (move, p)
+    away = [b for b in move.adding if not turn.acceptable(b)]
+    for broker in away:
+        look.waits.down.setdefault(broker, []).append(row)
+    if any(is_lost(turn, b) for b in away):
+        look.lost.append(row)
+    if away:
+        return None
+    refusal = check_target(turn, p, move.after)
+    if refusal is None and burdened(move):
+        refusal = check_absent(p, p.isr, move.after, absences(turn.image))
+    if refusal is not None:
+        look.waits.add(refusal.reason.name, f"{topic.name}: {refusal.message}")
+        return None
+    return row if _may_move(turn, row, look) else None
+
+
+def _leaves(turn: Turn, move: RebalanceMove) -> bool:
+    """Whether a target is leaving or gone: that does not end by waiting."""
+    return not all(turn.image.takes_replicas(b) for b in move.adding)
+
+
+def _may_move(turn: Turn, row: Row, look: Look) -> bool:
+    move, p = row
+    if not burdened(move):
+        return True
+    if p.leader is None:
+        look.waits.add(NO_LEADER, f"{name(turn, p)} has no leader that could be copied from.")
+    elif len(p.isr) < p.effective_min_isr:
+        text = (
+            f"{name(turn, p)} has {len(p.isr)} replicas in sync, fewer than min ISR"
+            f" {p.effective_min_isr}; it moves when they are back."
+        )
+        look.waits.add(UNDER_MIN_ISR, text)
+    else:
+        return True
+    return False
+
+
+def _too_large(turn: Turn, row: Row, max_bytes: int) -> str:
+    move, p = row
+    return (
+        f"{name(turn, p)} copies {move.copied_bytes} bytes, more than may move at the same time"
+        f" ({max_bytes}); raise limits.maxBytes to at least that."
+    )
+
+
+def burdened(move: RebalanceMove) -> tuple[BrokerId, ...]:
+    """The brokers at which it counts; none for what copies and drops nothing."""
+    changed = (*move.adding, *move.removing)
+    if not changed or move.before[0] in changed:
+        return changed
+    return (move.before[0], *changed)
+
+
+class _Room:
+    """How much more may move now.  `fits` is asked about thousands of moves in each look."""
+
+    def __init__(self, limits: MoveLimits) -> None:
+        self._limits = limits
+        self._busy: dict[BrokerId, int] = {}
+        self._full: set[BrokerId] = set()
+        self._bytes = 0
+
+    def fits(self, move: RebalanceMove) -> bool:
+        full, before, after = self._full, move.before, move.after
+        if full:
+            for broker in after:
+                if broker in full and broker not in before:
+                    return False
+            for broker in before:
+                if broker in full and broker in burdened(move):
+                    return False
+        most = self._limits.max_bytes
+        return most is None or not self._bytes or self._bytes + move.copied_bytes <= most
+
+    def take(self, move: RebalanceMove) -> None:
+        self._bytes += move.copied_bytes
+        for broker in burdened(move):
+            busy = self._busy[broker] = self._busy.get(broker, 0) + 1
+            if busy >= self._limits.concurrent_moves_per_broker:
+                self._full.add(broker)
+
+
+def name(turn: Turn, p: Partition) -> str:
+    return f"{turn.image.topics[p.topic_id].name}-{p.index}"

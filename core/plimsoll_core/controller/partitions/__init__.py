@@ -1,0 +1,1 @@
+"""Leaders and in-sync replicas: AlterPartition, elections, unclean recovery."""

@@ -1,0 +1,205 @@
+"""Whether a leader's proposed ISRs may be committed.  Called for AlterPartition.
+
+Each proposal is judged alone; the first check that fails answers.
+Source: the protocol's rule for proposals; KIP-497, KIP-841 and KIP-903 (who may be a member).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.model import Partition, PartitionKey, Recovery
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import (
+    AlterPartition,
+    Answer,
+    IsrProposal,
+    PartitionAnswer,
+    PartitionsAnswer,
+)
+
+CAUSE_LENGTH_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One proposal before its judge."""
+
+    turn: Turn
+    sender: BrokerId
+    partition: Partition
+    proposal: IsrProposal
+
+    def refuse(self, reason: Reason, message: str) -> Refusal:
+        return Refusal(reason=reason, message=f"Partition {self.partition.index}: {message}")
+
+
+Check = Callable[[Case], Refusal | None]
+
+
+def alter_partition(turn: Turn, request: AlterPartition) -> Answer | Refusal:
+    refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
+    if refusal:
+        return refusal
+    answers = tuple(_judge(turn, request.broker_id, one) for one in request.proposals)
+    return PartitionsAnswer(partitions=answers)
+
+
+def _judge(turn: Turn, sender: BrokerId, proposal: IsrProposal) -> PartitionAnswer:
+    found = _find(turn, proposal)
+    if isinstance(found, Refusal):
+        return _refused(proposal, found)
+    case = Case(turn=turn, sender=sender, partition=found, proposal=proposal)
+    for check in CHECKS:
+        refusal = check(case)
+        if refusal:
+            return _refused(proposal, refusal)
+    wish = Wish(isr=[member.broker_id for member in proposal.new_isr], recovery=proposal.recovery)
+    turn.change([(found, wish)], proposal.cause[:CAUSE_LENGTH_MAX])
+    for member in proposal.new_isr:
+        if member.broker_id not in found.isr:
+            turn.soft.in_service(found.key, member.broker_id)  # it follows: its disk has room again
+    after = turn.image.partitions[found.key]
+    if after.leader != found.leader:
+        moved = Refusal(
+            reason=Reason.NewLeaderElected,
+            message=f"Committed, and with it the leadership moved to broker {after.leader}.",
+        )
+        return _refused(proposal, moved)
+    return PartitionAnswer(
+        topic_id=after.topic_id,
+        index=after.index,
+        leader=after.leader,
+        leader_epoch=after.leader_epoch,
+        partition_epoch=after.partition_epoch,
+        isr=after.isr,
+        recovery=after.recovery,
+    )
+
+
+def _find(turn: Turn, proposal: IsrProposal) -> Partition | Refusal:
+    if proposal.topic_id not in turn.image.topics:
+        return Refusal(
+            reason=Reason.UnknownTopicId, message=f"There is no topic {proposal.topic_id}."
+        )
+    partition = turn.image.partitions.get(PartitionKey(proposal.topic_id, proposal.index))
+    if partition is None:
+        return Refusal(
+            reason=Reason.UnknownTopicOrPartition,
+            message=f"Topic {proposal.topic_id} has no partition {proposal.index}.",
+        )
+    return partition
+
+
+def _refused(proposal: IsrProposal, refusal: Refusal) -> PartitionAnswer:
+    return PartitionAnswer(
+        topic_id=proposal.topic_id,
+        index=proposal.index,
+        code=refusal.reason.code,
+        message=refusal.message,
+    )
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def controller_is_not_behind(case: Case) -> Refusal | None:
+    theirs, ours = case.proposal, case.partition
+    ahead = theirs.leader_epoch > ours.leader_epoch or theirs.partition_epoch > ours.partition_epoch
+    if not ahead:
+        return None
+    return case.refuse(Reason.NotController, "the broker knows more than this controller.")
+
+
+def leader_epoch_is_current(case: Case) -> Refusal | None:
+    if case.proposal.leader_epoch == case.partition.leader_epoch:
+        return None
+    return case.refuse(
+        Reason.FencedLeaderEpoch, f"the leader epoch is {case.partition.leader_epoch} now."
+    )
+
+
+def sender_is_leader(case: Case) -> Refusal | None:
+    if case.sender == case.partition.leader:
+        return None
+    return case.refuse(Reason.InvalidRequest, f"broker {case.sender} does not lead it.")
+
+
+def partition_epoch_is_current(case: Case) -> Refusal | None:
+    if case.proposal.partition_epoch == case.partition.partition_epoch:
+        return None
+    return case.refuse(
+        Reason.InvalidUpdateVersion,
+        f"the partition epoch is {case.partition.partition_epoch} now.",
+    )
+
+
+def members_are_replicas(case: Case) -> Refusal | None:
+    members = [member.broker_id for member in case.proposal.new_isr]
+    if len(set(members)) != len(members):
+        return case.refuse(Reason.InvalidRequest, "the proposed ISR names a broker twice.")
+    strangers = set(members) - set(case.partition.replicas)
+    if strangers:
+        return case.refuse(Reason.InvalidRequest, f"broker {min(strangers)} is no replica of it.")
+    if case.sender not in members:
+        return case.refuse(Reason.InvalidRequest, "the proposed ISR lacks the leader.")
+    return None
+
+
+def recovery_only_ends(case: Case) -> Refusal | None:
+    if case.proposal.recovery is Recovery.RECOVERED:
+        return None
+    if case.partition.recovery is Recovery.RECOVERED:
+        return case.refuse(Reason.InvalidRequest, "a recovered partition cannot be recovering.")
+    if len(case.proposal.new_isr) > 1:
+        return case.refuse(Reason.InvalidRequest, "nobody may join while it is recovering.")
+    return None
+
+
+def members_are_eligible(case: Case) -> Refusal | None:
+    for member in case.proposal.new_isr:
+        broker = case.turn.image.brokers.get(member.broker_id)
+        if broker is None or not case.turn.acceptable(member.broker_id):
+            return case.refuse(
+                Reason.IneligibleReplica,
+                f"broker {member.broker_id} is fenced, shutting down or not registered.",
+            )
+        if member.broker_epoch not in (None, broker.broker_epoch):
+            return case.refuse(
+                Reason.IneligibleReplica,
+                f"broker {member.broker_id} has begun another lifetime since.",
+            )
+    return None
+
+
+def newcomers_stay(case: Case) -> Refusal | None:
+    """Whoever joined between a grant and the restart would leave as if nobody had counted it."""
+    image, isr = case.turn.image, case.partition.isr
+    if not image.grants:
+        return None
+    for member in case.proposal.new_isr:
+        if member.broker_id not in isr and image.restart_granted(member.broker_id):
+            return case.refuse(
+                Reason.IneligibleReplica,
+                f"broker {member.broker_id} is about to be restarted, and joins after that.",
+            )
+    return None
+
+
+# Order matters: a stale leader must hear that it is stale before it hears that its proposal is
+# wrong, and a controller that is behind must not call anybody stale.
+CHECKS: tuple[Check, ...] = (
+    controller_is_not_behind,
+    leader_epoch_is_current,
+    sender_is_leader,
+    partition_epoch_is_current,
+    members_are_replicas,
+    recovery_only_ends,
+    members_are_eligible,
+    newcomers_stay,
+)

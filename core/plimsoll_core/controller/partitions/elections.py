@@ -1,0 +1,260 @@
+"""Leaders that somebody asks for: the preferred ones, and those that may lack records.
+
+Called for ElectLeaders (a client asks), NameLeaders (a Topic object does) and by ticks, which bring
+leaderships back to the preferred replicas.  A preferred leader comes from the ISR, so it costs
+nothing but a new term.  An unclean one comes from the replicas that told of their logs; whoever
+asks for it through a client gets the most complete of them, whoever writes it into an object gets
+the one that is named.  What an object declares is decided in the object alone.
+Source: the protocol's rules for elections on request and for leaderless partitions; KIP-460.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.partitions.unclean_recovery import ASKED, NAMED, most_complete, told
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.elections import (
+    ElectionAnswer,
+    ElectionsAnswer,
+    ElectLeaders,
+    NamedLeader,
+    NameLeaders,
+    PartitionName,
+)
+from plimsoll_core.messages.requests import (
+    Answer,
+)
+
+PREFERRED = "leadership goes back to the preferred replica"
+
+
+# --- for clients ---------------------------------------------------------------------------------
+
+
+def elect_leaders(turn: Turn, request: ElectLeaders) -> Answer:
+    names, needed_only = request.partitions, request.needed_only
+    if names is None:
+        names, needed_only = tuple(_all_leaderless_or_displaced(turn.image)), True
+    names = tuple(dict.fromkeys(names))
+    now = names[: turn.settings.slice_partitions_max]
+    answers = list(request.answered)
+    for name in now:
+        answer = _elect_one(turn, request, name)
+        if not (needed_only and answer.code == Reason.ElectionNotNeeded.code):
+            answers.append(answer)
+    if len(now) < len(names):
+        rest = names[len(now) :]
+        turn.again = replace(
+            request, partitions=rest, needed_only=needed_only, answered=tuple(answers)
+        )
+    return ElectionsAnswer(partitions=tuple(answers))
+
+
+def _all_leaderless_or_displaced(image: ClusterImage) -> Iterator[PartitionName]:
+    for name, topic_id in sorted(image.topic_ids.items()):
+        for index in range(image.topics[topic_id].partitions):
+            p = image.partitions[PartitionKey(topic_id, index)]
+            if p.leader != p.replicas[0]:
+                yield PartitionName(topic=name, index=index)
+
+
+def _elect_one(turn: Turn, request: ElectLeaders, name: PartitionName) -> ElectionAnswer:
+    found = _find(turn.image, name)
+    if isinstance(found, Refusal):
+        return _refused(name, found)
+    wish = (
+        _preferred(turn, found) if request.kind == "Preferred" else _unclean(turn, request, found)
+    )
+    if isinstance(wish, Refusal):
+        return _refused(name, wish)
+    turn.change([(found, wish)], PREFERRED if request.kind == "Preferred" else ASKED)
+    after = turn.image.partitions[found.key]
+    if after is found:
+        return _refused(name, _not_available(turn, found))
+    return _elected(name, after)
+
+
+def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
+    topic_id = image.topic_ids.get(name.topic)
+    found = None if topic_id is None else image.partitions.get(PartitionKey(topic_id, name.index))
+    return found or Refusal(
+        reason=Reason.UnknownTopicOrPartition,
+        message=f"There is no partition {name.index} of a topic {name.topic}.",
+    )
+
+
+def _preferred(turn: Turn, partition: Partition) -> Wish | Refusal:
+    if partition.leader == partition.replicas[0]:
+        return _not_needed(f"Its preferred replica {partition.leader} leads it already.")
+    if partition.replicas[0] in turn.image.leaving:
+        return _not_available(turn, partition)
+    return Wish(preferred=True)
+
+
+def _not_available(turn: Turn, partition: Partition) -> Refusal:
+    first = partition.replicas[0]
+    if first in turn.image.leaving:
+        return Refusal(
+            reason=Reason.PreferredLeaderNotAvailable,
+            message=f"The preferred replica, broker {first}, is leaving the cluster.",
+        )
+    why = "is not in its ISR" if turn.may_lead(first, partition) else "cannot lead now"
+    return Refusal(
+        reason=Reason.PreferredLeaderNotAvailable,
+        message=f"The preferred replica, broker {first}, {why}; try again when it has caught up.",
+    )
+
+
+def _unclean(turn: Turn, request: ElectLeaders, partition: Partition) -> Wish | Refusal:
+    if partition.leader is not None and (request.needed_only or request.partitions is None):
+        return _not_needed("")
+    topic = turn.image.topics[partition.topic_id]
+    if topic.object is not None:
+        return Refusal(
+            reason=Reason.PolicyViolation,
+            message=(
+                f"Topic {topic.name} is declared by the object Topic {topic.object.namespace}/"
+                f"{topic.object.name}; name the leader there, in spec.uncleanRecovery.elect."
+            ),
+        )
+    if partition.leader is not None:
+        return _not_needed(f"Broker {partition.leader} leads it.")
+    logs = {} if partition.isr else told(turn.image, turn.soft, partition, partition.replicas)
+    able = {
+        broker_id: log for broker_id, log in logs.items() if turn.may_lead(broker_id, partition)
+    }
+    leader = most_complete(able)
+    if leader is not None:
+        return Wish(unclean=leader)
+    return Refusal(
+        reason=Reason.EligibleLeadersNotAvailable,
+        message=(
+            f"None of its replicas {_list(partition.replicas)} takes part and has told how complete"
+            " its log is; bring one back, and try again after some seconds."
+        ),
+    )
+
+
+def _not_needed(message: str) -> Refusal:
+    return Refusal(reason=Reason.ElectionNotNeeded, message=message)
+
+
+# --- for objects ---------------------------------------------------------------------------------
+
+
+def name_leaders(turn: Turn, request: NameLeaders) -> Answer:
+    topic = turn.image.topic_of(request.object)
+    if topic is None:
+        return ElectionsAnswer(partitions=request.answered)
+    now = request.leaders[: turn.settings.slice_partitions_max]
+    answers = list(request.answered)
+    for named in now:
+        answer = _name_one(turn, topic, named)
+        if answer is not None:
+            answers.append(answer)
+    if len(now) < len(request.leaders):
+        rest = request.leaders[len(now) :]
+        turn.again = replace(request, leaders=rest, answered=tuple(answers))
+    return ElectionsAnswer(partitions=tuple(answers))
+
+
+def _name_one(turn: Turn, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
+    """None: it was done, or overtaken, or nobody needs it."""
+    name = PartitionName(topic=topic.name, index=named.partition)
+    found = _find(turn.image, name)
+    if isinstance(found, Refusal):
+        return _refused(name, found)
+    if found.leader is not None or found.leader_epoch != named.at_leader_epoch:
+        return None
+    refusal = _not_eligible(turn, found, named.leader)
+    if refusal:
+        return _refused(name, refusal)
+    turn.change([(found, Wish(unclean=named.leader))], NAMED)
+    return _elected(name, turn.image.partitions[found.key])
+
+
+def _not_eligible(turn: Turn, partition: Partition, leader: BrokerId) -> Refusal | None:
+    where = f"Partition {partition.index} cannot be led by broker {leader}: "
+    if leader not in partition.replicas:
+        why = f"it is no replica; they are {_list(partition.replicas)}."
+    elif leader in turn.soft.emptied and not turn.acceptable(leader):
+        turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
+        why = (
+            "its volume came back empty. Since you name it, what it held of this partition is given"
+            " up: it leads, without any record, when it has started on the empty volume."
+        )
+    elif not turn.may_lead(leader, partition):
+        why = "it does not take part now (not registered, fenced, stopping, or its disk failed)."
+    elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
+        why = "it has not told yet how complete its log is; this is tried again."
+    else:
+        return None
+    return Refusal(reason=Reason.LeaderNotEligible, message=where + why)
+
+
+# --- by themselves -------------------------------------------------------------------------------
+
+
+def return_leaders(turn: Turn) -> None:
+    """One bounded batch a tick, once in a while: clients follow a moved leadership in a moment, but
+    all of them at once would be felt."""
+    due_ms = turn.soft.leaders_due_ms
+    if due_ms is None:
+        due_ms = turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
+    if turn.now_ms < due_ms:
+        return
+    most = turn.settings.slice_partitions_max
+    batch = list(islice(_displaced(turn), most))
+    turn.change([(p, Wish(preferred=True)) for p in batch], PREFERRED)
+    if len(batch) < most:
+        turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
+
+
+def _displaced(turn: Turn) -> Iterator[Partition]:
+    steady: dict[BrokerId, bool] = {}
+    for key in turn.soft.displaced:
+        p = turn.image.partitions[key]
+        first = p.replicas[0]
+        if first not in p.isr or first in turn.image.leaving:
+            continue
+        if first not in steady:
+            steady[first] = _is_steady(turn, first)
+        if steady[first] and turn.may_lead(first, p):
+            yield p
+
+
+def _is_steady(turn: Turn, broker_id: BrokerId) -> bool:
+    """Whoever fell out a moment ago may do so again, and each time its partitions would stall."""
+    fell_out = turn.soft.flaps.get(broker_id)
+    return not fell_out or turn.now_ms - fell_out[-1] >= turn.settings.flap_wait_ms_max
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+def _refused(name: PartitionName, refusal: Refusal) -> ElectionAnswer:
+    return ElectionAnswer(
+        topic=name.topic,
+        index=name.index,
+        code=refusal.reason.code,
+        reason=refusal.reason.name,
+        message=refusal.message,
+    )
+
+
+def _elected(name: PartitionName, after: Partition) -> ElectionAnswer:
+    return ElectionAnswer(
+        topic=name.topic, index=name.index, leader=after.leader, leader_epoch=after.leader_epoch
+    )
+
+
+def _list(broker_ids: Iterable[BrokerId]) -> str:
+    return ", ".join(map(str, broker_ids))

@@ -1,0 +1,51 @@
+"""A broker's disk took a log out of service: the partition goes on without that replica.
+
+Called for ReportFailedReplicas.  The replica leaves the ISR and is not elected while its log is out
+of service; its broker keeps its other partitions.  It comes back when its broker starts again, or
+when a disk that was full has room again and the broker has opened the log anew: it then tells of it
+(`back_in_service`, where nobody leads) or follows with it (a leader's proposal to take it in).
+Source: the protocol's heartbeat rule for offline log directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_core.cluster.model import Partition, PartitionKey
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Answer, Done, ReportFailedReplicas
+
+
+def back_in_service(turn: Turn, broker_id: BrokerId, partitions: Iterable[Partition]) -> None:
+    """The broker tells of its logs of leaderless partitions: those are in service.  Whoever may
+    lead cleanly does."""
+    back = [p for p in partitions if turn.soft.in_service(p.key, broker_id)]
+    cause = f"elected after a disk of broker {broker_id} had room again"
+    turn.change([(p, Wish()) for p in back], cause)
+
+
+def report_failed(turn: Turn, request: ReportFailedReplicas) -> Answer | Refusal:
+    refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
+    if refusal:
+        return refusal
+    failed = request.broker_id
+    told = request.replicas[: turn.settings.slice_partitions_max]
+    # Each partition once: a change is made from the partition as it was.
+    keys = dict.fromkeys(PartitionKey(replica.topic_id, replica.index) for replica in told)
+    keys = {key: None for key in keys if key in turn.image.partitions}
+    for key in keys:
+        # Whatever is decided later in this term: electing it would only be answered by this again.
+        turn.soft.failed.setdefault(key, {})[failed] = request.broker_epoch
+    partitions = [turn.image.partitions[key] for key in keys]
+    wishes = [
+        (p, Wish(isr=[member for member in p.isr if member != failed]))
+        for p in partitions
+        if failed in p.isr
+    ]
+    cause = f"storage: broker {failed} has no disk that takes this log"
+    turn.change(wishes, cause, without=frozenset({failed}))
+    return Done()

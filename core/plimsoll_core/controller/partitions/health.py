@@ -1,0 +1,151 @@
+"""What a partition in less than full health waits for, and what giving up on that would cost.
+
+Called by whoever shows a cluster's state; nothing is decided from it.  Who decides is `recovery`,
+or a human who reads this and names a leader (`elections`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.model import Partition
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.partitions.unclean_recovery import (
+    most_complete,
+    strategy_of,
+    suspects,
+    told,
+)
+from plimsoll_core.ids import BrokerId
+
+_WORDS = {
+    "BrokerUnregistered": "not registered",
+    "VolumeEmptied": "its volume came back empty",
+    "BrokerFenced": "fenced",
+    "BrokerStopping": "stopping",
+    "StorageFailed": "its disk failed",
+    "LogUntold": "has not told how complete its log is",
+    "CatchingUp": "catching up",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """If `leader` led now, it would lack so many records of the longest log that was told of."""
+
+    leader: BrokerId
+    records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """`cause`: one word; `why`: a sentence.  `waits_for`: whoever of them comes may help."""
+
+    cause: str
+    why: str
+    waits_for: tuple[BrokerId, ...]
+    loss: Loss | None = None
+
+
+def outlook(turn: Turn, partition: Partition) -> Outlook:
+    """Of a partition without a leader, or with less than a full ISR."""
+    if partition.leader is not None:
+        return _led(turn, partition)
+    trusted = partition.isr or partition.elr
+    found = _waits_for_any(turn, partition, trusted) if trusted else _recovers(turn, partition)
+    return Outlook(
+        cause=found.cause,
+        why=found.why,
+        waits_for=found.waits_for,
+        loss=_estimate(turn, partition),
+    )
+
+
+def _led(turn: Turn, partition: Partition) -> Outlook:
+    missing = tuple(r for r in partition.replicas if r not in partition.isr)
+    return Outlook(
+        cause=_cause(turn, partition, missing, "CatchingUp"),
+        why=f"Out of sync: {_list(turn, partition, missing, 'CatchingUp')}.",
+        waits_for=missing,
+    )
+
+
+def _waits_for_any(turn: Turn, partition: Partition, trusted: tuple[BrokerId, ...]) -> Outlook:
+    who = _list(turn, partition, trusted, "CatchingUp")
+    why = f"Whoever holds everything leads as soon as it is back: {who}."
+    if strategy_of(turn.image, partition, turn.settings) == "Proactive":
+        why += " After a short wait another replica that takes part leads instead."
+    return Outlook(cause=_cause(turn, partition, trusted, "CatchingUp"), why=why, waits_for=trusted)
+
+
+def _recovers(turn: Turn, partition: Partition) -> Outlook:
+    """Nobody is left who certainly holds everything."""
+    strategy = strategy_of(turn.image, partition, turn.settings)
+    asked = partition.replicas if strategy == "Proactive" else suspects(partition)
+    logs = told(turn.image, turn.soft, partition, asked)
+    silent = tuple(member for member in asked if member not in logs)
+    if strategy == "Manual":
+        why = "Nobody certainly holds everything: name a leader in spec.uncleanRecovery.elect."
+        if silent:
+            why += f" Not heard of: {_list(turn, partition, silent)}."
+        return Outlook(cause="LeaderNotNamed", why=why, waits_for=silent)
+    best = most_complete(logs)
+    waits_for = silent or (() if best is None else (best,))
+    if silent:
+        rest = "the first answers decide" if strategy == "Proactive" else "the most complete leads"
+        why = (
+            "Nobody certainly holds everything. These have yet to tell how complete their logs are,"
+            f" then {rest}: {_list(turn, partition, silent)}."
+        )
+    else:
+        who = _list(turn, partition, waits_for)
+        why = f"Whoever has the most complete log leads as soon as it can: {who}."
+    return Outlook(cause=_cause(turn, partition, waits_for), why=why, waits_for=waits_for)
+
+
+def _estimate(turn: Turn, partition: Partition) -> Loss | None:
+    """Of naming whoever is best to be named now.
+
+    Everything that was told in this leader epoch counts, also by lifetimes that are over.
+    """
+    logs = told(turn.image, turn.soft, partition, partition.replicas)
+    able = {b: log for b, log in logs.items() if turn.may_lead(b, partition)}
+    leader = most_complete(able or logs)
+    if leader is None:
+        return None
+    ends = [
+        log.log_end_offset
+        for log in turn.soft.reports.get(partition.key, {}).values()
+        if log.leader_epoch == partition.leader_epoch
+    ]
+    return Loss(leader=leader, records=max(ends) - logs[leader].log_end_offset)
+
+
+def _list(
+    turn: Turn, partition: Partition, broker_ids: Iterable[BrokerId], else_: str = "LogUntold"
+) -> str:
+    return ", ".join(
+        f"broker {broker_id} ({_WORDS[_state(turn, partition, broker_id) or else_]})"
+        for broker_id in broker_ids
+    )
+
+
+def _cause(
+    turn: Turn, partition: Partition, broker_ids: tuple[BrokerId, ...], else_: str = "LogUntold"
+) -> str:
+    """What keeps the first of them away; who is merely slow comes last."""
+    states = [_state(turn, partition, broker_id) for broker_id in broker_ids]
+    return next((state for state in states if state is not None), else_)
+
+
+def _state(turn: Turn, partition: Partition, broker_id: BrokerId) -> str | None:
+    """Why a broker cannot lead the partition; None when it can."""
+    broker = turn.image.brokers.get(broker_id)
+    if broker is None:
+        return "BrokerUnregistered"
+    if broker.fenced:
+        return "VolumeEmptied" if broker_id in turn.soft.emptied else "BrokerFenced"
+    if not turn.acceptable(broker_id):
+        return "BrokerStopping"
+    return None if turn.may_lead(broker_id, partition) else "StorageFailed"

@@ -1,0 +1,157 @@
+"""Who leads a partition that nobody may lead cleanly, and when.
+
+Called for ReportReplicaLogs, when a broker is unfenced, and by ticks for what waited long enough.
+Clean election always comes first: a member of the ISR or the ELR that can lead does, before anybody
+is asked here.  Then the topic's strategy decides.  Balanced: every member of the LastKnownELR must
+have told, in its present lifetime and about the present term, how far its log goes; the greatest
+log leads, and as long as one of them is silent nothing is decided.  Proactive: of those that have
+told when the wait is over.  Manual: nobody, until a human names one.  Whoever is chosen here may
+lack records that were acknowledged, and the record's cause says so.
+Source: the protocol's rule for leaderless partitions; KIP-966.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, UncleanRecovery
+from plimsoll_core.cluster.topic_configs import unclean_recovery
+from plimsoll_core.controller.kernel.decision import Report, Settings, Soft, Turn
+from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.controller.partitions.failed_logs import back_in_service
+from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Answer, Done, ReplicaLog, ReportReplicaLogs
+
+CAUSES: Mapping[UncleanRecovery, str] = {
+    "Balanced": "recovery: the most complete of the last known logs leads, possible data loss",
+    "Proactive": "recovery: the most complete log that was told of in time leads, possible data"
+    " loss",
+}
+ASKED = "recovery: a client asked for a leader, possible data loss"
+NAMED = "recovery: its object names a leader, possible data loss"
+UNCLEAN_CAUSES = (*CAUSES.values(), ASKED, NAMED)
+"""What the records of unclean elections say, all of them."""
+
+
+def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:
+    """Repeated by the brokers while nobody leads: soft state comes back by itself."""
+    refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
+    if refusal:
+        return refusal
+    now = request.logs[: turn.settings.slice_partitions_max]
+    noted: dict[PartitionKey, Partition] = {}
+    for log in now:
+        partition = turn.image.partitions.get(PartitionKey(log.topic_id, log.index))
+        if partition is None or partition.leader is not None:
+            continue
+        if request.broker_id in partition.replicas:
+            _note(turn, request, log)
+            noted[partition.key] = partition
+    back_in_service(turn, request.broker_id, noted.values())
+    # Who is led by now is not asked any more.
+    _recover(turn, [turn.image.partitions[key] for key in noted])
+    if len(now) < len(request.logs):
+        turn.again = replace(request, logs=request.logs[len(now) :])
+    return Done()
+
+
+def recover_overdue(turn: Turn) -> None:
+    """Proactive recoveries that have waited long enough for further answers."""
+    due = sorted((at, key) for key, at in turn.soft.overdue_ms.items() if at <= turn.now_ms)
+    found = [turn.image.partitions[key] for _, key in due[: turn.settings.slice_partitions_max]]
+    _recover(turn, found)
+
+
+def wake(turn: Turn, broker_id: BrokerId) -> None:
+    """The broker may lead now: perhaps only that was missing."""
+    waiting = [p for p in turn.hosted(broker_id) if p.key in turn.soft.reports]
+    _recover(turn, waiting[: turn.settings.slice_partitions_max])
+
+
+def strategy_of(image: ClusterImage, partition: Partition, settings: Settings) -> UncleanRecovery:
+    """The topic's own, or the cluster's."""
+    return unclean_recovery(image.topics[partition.topic_id].configs, settings.unclean_recovery)
+
+
+def told(
+    image: ClusterImage, soft: Soft, partition: Partition, members: Iterable[BrokerId]
+) -> dict[BrokerId, Report]:
+    """What `members` told in their present lifetimes about the present term, in their order."""
+    reports = soft.reports.get(partition.key, {})
+    found: dict[BrokerId, Report] = {}
+    for member in members:
+        broker, one = image.brokers.get(member), reports.get(member)
+        if broker is None or one is None:
+            continue
+        current = one.broker_epoch == broker.broker_epoch
+        if current and one.leader_epoch == partition.leader_epoch:
+            found[member] = one
+    return found
+
+
+def suspects(partition: Partition) -> tuple[BrokerId, ...]:
+    """Who may hold everything, and must tell before a balanced recovery; in the replicas' order."""
+    known = partition.last_known_elr
+    return tuple(r for r in partition.replicas if r in known) or partition.replicas
+
+
+def most_complete(logs: Mapping[BrokerId, Report]) -> BrokerId | None:
+    """Ties go to the first."""
+    return max(logs, key=lambda broker_id: logs[broker_id].extent, default=None)
+
+
+def _note(turn: Turn, request: ReportReplicaLogs, log: ReplicaLog) -> None:
+    reports = turn.soft.reports.setdefault(PartitionKey(log.topic_id, log.index), {})
+    written = log.last_written_epoch
+    reports[request.broker_id] = Report(
+        broker_epoch=request.broker_epoch,
+        leader_epoch=log.leader_epoch,
+        last_written_epoch=-1 if written is None else written,
+        log_end_offset=log.log_end_offset,
+    )
+
+
+def _recover(turn: Turn, partitions: Iterable[Partition]) -> None:
+    wishes: dict[UncleanRecovery, list[tuple[Partition, Wish]]] = {"Balanced": [], "Proactive": []}
+    for partition in partitions:
+        if partition.leader is not None:
+            continue
+        strategy = strategy_of(turn.image, partition, turn.settings)
+        turn.soft.overdue_ms.pop(partition.key, None)
+        leader: BrokerId | None = None
+        if strategy == "Balanced":
+            leader = _balanced(turn, partition)
+        elif strategy == "Proactive":
+            leader = _proactive(turn, partition)
+        if leader is not None and turn.may_lead(leader, partition):
+            wishes[strategy].append((partition, Wish(unclean=leader)))
+    for strategy, chosen in wishes.items():
+        turn.change(chosen, CAUSES[strategy])
+
+
+def _balanced(turn: Turn, partition: Partition) -> BrokerId | None:
+    if not partition.needs_recovery:
+        return None
+    members = suspects(partition)
+    logs = told(turn.image, turn.soft, partition, members)
+    return most_complete(logs) if len(logs) == len(members) else None
+
+
+def _proactive(turn: Turn, partition: Partition) -> BrokerId | None:
+    """A fenced member of the ELR is waited for like everybody else, and no longer."""
+    if partition.isr:
+        return None  # its last member is just being taken out, slice by slice
+    logs = told(turn.image, turn.soft, partition, partition.replicas)
+    since_ms = turn.soft.leaderless.setdefault(partition.key, turn.now_ms)
+    over_ms = since_ms + turn.settings.unclean_wait_ms
+    if len(logs) < len(partition.replicas) and turn.now_ms < over_ms:
+        turn.soft.overdue_ms[partition.key] = over_ms
+        return None
+    able = {
+        broker_id: one for broker_id, one in logs.items() if turn.may_lead(broker_id, partition)
+    }
+    return most_complete(able)

@@ -1,0 +1,67 @@
+"""What a new term finishes before anything else: what its predecessor may have left half done.
+
+Called once for Activated (and again while there is more to do).  Everybody gets a full session
+timeout of grace, since contacts are not part of the log.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import ClusterDeclared
+from plimsoll_core.controller.brokers.fencing import leave
+from plimsoll_core.controller.kernel.decision import Contact, Turn
+from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.topics.min_isr import spread_min_isr
+from plimsoll_core.ids import TopicId
+from plimsoll_core.messages.requests import Activated, Answer, Done
+
+
+def activate(turn: Turn, request: Activated) -> Answer:
+    _begin(turn, request)
+    if not turn.image.name and request.cluster_name:
+        turn.add(
+            ClusterDeclared(
+                cause="declared", cluster_id=turn.image.cluster_id, name=request.cluster_name
+            )
+        )
+    for broker_id, broker in sorted(turn.image.brokers.items()):
+        if not broker.active and not leave(turn, broker_id, _cause(broker.fenced)):
+            turn.again = request
+            return Done()
+        turn.soft.leaving.discard(broker_id)
+    for topic_id in sorted(_behind_in_min_isr(turn.image)):
+        if not spread_min_isr(turn, topic_id):
+            turn.again = request
+            return Done()
+    leaderless = [turn.image.partitions[key] for key in turn.soft.leaderless]
+    electable = [p for p in leaderless if any(turn.may_lead(b, p) for b in p.isr or p.elr)]
+    now = electable[: turn.settings.slice_partitions_max]
+    turn.change([(p, Wish()) for p in now], "elected after a take-over")
+    if len(now) < len(electable):
+        turn.again = request
+    return Done()
+
+
+def _behind_in_min_isr(image: ClusterImage) -> set[TopicId]:
+    """Topics whose min ISR has not reached all of their partitions."""
+    topics, partitions = image.topics, image.partitions.values()
+    return {p.topic_id for p in partitions if p.min_isr != topics[p.topic_id].min_isr}
+
+
+def _cause(fenced: bool) -> str:
+    return "fenced before the take-over" if fenced else "shutdown before the take-over"
+
+
+def _begin(turn: Turn, request: Activated) -> None:
+    soft = turn.soft
+    for partition in turn.image.partitions.values():
+        if partition.leader != partition.replicas[0]:
+            soft.saw(partition, turn.now_ms)
+    for broker_id, broker in turn.image.brokers.items():
+        known = soft.contacts.get(broker_id)
+        if known is None or known.broker_epoch != broker.broker_epoch:
+            soft.contacts[broker_id] = Contact(
+                broker_epoch=broker.broker_epoch, last_ms=turn.now_ms
+            )
+    if request.second_opinion and soft.second_opinion_until_ms is None:
+        soft.second_opinion_until_ms = turn.now_ms + 2 * turn.settings.session_timeout_ms

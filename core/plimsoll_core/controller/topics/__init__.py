@@ -1,0 +1,1 @@
+"""Topics: created by clients, declared by objects, deleted."""

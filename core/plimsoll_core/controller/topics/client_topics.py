@@ -1,0 +1,305 @@
+"""Which topics clients may make and remove.  Called for CreateTopics and DeleteTopics.
+
+Topics made by clients live in the log only.  A topic that an object declares is changed and removed
+through that object alone.  Also holds what every creation shares: names, placement, records.
+Source: the protocol's rules for topics; KIP-4.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from uuid import UUID
+
+from plimsoll_core.cluster.model import Topic, TopicObject
+from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated, TopicRemoved
+from plimsoll_core.cluster.topic_configs import canonical, check_configs, split_min_isr
+from plimsoll_core.controller.brokers.decommissioning import all_stay
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.racks import brokers_have_racks, check_spread, located
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import (
+    Answer,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    TopicAnswer,
+)
+from plimsoll_core.messages.requests import TopicsAnswer as Answers
+from plimsoll_core.planner import formula
+from plimsoll_core.planner.formula import Assignment
+
+NAME_LENGTH_MAX = 249
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A topic to be created, with nothing left open."""
+
+    name: str
+    rows: Assignment
+    min_isr: int
+    configs: Mapping[str, str]
+    strategy: str = formula.ROUND_ROBIN
+    object: TopicObject | None = None
+    deletion_policy: str = "Delete"
+
+
+def create_topics(turn: Turn, request: CreateTopics) -> Answer | Refusal:
+    image, records = turn.image, list(turn.records)
+    answers = tuple(_create_one(turn, wish) for wish in request.topics)
+    if request.validate_only:
+        turn.image, turn.records = image, records
+    return Answers(topics=answers)
+
+
+def _create_one(turn: Turn, wish: NewTopic) -> TopicAnswer:
+    plan = _plan(turn, wish)
+    if isinstance(plan, Refusal):
+        return refused(wish.name, plan)
+    return created(turn, create(turn, plan, "created by a client"))
+
+
+def _plan(turn: Turn, wish: NewTopic) -> Plan | Refusal:
+    split = split_min_isr(wish.configs)
+    if isinstance(split, Refusal):
+        return split
+    rest, min_isr = split
+    configs = canonical(rest)
+    if isinstance(configs, Refusal):
+        return configs
+    refusal = _may_create(turn, wish) or check_configs(configs)
+    if refusal:
+        return refusal
+    rows = _rows(turn, wish)
+    if isinstance(rows, Refusal):
+        return rows
+    if min_isr is None:
+        min_isr = min(turn.settings.default_min_isr, len(rows[0]))
+    return Plan(name=wish.name, rows=rows, min_isr=min_isr, configs=configs)
+
+
+def _may_create(turn: Turn, wish: NewTopic) -> Refusal | None:
+    refusal = check_name(turn, wish.name)
+    if refusal:
+        return refusal
+    if wish.name in turn.image.topic_ids:
+        return Refusal(
+            reason=Reason.TopicAlreadyExists, message=f"There is a topic {wish.name} already."
+        )
+    if not turn.settings.client_created_topics:
+        return Refusal(
+            reason=Reason.PolicyViolation,
+            message="Clients may not create topics in this cluster; apply a Topic object.",
+        )
+    return None
+
+
+def _rows(turn: Turn, wish: NewTopic) -> Assignment | Refusal:
+    if wish.assignment is None:
+        partitions, factor = wish.partitions, wish.replication_factor
+        return place_new(
+            turn,
+            wish.name,
+            turn.settings.default_partitions if partitions is None else partitions,
+            turn.settings.default_replication_factor if factor is None else factor,
+        )
+    if wish.partitions is not None or wish.replication_factor is not None:
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message="Give an assignment, or partitions and a replication factor, not both.",
+        )
+    if not wish.assignment:
+        return Refusal(
+            reason=Reason.InvalidReplicaAssignment, message="The assignment has no partition."
+        )
+    refusal = check_partitions(turn, len(wish.assignment))
+    return refusal or check_rows(turn, wish.assignment) or wish.assignment
+
+
+def delete_topics(turn: Turn, request: DeleteTopics) -> Answer | Refusal:
+    by_name = [_delete_one(turn, turn.image.topic_ids.get(name), name) for name in request.names]
+    by_id = [_delete_one(turn, topic_id, "") for topic_id in request.ids]
+    return Answers(topics=(*by_name, *by_id))
+
+
+def _delete_one(turn: Turn, topic_id: UUID | None, name: str) -> TopicAnswer:
+    topic = None if topic_id is None else turn.image.topics.get(topic_id)
+    if topic is None:
+        reason = Reason.UnknownTopicOrPartition if name else Reason.UnknownTopicId
+        return refused(
+            name,
+            Refusal(reason=reason, message=f"There is no topic {name or topic_id}."),
+            topic_id,
+        )
+    if topic.object is not None:
+        return refused(topic.name, _declared(topic, topic.object), topic.id)
+    turn.add(TopicRemoved(cause="deleted by a client", topic_id=topic.id))
+    return TopicAnswer(name=topic.name, topic_id=topic.id)
+
+
+def _declared(topic: Topic, holder: TopicObject) -> Refusal:
+    return Refusal(
+        reason=Reason.PolicyViolation,
+        message=(
+            f"Topic {topic.name} is declared by the object Topic {holder.namespace}/{holder.name};"
+            " change or delete that object."
+        ),
+    )
+
+
+# --- shared by every way to create a topic --------------------------------------------------------
+
+
+def check_name(turn: Turn, name: str) -> Refusal | None:
+    """Kafka's alphabet; and two names must not differ only in '.' and '_', as metrics mix them."""
+    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL.fullmatch(name):
+        return Refusal(
+            reason=Reason.InvalidTopicName,
+            message=(
+                f"{name[:NAME_LENGTH_MAX]!r} is not a topic name: use 1 to {NAME_LENGTH_MAX} ASCII"
+                " letters, digits, '.', '_' and '-', and not '.' or '..' alone."
+            ),
+        )
+    if "." not in name and "_" not in name:
+        return None
+    plain = name.replace(".", "_")
+    for other in turn.image.topic_ids:
+        if other != name and other.replace(".", "_") == plain:
+            return Refusal(
+                reason=Reason.InvalidTopicName,
+                message=f"{name} differs from topic {other} only in '.' and '_'; choose another.",
+            )
+    return None
+
+
+def check_partitions(turn: Turn, partitions: int) -> Refusal | None:
+    most = turn.settings.partitions_per_topic_max
+    if 1 <= partitions <= most:
+        return None
+    return Refusal(
+        reason=Reason.InvalidPartitions,
+        message=f"A topic has 1 to {most} partitions here, not {partitions}.",
+    )
+
+
+def check_rows(turn: Turn, rows: Assignment) -> Refusal | None:
+    refusal = formula.check_assignment(rows, set(turn.image.brokers), turn.active())
+    named = (broker_id for row in rows for broker_id in row)
+    refusal = refusal or all_stay(turn.image, named) or check_spread(turn, rows)
+    if refusal is None:
+        return None
+    return refusal.renamed(Reason.InvalidReplicationFactor, Reason.InvalidReplicaAssignment)
+
+
+def place_new(
+    turn: Turn,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    strategy: str = formula.ROUND_ROBIN,
+) -> Assignment | Refusal:
+    """Rows for a whole new topic."""
+    refusal = check_partitions(turn, partitions)
+    if refusal:
+        return refusal
+    if replication_factor < 1:
+        return Refusal(
+            reason=Reason.InvalidReplicationFactor,
+            message=f"The replication factor is at least 1, not {replication_factor}.",
+        )
+
+    def place(pool: list[formula.Located]) -> Assignment | Refusal:
+        start = formula.start_of(pool, partitions, turn.image.preferred)
+        return formula.place(pool, partitions, replication_factor, strategy, start=start)
+
+    return among_pools(turn, replication_factor, place)
+
+
+def among_pools(turn: Turn, replication_factor: int, place: formula.Placer) -> Assignment | Refusal:
+    """Place on brokers that run or are about to; on fenced ones only when there are too few.
+
+    A broker that is starting may come first in a row, since it will lead soon; but every row needs
+    one that is active now, or the partition would begin without a leader and never get one.
+    """
+    active = turn.receivers()
+    takes = turn.image.takes_replicas
+    usable = {b.id: b for b in turn.image.brokers.values() if not b.shutting_down and takes(b.id)}
+    starting = {b.id for b in usable.values() if b.fenced and turn.has_session(b)}
+    if replication_factor > len(usable):
+        return formula.not_enough(replication_factor, len(usable))
+    if not active:
+        return formula.not_enough(replication_factor, 0)
+    if refusal := brokers_have_racks(turn, usable.values()):
+        return refusal
+    for ids in (active | starting, active):
+        if len(ids) >= replication_factor:
+            rows = place(located(turn, ids))
+            if isinstance(rows, Refusal) or _good(turn, rows, active):
+                return rows
+    rows = place(located(turn, set(usable)))
+    if isinstance(rows, Refusal):
+        return rows
+    rows = formula.led_by_active(rows, active)
+    return check_spread(turn, rows) or rows
+
+
+def _good(turn: Turn, rows: Assignment, active: AbstractSet[BrokerId]) -> bool:
+    return all(active & set(row) for row in rows) and check_spread(turn, rows) is None
+
+
+def create(turn: Turn, plan: Plan, cause: str) -> Topic:
+    """The records of a new topic.  Its id follows from where in the log it begins."""
+    topic_id = uuid.uuid5(turn.image.cluster_id, f"{turn.image.next_offset}/{plan.name}")
+    turn.add(
+        TopicCreated(
+            cause=cause,
+            topic_id=topic_id,
+            name=plan.name,
+            replication_factor=len(plan.rows[0]),
+            min_isr=plan.min_isr,
+            configs=dict(sorted(plan.configs.items())),
+            strategy=plan.strategy,
+            object=plan.object,
+            deletion_policy=plan.deletion_policy,
+        )
+    )
+    add_partitions(turn, topic_id, plan.rows, cause)
+    return turn.image.topics[topic_id]
+
+
+def add_partitions(turn: Turn, topic_id: UUID, rows: Assignment, cause: str) -> None:
+    active = turn.active()
+    turn.add(
+        PartitionsCreated(
+            cause=cause,
+            topic_id=topic_id,
+            first=turn.image.topics[topic_id].partitions,
+            replicas=rows,
+            isr=tuple(tuple(broker for broker in row if broker in active) for row in rows),
+        )
+    )
+
+
+def created(turn: Turn, topic: Topic) -> TopicAnswer:
+    return TopicAnswer(
+        name=topic.name,
+        topic_id=topic.id,
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+    )
+
+
+def refused(name: str, refusal: Refusal, topic_id: UUID | None = None) -> TopicAnswer:
+    return TopicAnswer(
+        name=name,
+        topic_id=topic_id,
+        code=refusal.reason.code,
+        reason=refusal.reason.name,
+        message=refusal.message,
+    )

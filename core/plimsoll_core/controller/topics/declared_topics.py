@@ -1,0 +1,286 @@
+"""What a Topic object makes of the cluster: create, revive, grow, reconfigure, or a refusal.
+
+Called for DeclareTopic and DetachTopic, as often as the operator looks at an object: a declaration
+that already holds adds nothing.  All or nothing: a refused declaration changes no part of a topic.
+A name belongs to the first object that got it; only that very object revives it.
+Source: the protocol's rules for topics and for min ISR changes; `Topic` in the API's rules.
+"""
+
+from __future__ import annotations
+
+from immutables import Map
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import PartitionKey, Topic, TopicObject
+from plimsoll_core.cluster.records import TopicBound, TopicConfigured
+from plimsoll_core.cluster.topic_configs import check_configs
+from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
+from plimsoll_core.controller.topics.client_topics import (
+    Plan,
+    add_partitions,
+    among_pools,
+    check_name,
+    check_partitions,
+    check_rows,
+    create,
+    created,
+    place_new,
+)
+from plimsoll_core.controller.topics.min_isr import spread_min_isr
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import Answer, DeclareTopic, DetachTopic, Done, TopicsAnswer
+from plimsoll_core.planner import formula
+from plimsoll_core.planner.formula import EXPLICIT, Assignment
+
+
+def declare(turn: Turn, request: DeclareTopic) -> Answer | Refusal:
+    refusal = _check_values(turn, request)
+    if refusal:
+        return refusal
+    topic_id = turn.image.topic_ids.get(request.topic_name)
+    if topic_id is None:
+        topic = _create(turn, request)
+    else:
+        topic = _adjust(turn, turn.image.topics[topic_id], request)
+    if isinstance(topic, Refusal):
+        return topic
+    return TopicsAnswer(topics=(created(turn, topic),))
+
+
+def detach(turn: Turn, request: DetachTopic) -> Answer:
+    """The topic stays as it is, and only the same object may take it back."""
+    topic = turn.image.topic_of(request.object)
+    if topic is not None:
+        turn.add(
+            TopicBound(
+                cause="detached",
+                topic_id=topic.id,
+                object=None,
+                deletion_policy=topic.deletion_policy,
+            )
+        )
+    return Done()
+
+
+# --- refusals ----------------------------------------------------------------------------------
+
+
+def _check_values(turn: Turn, request: DeclareTopic) -> Refusal | None:
+    if not 1 <= request.min_isr <= request.replication_factor:
+        return Refusal(
+            reason=Reason.InvalidConfig,
+            message=(
+                f"minInSyncReplicas must be from 1 to the replication factor"
+                f" {request.replication_factor}, not {request.min_isr}."
+            ),
+        )
+    if request.deletion_policy not in ("Delete", "Retain"):
+        return Refusal(
+            reason=Reason.InvalidConfig,
+            message=f"deletionPolicy is Delete or Retain, not {request.deletion_policy}.",
+        )
+    return check_configs(request.configs) or _check_explicit(request)
+
+
+def _check_explicit(request: DeclareTopic) -> Refusal | None:
+    rows = request.assignment
+    if request.strategy != EXPLICIT:
+        return None
+    if rows is None or len(rows) != request.partitions:
+        return _invalid_placement(
+            f"An Explicit placement names the replicas of each of the {request.partitions}"
+            f" partitions, not of {len(rows or ())}."
+        )
+    for index, row in enumerate(rows):
+        if len(row) != request.replication_factor:
+            return _invalid_placement(
+                f"The assignment of partition {index} has {len(row)} replicas, but"
+                f" replicationFactor is {request.replication_factor}."
+            )
+    return None
+
+
+def _invalid_placement(message: str) -> Refusal:
+    return Refusal(reason=Reason.PlacementInvalid, message=message)
+
+
+def _check_explicit_rows(turn: Turn, rows: Assignment) -> Refusal | None:
+    refusal = check_rows(turn, rows)
+    if refusal is None:
+        return None
+    return refusal.renamed(Reason.InvalidReplicaAssignment, Reason.PlacementInvalid)
+
+
+def _held_by_other(topic: Topic, asker: TopicObject) -> Refusal | None:
+    holder = topic.object or topic.detached_from
+    if holder and (holder.namespace, holder.name) == (asker.namespace, asker.name):
+        return None
+    if topic.object is None:
+        message = (
+            f"Topic {topic.name} was made by a client"
+            if holder is None
+            else f"Topic {topic.name} is kept for the object Topic {holder.namespace}/{holder.name}"
+        )
+        message += "; choose another topicName, or delete that topic first."
+    else:
+        message = (
+            f"Topic {topic.name} belongs to the object Topic"
+            f" {topic.object.namespace}/{topic.object.name}"
+        )
+        if topic.pending_deletion:
+            message += ", which was deleted; its data is kept until the grace has passed"
+        message += "; choose another topicName."
+    return Refusal(reason=Reason.TopicNameTaken, message=message)
+
+
+def _cannot_change(topic: Topic, request: DeclareTopic) -> Refusal | None:
+    if request.partitions < topic.partitions:
+        return Refusal(
+            reason=Reason.InvalidPartitions,
+            message=(
+                f"Topic {topic.name} has {topic.partitions} partitions; they cannot decrease to"
+                f" {request.partitions}. Set partitions back to {topic.partitions} or more."
+            ),
+        )
+    return None
+
+
+def _too_many_in_namespace(turn: Turn, request: DeclareTopic, added: int) -> Refusal | None:
+    most, namespace = turn.settings.partitions_per_namespace_max, request.object.namespace
+    if most is None:
+        return None
+    holders = ((t, t.object or t.detached_from) for t in turn.image.topics.values())
+    there = sum(t.partitions for t, holder in holders if holder and holder.namespace == namespace)
+    if there + added <= most:
+        return None
+    return Refusal(
+        reason=Reason.InvalidPartitions,
+        message=(
+            f"The Topics of namespace {namespace} have {there} partitions and may have {most};"
+            f" {added} more are too many. Use fewer, or raise the LogCluster's"
+            " topics.limits.partitionsPerNamespace."
+        ),
+    )
+
+
+# --- changes -----------------------------------------------------------------------------------
+
+
+def _create(turn: Turn, request: DeclareTopic) -> Topic | Refusal:
+    refusal = check_name(turn, request.topic_name)
+    refusal = refusal or _too_many_in_namespace(turn, request, request.partitions)
+    rows = refusal or _new_rows(turn, request)
+    if isinstance(rows, Refusal):
+        return rows
+    plan = Plan(
+        name=request.topic_name,
+        rows=rows,
+        min_isr=request.min_isr,
+        configs=request.configs,
+        strategy=request.strategy,
+        object=request.object,
+        deletion_policy=request.deletion_policy,
+    )
+    return create(turn, plan, "created by its object")
+
+
+def _new_rows(turn: Turn, request: DeclareTopic) -> Assignment | Refusal:
+    if request.strategy != EXPLICIT or request.assignment is None:
+        return place_new(
+            turn,
+            request.topic_name,
+            request.partitions,
+            request.replication_factor,
+            request.strategy,
+        )
+    rows = request.assignment
+    return check_partitions(turn, len(rows)) or _check_explicit_rows(turn, rows) or rows
+
+
+def _adjust(turn: Turn, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
+    refusal = _held_by_other(topic, request.object) or _cannot_change(topic, request)
+    if refusal:
+        return refusal
+    more: Assignment | Refusal = ()
+    added = request.partitions - topic.partitions
+    if added > 0:
+        more = _too_many_in_namespace(turn, request, added) or _more_rows(turn, topic, request)
+    if isinstance(more, Refusal):
+        return more
+    moves = declared_moves(turn, topic, request)
+    if isinstance(moves, Refusal):
+        return moves
+    _bind(turn, topic, request)
+    _configure(turn, topic, request)
+    if more:
+        add_partitions(turn, topic.id, more, "grown by its object")
+    now, more_moves = moves
+    turn.change(now, CAUSE)
+    if more_moves or not spread_min_isr(turn, topic.id):
+        turn.again = request
+    return turn.image.topics[topic.id]
+
+
+def _bind(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
+    if (
+        topic.object == request.object
+        and topic.deletion_policy == request.deletion_policy
+        and topic.pending_deletion is None
+    ):
+        return
+    revived = topic.pending_deletion is not None or topic.object is None
+    turn.add(
+        TopicBound(
+            cause="revived by its object" if revived else "bound to its object",
+            topic_id=topic.id,
+            object=request.object,
+            deletion_policy=request.deletion_policy,
+        )
+    )
+
+
+def _configure(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
+    stated = replace(
+        topic,
+        configs=Map(request.configs),
+        min_isr=request.min_isr,
+        replication_factor=request.replication_factor,
+        strategy=request.strategy,
+    )
+    if topic == stated:
+        return
+    turn.add(
+        TopicConfigured(
+            cause="configured by its object",
+            topic_id=topic.id,
+            configs=dict(sorted(request.configs.items())),
+            min_isr=request.min_isr,
+            replication_factor=request.replication_factor,
+            strategy=request.strategy,
+        )
+    )
+
+
+def _more_rows(turn: Turn, topic: Topic, request: DeclareTopic) -> Assignment | Refusal:
+    """Growth continues where the topic began, so that the formula stays one formula."""
+    refusal = check_partitions(turn, request.partitions)
+    if refusal:
+        return refusal
+    if request.strategy == EXPLICIT and request.assignment is not None:
+        rows = request.assignment[topic.partitions :]
+        return _check_explicit_rows(turn, rows) or rows
+    leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
+    extra = request.partitions - topic.partitions
+
+    def place(pool: list[formula.Located]) -> Assignment | Refusal:
+        return formula.place(
+            pool,
+            extra,
+            request.replication_factor,
+            request.strategy,
+            first=topic.partitions,
+            start=formula.start_at(pool, leader),
+        )
+
+    return among_pools(turn, request.replication_factor, place)

@@ -1,0 +1,1 @@
+"""What brokers, clients and the operator ask of the controller, and what it answers."""

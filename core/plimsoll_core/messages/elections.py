@@ -1,0 +1,70 @@
+"""What is asked about leaders, and what became of it.  Part of `messages.requests`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.ids import BrokerId, LeaderEpoch
+from plimsoll_core.messages.base import Message
+
+
+class PartitionName(msgspec.Struct, frozen=True, kw_only=True):
+    """As clients call a partition."""
+
+    topic: str
+    index: int
+
+
+class ElectionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one election; `code` 0: `leader` leads with this epoch."""
+
+    topic: str
+    index: int
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    leader: BrokerId | None = None
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+
+
+ElectionKind = Literal["Preferred", "Unclean"]
+
+
+class ElectLeaders(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  `partitions` None: all that need it.
+
+    `needed_only`: nothing is answered for a partition that needs no election.  `answered`: what
+    earlier slices of this very request came to.
+    """
+
+    kind: ElectionKind
+    partitions: tuple[PartitionName, ...] | None = None
+    needed_only: bool = False
+    answered: tuple[ElectionAnswer, ...] = ()
+
+
+class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
+    """Who shall lead a partition although it may lack records; void in any other leader epoch."""
+
+    partition: int
+    leader: BrokerId
+    at_leader_epoch: LeaderEpoch
+
+
+class NameLeaders(Message, frozen=True, kw_only=True):
+    """A Topic object names leaders for partitions that nobody leads.
+
+    Asked as often as the operator looks at the object.  Nothing is answered where there is nothing
+    to do any more.  `answered`: what earlier slices of this very request came to.
+    """
+
+    object: TopicObject
+    leaders: tuple[NamedLeader, ...]
+    answered: tuple[ElectionAnswer, ...] = ()
+
+
+class ElectionsAnswer(Message, frozen=True, kw_only=True):
+    partitions: tuple[ElectionAnswer, ...]

@@ -1,0 +1,47 @@
+"""The metadata stream: how brokers hear of what is committed.
+
+Between processes like `messages`, but no request that is decided: a controller's stream answers.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.base import Message
+
+
+class FetchMetadata(Message, frozen=True, kw_only=True):
+    """Long poll: records from `offset` on, or a snapshot first when they are gone.
+
+    Sent on the stream connection only.  `nonce` names the batch before `offset`.
+    """
+
+    cluster_id: UUID
+    broker_id: BrokerId
+    offset: MetadataOffset
+    nonce: str | None = None
+    wait_ms_max: int = 500
+
+
+class MetadataBatchCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed batch as the broker stores it; `records_json` is the JSON array as committed,
+    so that a broker keeps what it does not know."""
+
+    base_offset: MetadataOffset
+    controller_epoch: ControllerEpoch
+    nonce: str
+    records_json: bytes
+    record_count: int
+
+
+class MetadataUpdate(Message, frozen=True, kw_only=True):
+    """`snapshot` (compressed JSON of the image at `snapshot_end`) comes first when it is given."""
+
+    snapshot: bytes | None = None
+    snapshot_end: MetadataOffset = MetadataOffset(0)
+    snapshot_nonce: str | None = None
+    batches: tuple[MetadataBatchCopy, ...] = ()
+    end_offset: MetadataOffset = MetadataOffset(0)

@@ -1,0 +1,132 @@
+"""What clients and objects ask about moves of replicas, and what the controller answers.
+
+Part of `messages`, which lists them among the requests and answers.  A client names targets
+partition by partition and hears about each; an object's moves are taken or refused as a whole.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.cluster.model import MovePhase, ReassignmentObject
+from plimsoll_core.ids import BrokerEpoch, BrokerId, PartitionEpoch
+from plimsoll_core.messages.base import Message
+
+# --- for clients -------------------------------------------------------------------------------
+
+
+class PartitionTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """Which replicas a partition should have, the preferred leader first; None cancels a move."""
+
+    topic: str
+    index: int
+    replicas: tuple[BrokerId, ...] | None
+
+
+class TargetAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one target; `code` 0 is success, and `partition_epoch` that of the change.
+    `reason`: a `Reason`'s name or ""."""
+
+    topic: str
+    index: int
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+
+
+class AlterReassignments(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  `forced`: cancel although the replicas that stay may
+    lack records that were acknowledged (the protocol's guard for cancels).  `answered`: what was
+    decided in earlier turns, when there is too much for one."""
+
+    targets: tuple[PartitionTarget, ...]
+    allow_factor_change: bool = True
+    forced: bool = False
+    answered: tuple[TargetAnswer, ...] = ()
+
+
+class ReassignmentsAnswer(Message, frozen=True, kw_only=True):
+    partitions: tuple[TargetAnswer, ...]
+
+
+# --- for objects -------------------------------------------------------------------------------
+
+
+class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of a Reassignment: exactly one of `replicas`, `replication_factor` and `away_from`.
+
+    `partitions`: all of the topic when None.  `replan`: choose another target for one that stays
+    away.
+    """
+
+    topic: str
+    partitions: tuple[int, ...] | None = None
+    replicas: tuple[BrokerId, ...] | None = None
+    replication_factor: int | None = None
+    away_from: tuple[BrokerId, ...] | None = None
+    replan: bool = False
+
+
+class RunReassignment(Message, frozen=True, kw_only=True):
+    """A Reassignment object as it is now: begin, go on, pause or roll back.
+
+    Asked as often as somebody looks at the object; what holds already adds nothing.  `wall_ms` is
+    the asker's clock, for what people read; `waited_ms` is how old the object is.
+    """
+
+    object: ReassignmentObject
+    moves: tuple[TopicMove, ...]
+    waited_ms: int = 0
+    bytes_per_second: int | None = None
+    paused: bool = False
+    cancelled: bool = False
+    wall_ms: int = 0
+
+
+class ReassignmentObjectGone(Message, frozen=True, kw_only=True):
+    """A Reassignment's object is proven absent: roll back what still moves, then forget it."""
+
+    object: ReassignmentObject
+    wall_ms: int = 0
+
+
+class ReassignmentState(Message, frozen=True, kw_only=True):
+    """How far an object's moves are.  `reason` and `message`: what they wait for, if anything.
+
+    `phase` None: not begun, or forgotten.
+    """
+
+    phase: MovePhase | None
+    reason: str = ""
+    message: str = ""
+
+
+class LimitMovement(Message, frozen=True, kw_only=True):
+    """How fast a broker may take in replicas that no Reassignment limits otherwise."""
+
+    bytes_per_second: int
+
+
+# --- from brokers ------------------------------------------------------------------------------
+
+
+class CopySize(msgspec.Struct, frozen=True, kw_only=True):
+    """How many bytes of a partition one broker holds."""
+
+    topic_id: UUID
+    index: int
+    size: int
+
+
+class ReportCopies(Message, frozen=True, kw_only=True):
+    """Sent now and then by those who lead a partition that moves, or are added to it: progress
+    that people read, and nobody decides on.  `sizes`: of some partitions that the broker leads,
+    in turns, so that what a plan would copy can be told."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    copies: tuple[CopySize, ...]
+    sizes: tuple[CopySize, ...] = ()

@@ -1,0 +1,377 @@
+"""What a broker or an operator asks of the controller, and what it answers.
+
+The same values are `decide`'s input and, between processes, the body of a private request
+(`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
+`election_messages`, `member_messages`, `move_messages`, `rebalance_messages` and `roll_messages`,
+which are parts of this, and `stream_messages`.
+Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.cluster.model import AnnouncedEndpoint, Recovery, TopicObject
+from plimsoll_core.ids import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeaderEpoch,
+    MetadataOffset,
+    PartitionEpoch,
+)
+from plimsoll_core.messages.base import Message
+from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
+from plimsoll_core.messages.membership import (
+    SetLeaving,
+    SettleNewcomers,
+    UnregisterBroker,
+    VolumeGone,
+)
+from plimsoll_core.messages.reassignments import (
+    AlterReassignments,
+    LimitMovement,
+    ReassignmentObjectGone,
+    ReassignmentsAnswer,
+    ReassignmentState,
+    ReportCopies,
+    RunReassignment,
+)
+from plimsoll_core.messages.rebalances import RebalanceRequest, RebalanceState
+from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, WithdrawRestart
+
+
+class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of which metadata log somebody holds: `applied_offset` records, the last of them
+    from the batch with `nonce`; proves that a log did not go back in time."""
+
+    applied_offset: MetadataOffset
+    nonce: str | None
+    controller_epoch: ControllerEpoch
+
+
+# --- what brokers send -------------------------------------------------------------------------
+
+
+class RegisterBroker(Message, frozen=True, kw_only=True):
+    """Start a lifetime.  `previous_broker_epoch` comes from the clean-shutdown marker, else None.
+
+    `volume_is_empty`: no meta.properties was found; an id that was registered before may format
+    such a volume only when the answer allows it.  `metadata_versions`: the oldest and the newest
+    that the broker understands; `release`: its software.  A broker of 0.1 tells neither.
+    """
+
+    cluster_id: UUID
+    broker_id: BrokerId
+    incarnation_id: UUID
+    previous_broker_epoch: BrokerEpoch | None
+    directory_ids: tuple[UUID, ...]
+    endpoints: tuple[AnnouncedEndpoint, ...]
+    rack: str | None = None
+    pod_uid: str | None = None
+    revision: str = ""
+    volume_is_empty: bool = False
+    position: LogPosition | None = None
+    metadata_versions: tuple[int, int] = (1, 1)
+    release: str = "0.1"
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """`applied_offset`: how much metadata the broker has applied (records).  What it understands
+    is told as in a registration, which a new term's controller has not heard.  `unknown_metadata`:
+    why nothing more is applied, when a newer release wrote what follows."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    position: LogPosition
+    want_fence: bool = False
+    want_shutdown: bool = False
+    metadata_versions: tuple[int, int] = (1, 1)
+    release: str = "0.1"
+    unknown_metadata: str = ""
+
+
+class IsrMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A proposed member; `broker_epoch` is None when the leader has not heard of it this term."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch | None
+
+
+class IsrProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """A leader's proposal for one partition.  `cause` goes into the record."""
+
+    topic_id: UUID
+    index: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: PartitionEpoch
+    new_isr: tuple[IsrMember, ...]
+    recovery: Recovery
+    cause: str
+
+
+class AlterPartition(Message, frozen=True, kw_only=True):
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    proposals: tuple[IsrProposal, ...]
+
+
+class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
+    """How complete one replica's log is.  `leader_epoch`: the term it knows of;
+    `last_written_epoch`: the term of its last record, None when it holds none."""
+
+    topic_id: UUID
+    index: int
+    leader_epoch: LeaderEpoch
+    last_written_epoch: int | None
+    log_end_offset: int
+
+
+class ReportReplicaLogs(Message, frozen=True, kw_only=True):
+    """Sent by replicas of partitions that nobody leads, again and again until somebody does: the
+    answers that a recovery compares."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    logs: tuple[ReplicaLog, ...]
+
+
+class FailedReplica(msgspec.Struct, frozen=True, kw_only=True):
+    topic_id: UUID
+    index: int
+
+
+class ReportFailedReplicas(Message, frozen=True, kw_only=True):
+    """Replicas in an ISR whose disk failed, or is full: out of service until their broker starts
+    again, tells of them (`ReportReplicaLogs`) or follows with them."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    replicas: tuple[FailedReplica, ...]
+
+
+class AllocateProducerIds(Message, frozen=True, kw_only=True):
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+
+
+class NewTopic(msgspec.Struct, frozen=True, kw_only=True):
+    """A client's wish.  `partitions`/`replication_factor` None = the cluster's default."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
+    configs: dict[str, str] = {}
+
+
+class CreateTopics(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  Topics made so live in the log only."""
+
+    topics: tuple[NewTopic, ...]
+    validate_only: bool = False
+
+
+class DeleteTopics(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client; by name or by id."""
+
+    names: tuple[str, ...] = ()
+    ids: tuple[UUID, ...] = ()
+
+
+Forwarded = CreateTopics | DeleteTopics | ElectLeaders | AlterReassignments
+"""What brokers ask on behalf of clients."""
+
+
+# --- what the operator itself asks -------------------------------------------------------------
+
+
+class DeclareTopic(Message, frozen=True, kw_only=True):
+    """A Topic object as it should be: create, bind, grow, reconfigure or revive the topic.
+
+    `assignment` is given for `strategy == "Explicit"` only.  Values are resolved: no defaults
+    left open.
+    """
+
+    object: TopicObject
+    topic_name: str
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    strategy: str = "RoundRobin"
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
+    configs: dict[str, str] = msgspec.field(default_factory=dict)
+    deletion_policy: str = "Delete"
+
+
+class TopicObjectGone(Message, frozen=True, kw_only=True):
+    """An object is proven absent (never merely not seen).  Times are the API server's.
+
+    The topic becomes pending for `grace_ms`; when that has passed it is removed, but not more than
+    `removals_per_hour_max` an hour.
+    """
+
+    object: TopicObject
+    server_now_ms: int
+    grace_ms: int
+    removals_per_hour_max: int
+    acknowledged: bool = False
+
+
+class DetachTopic(Message, frozen=True, kw_only=True):
+    """The namespace may no longer declare topics here: the topic stays, without an object."""
+
+    object: TopicObject
+
+
+class SetMembers(Message, frozen=True, kw_only=True):
+    """The broker ids that the LogCluster's count and exclusions ask for."""
+
+    broker_ids: tuple[BrokerId, ...]
+
+
+# --- what the controller's own shell tells it ---------------------------------------------------
+
+
+class Activated(Message, frozen=True, kw_only=True):
+    """The term's first record is committed: re-run unfinished fences, shutdowns and elections.
+
+    `cluster_name` declares a cluster whose log is new.  `second_opinion`: the term before this one
+    ended because most brokers fell silent at once (`Decision.hand_over`).
+    """
+
+    cluster_name: str = ""
+    second_opinion: bool = False
+
+
+class Tick(Message, frozen=True, kw_only=True):
+    """Time passed: look for expired sessions.  `late_ms`: by how much this scan ran late."""
+
+    late_ms: int = 0
+
+
+class BrokerProvenDead(Message, frozen=True, kw_only=True):
+    """Proof of death for one lifetime: its last connection was closed by the peer, and its
+    listener refuses or its pod (by uid) is terminated.  Fences at once."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch
+    evidence: str
+
+
+Request = (
+    RegisterBroker
+    | Heartbeat
+    | AlterPartition
+    | AllocateProducerIds
+    | ReportReplicaLogs
+    | ReportFailedReplicas
+    | ReportCopies
+    | CreateTopics
+    | DeleteTopics
+    | ElectLeaders
+    | AlterReassignments
+    | DeclareTopic
+    | TopicObjectGone
+    | DetachTopic
+    | NameLeaders
+    | RunReassignment
+    | ReassignmentObjectGone
+    | RebalanceRequest
+    | LimitMovement
+    | SetMembers
+    | SetLeaving
+    | UnregisterBroker
+    | SettleNewcomers
+    | VolumeGone
+    | Activated
+    | Tick
+    | BrokerProvenDead
+    | RequestRestart
+    | WithdrawRestart
+)
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+class Refused(Message, frozen=True, kw_only=True):
+    """`reason` is a `Reason`'s name, `code` Kafka's."""
+
+    reason: str
+    code: int
+    message: str
+
+
+class Registered(Message, frozen=True, kw_only=True):
+    """`may_format`: consent to an empty volume."""
+
+    broker_epoch: BrokerEpoch
+    may_format: bool = True
+
+
+class HeartbeatAnswer(Message, frozen=True, kw_only=True):
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+class PartitionAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """The committed state after a proposal, or `code` != 0 and a sentence."""
+
+    topic_id: UUID
+    index: int
+    code: int = 0
+    message: str = ""
+    leader: BrokerId | None = None
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+    partition_epoch: PartitionEpoch = PartitionEpoch(0)
+    isr: tuple[BrokerId, ...] = ()
+    recovery: Recovery = Recovery.RECOVERED
+
+
+class PartitionsAnswer(Message, frozen=True, kw_only=True):
+    partitions: tuple[PartitionAnswer, ...]
+
+
+class ProducerIdBlock(Message, frozen=True, kw_only=True):
+    first: int
+    length: int
+
+
+class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one topic; `code` 0 is success.  `reason`: a `Reason`'s name or ""."""
+
+    name: str
+    topic_id: UUID | None = None
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    partitions: int = 0
+    replication_factor: int = 0
+
+
+class TopicsAnswer(Message, frozen=True, kw_only=True):
+    topics: tuple[TopicAnswer, ...]
+
+
+class Done(Message, frozen=True, kw_only=True):
+    """Nothing to tell but that it is committed."""
+
+
+Answer = (
+    Refused
+    | Registered
+    | HeartbeatAnswer
+    | PartitionsAnswer
+    | ProducerIdBlock
+    | TopicsAnswer
+    | ElectionsAnswer
+    | ReassignmentsAnswer
+    | ReassignmentState
+    | RestartAnswer
+    | RebalanceState
+    | Done
+)

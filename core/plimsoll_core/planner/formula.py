@@ -1,0 +1,230 @@
+"""Where the replicas of new partitions go.  Called when a topic is created or grows; never moves.
+
+The formula (the protocol's placement rule): partition p belongs to one broker i as its k-th; its
+first replica is i, and the others follow along the cycle of the *other* brokers, shifted by k, so
+that a dead broker's leaderships spread evenly over all survivors.  With racks, the owners take
+turns between racks, and followers are chosen so that a partition uses as many racks as it can.
+
+Pure and deterministic: equal inputs give equal placements on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import zip_longest
+from typing import Literal
+
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+
+Row = tuple[BrokerId, ...]
+Assignment = tuple[Row, ...]
+Located = tuple[BrokerId, str | None]
+"""A broker and its rack."""
+Placer = Callable[[list[Located]], Assignment | Refusal]
+"""Places a fixed number of partitions on whichever brokers it is given."""
+
+RackPolicy = Literal["Required", "Preferred", "Ignored"]
+
+ROUND_ROBIN = "RoundRobin"
+BLOCKED = "Blocked"
+EXPLICIT = "Explicit"
+
+
+def place(
+    brokers: Sequence[Located],
+    partitions: int,
+    replication_factor: int,
+    strategy: str,
+    *,
+    first: int = 0,
+    start: int = 0,
+) -> Assignment | Refusal:
+    """Rows for partitions `first` … `first + partitions - 1` of one topic, preferred leader first.
+
+    `start` rotates who owns the first partition; growth must repeat the topic's own.
+    """
+    assert partitions >= 1, "nothing to place"
+    assert replication_factor >= 1, "a partition has at least one replica"
+    if replication_factor > len(brokers):
+        return not_enough(replication_factor, len(brokers))
+    if strategy not in (ROUND_ROBIN, BLOCKED):
+        return Refusal(
+            reason=Reason.PlacementInvalid,
+            message=f"There is no placement strategy {strategy}; use RoundRobin or Blocked.",
+        )
+    ring, by_racks = _ring(brokers)
+    owners = _owners(len(ring), partitions, strategy, first, start)
+    if by_racks:
+        # The choice depends on all that was placed before: replay it, then hand out what is new.
+        past = _owners(len(ring), first, strategy, 0, start) if first else iter(())
+        chooser = _RackChooser(ring, dict(brokers))
+        for owner, turn in past:
+            chooser.row(owner, turn, replication_factor)
+        return tuple(chooser.row(owner, turn, replication_factor) for owner, turn in owners)
+    return tuple(_row(ring, owner, turn, replication_factor) for owner, turn in owners)
+
+
+def _ring(brokers: Sequence[Located]) -> tuple[list[BrokerId], bool]:
+    """The brokers in the order in which they own partitions, and whether racks made it."""
+    racks = {rack for _, rack in brokers}
+    by_racks = None not in racks and len(racks) > 1
+    return (
+        interleave(brokers) if by_racks else [broker for broker, _ in sorted(brokers)]
+    ), by_racks
+
+
+def start_at(brokers: Sequence[Located], first: int) -> int:
+    """Where a topic began whose first partition belongs to `first`."""
+    ring, _ = _ring(brokers)
+    return ring.index(BrokerId(first)) if first in ring else 0
+
+
+def not_enough(replication_factor: int, brokers: int) -> Refusal:
+    return Refusal(
+        reason=Reason.NotEnoughBrokers,
+        message=(
+            f"Replication factor {replication_factor} needs {replication_factor} brokers, but only "
+            f"{brokers} can hold replicas now. Add brokers or lower the replication factor."
+        ),
+    )
+
+
+def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[BrokerId, int]) -> int:
+    """Where a new topic's first partition goes, so that all topics together are led evenly.
+
+    When the partitions do not come out even, the brokers from the start on get one more: the start
+    is where those lead the fewest; of equals, where counting on from the topics before would begin,
+    so that brokers differ by at most one as long as topics are only made.  `preferred`: how many
+    partitions of other topics have each broker for their first replica.
+    """
+    ring, _ = _ring(brokers)
+    n = len(ring)
+    more = partitions % n if n else 0
+    if not more:
+        return 0
+    counts = [preferred.get(broker, 0) for broker in ring] * 2
+    next_in_turn = sum(counts[:n])
+
+    def cost(start: int) -> tuple[int, int]:
+        return sum(counts[start : start + more]), (start - next_in_turn) % n
+
+    return min(range(n), key=cost)
+
+
+def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment:
+    """The same rows, each with an active broker in front: nobody else can be its first leader."""
+    spare = sorted(active)
+    fixed: list[Row] = []
+    for number, row in enumerate(rows):
+        living = [broker for broker in row if broker in active]
+        if living:
+            fixed.append((living[0], *(broker for broker in row if broker != living[0])))
+        else:
+            fixed.append((spare[number % len(spare)], *row[:-1]))
+    return tuple(fixed)
+
+
+def interleave(brokers: Iterable[Located]) -> list[BrokerId]:
+    """One broker of each rack in turn: racks {a: 0, 1, 2; b: 3, 4, 5} give 0, 3, 1, 4, 2, 5."""
+    by_rack: dict[str, list[BrokerId]] = {}
+    for broker, rack in sorted(brokers):
+        by_rack.setdefault(rack or "", []).append(broker)
+    rounds = zip_longest(*(by_rack[rack] for rack in sorted(by_rack)))
+    return [broker for turn in rounds for broker in turn if broker is not None]
+
+
+def check_assignment(
+    rows: Assignment, registered: AbstractSet[BrokerId], active: AbstractSet[BrokerId]
+) -> Refusal | None:
+    """Whether an explicit assignment can be used as it stands."""
+    for index, row in enumerate(rows):
+        problem = _row_problem(row, len(rows[0]), registered, active)
+        if problem:
+            return Refusal(
+                reason=Reason.InvalidReplicaAssignment,
+                message=f"The assignment of partition {index} ({_listed(row)}) {problem}.",
+            )
+    return None
+
+
+def _row_problem(
+    row: Row, size: int, registered: AbstractSet[BrokerId], active: AbstractSet[BrokerId]
+) -> str | None:
+    unknown = sorted(set(row) - registered)
+    if not row:
+        return "names no broker"
+    if len(set(row)) != len(row):
+        return "names a broker twice"
+    if unknown:
+        return f"names brokers that are not registered: {_listed(unknown)}"
+    if len(row) != size:
+        return f"has {len(row)} replicas where partition 0 has {size}; they must be equal"
+    if not set(row) & active:
+        return "has no broker that is running now, so nobody could lead it"
+    return None
+
+
+def _listed(brokers: Iterable[BrokerId]) -> str:
+    return ", ".join(str(broker) for broker in brokers)
+
+
+def _owners(
+    n: int, partitions: int, strategy: str, first: int, start: int
+) -> Iterator[tuple[int, int]]:
+    """(position of the owner in the ring, how many partitions it owns already), per partition."""
+    if strategy == ROUND_ROBIN:
+        for p in range(first, first + partitions):
+            yield (p + start) % n, p // n
+        return
+    share, extra = divmod(partitions, n)
+    held, ahead = divmod(first, n)
+    for position in range(n):
+        # Growth begins behind the brokers that the last block left with one partition more.
+        owner = (position + ahead) % n
+        had = held + (1 if owner < ahead else 0)
+        for k in range(share + (1 if position < extra else 0)):
+            yield (owner + start) % n, had + k
+
+
+def _row(ring: Sequence[BrokerId], owner: int, turn: int, replication_factor: int) -> Row:
+    n = len(ring)
+    followers = (
+        ring[(owner + 1 + (turn + j - 1) % (n - 1)) % n] for j in range(1, replication_factor)
+    )
+    return (ring[owner], *followers)
+
+
+class _RackChooser:
+    """Chooses followers: other racks first, then whoever this owner has used least for the slot."""
+
+    def __init__(self, ring: Sequence[BrokerId], racks: dict[BrokerId, str | None]) -> None:
+        self._ring = ring
+        self._racks = racks
+        self._chosen: dict[tuple[int, int, BrokerId], int] = {}
+        self._load = dict.fromkeys(ring, 0)
+
+    def row(self, owner: int, turn: int, replication_factor: int) -> Row:
+        row = [self._ring[owner]]
+        for slot in range(1, replication_factor):
+            follower = self._pick(owner, turn, slot, row)
+            key = (owner, slot, follower)
+            self._chosen[key] = self._chosen.get(key, 0) + 1
+            row.append(follower)
+        for broker in row:
+            self._load[broker] += 1
+        return tuple(row)
+
+    def _pick(self, owner: int, turn: int, slot: int, row: list[BrokerId]) -> BrokerId:
+        n = len(self._ring)
+        used = {self._racks[broker] for broker in row}
+        free = [position for position in range(n) if self._ring[position] not in row]
+        fresh = [position for position in free if self._racks[self._ring[position]] not in used]
+
+        def cost(position: int) -> tuple[int, int, int]:
+            broker = self._ring[position]
+            distance = (position - (owner + turn + slot)) % n
+            return self._chosen.get((owner, slot, broker), 0), self._load[broker], distance
+
+        return self._ring[min(fresh or free, key=cost)]

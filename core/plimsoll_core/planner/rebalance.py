@@ -1,0 +1,138 @@
+"""A Rebalance's plan: from a committed image to moves that can be approved and begun.
+
+Called by the operator, outside of any turn, since it may take seconds; by local mode and by the
+simulator.  The planner chooses; this says what it has to know, and numbers what it answers.  What
+is planned is compared with the cluster again when it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+import msgspec
+
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceMode, RebalanceMove
+from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.rebalances import MoveLimits
+from plimsoll_core.planner.formula import RackPolicy
+from plimsoll_core.planner.outcome import Plan, plan_hash
+from plimsoll_core.planner.plan import plan
+from plimsoll_core.planner.request import (
+    AddBrokers,
+    FullRebalance,
+    Goal,
+    PlanBroker,
+    PlanPartition,
+    PlanTopic,
+    PreferredLeaders,
+    RemoveBrokers,
+    Request,
+)
+from plimsoll_core.planner.risk import WhatIf, what_if
+from plimsoll_core.planner.waves import Limits, waves
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants, and what is known beside the image.
+
+    `away`: brokers that have been away for so long that they are given nothing.  `sizes`: bytes of
+    one replica, as far as leaders have told.
+    """
+
+    mode: RebalanceMode
+    brokers: tuple[BrokerId, ...] = ()
+    limits: MoveLimits = MoveLimits()
+    rack_policy: RackPolicy = "Preferred"
+    away: AbstractSet[BrokerId] = frozenset()
+    sizes: Mapping[PartitionKey, int] = {}
+
+
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan with its name, its moves in order, and what may go wrong now."""
+
+    plan: Plan
+    hash: str
+    moves: tuple[RebalanceMove, ...]
+    waves: int
+    risks: tuple[WhatIf, ...]
+
+
+def make(image: ClusterImage, wish: Wish) -> Planned | Refusal:
+    request = question(image, wish)
+    answer = plan(request)
+    if isinstance(answer, Refusal):
+        return answer
+    limits = Limits(
+        concurrent_moves_per_broker=wish.limits.concurrent_moves_per_broker,
+        max_bytes=wish.limits.max_bytes,
+    )
+    schedule = waves(answer, request.partitions, limits)
+    wave_of = {
+        move.partition: number
+        for number, wave in enumerate(schedule.waves, start=1)
+        for move in wave
+    }
+    last = max(1, len(schedule.waves))
+    moves = tuple(
+        RebalanceMove(
+            number=number,
+            topic_id=move.partition.topic_id,
+            index=move.partition.index,
+            before=move.before,
+            after=move.after,
+            size=move.size_bytes,
+            wave=wave_of.get(move.partition, last),
+        )
+        for number, move in enumerate((*answer.moves, *answer.reorders))
+    )
+    return Planned(
+        plan=answer,
+        hash=plan_hash(answer),
+        moves=moves,
+        waves=len(schedule.waves),
+        risks=what_if(request.partitions, image.brokers),
+    )
+
+
+def question(image: ClusterImage, wish: Wish) -> Request:
+    """What the planner is asked."""
+    brokers = sorted(image.brokers.items())
+    return Request(
+        brokers=tuple(
+            PlanBroker(
+                id=n, rack=broker.rack, usable=image.takes_replicas(n) and n not in wish.away
+            )
+            for n, broker in brokers
+        ),
+        topics=tuple(
+            PlanTopic(id=topic.id, name=topic.name, strategy=topic.strategy)
+            for topic in image.topics.values()
+        ),
+        partitions=tuple(
+            PlanPartition(
+                topic_id=p.topic_id,
+                index=p.index,
+                replicas=p.target,
+                isr=p.isr,
+                min_isr=p.min_isr,
+                size_bytes=wish.sizes.get(key),
+            )
+            for key, p in image.partitions.items()
+        ),
+        goal=_goal(wish),
+        rack_policy=wish.rack_policy,
+    )
+
+
+def _goal(wish: Wish) -> Goal:
+    match wish.mode:
+        case "AddBrokers":
+            return AddBrokers(brokers=wish.brokers)
+        case "RemoveBrokers":
+            return RemoveBrokers(brokers=wish.brokers)
+        case "PreferredLeaders":
+            return PreferredLeaders()
+        case _:
+            return FullRebalance()

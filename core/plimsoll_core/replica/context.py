@@ -1,0 +1,51 @@
+"""What a replica reads around itself: its log, and what all replicas of a broker see in common."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from immutables import Map
+
+from plimsoll_core.cluster.model import Broker
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.replica.leader_epochs import EpochCache
+from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_core.replica.values import Code
+
+
+class LogView(Protocol):
+    """What a replica reads of its log.  Only the shell's driver writes to it."""
+
+    log_start_offset: int
+    log_end_offset: int
+    epochs: EpochCache
+    producers: ProducerStates
+
+    @property
+    def countable_end(self) -> int:
+        """How much of it may be acknowledged (`flushing`); its end, unless a flush is due."""
+
+
+class Surroundings:
+    """What every replica of a broker sees in common; the broker's shell replaces its fields."""
+
+    __slots__ = ("broker_id", "brokers", "lag_time_max_ms")
+
+    def __init__(self, broker_id: BrokerId, lag_time_max_ms: int = 30_000) -> None:
+        self.broker_id = broker_id
+        self.brokers: Map[BrokerId, Broker] = Map()
+        self.lag_time_max_ms = lag_time_max_ms
+
+    def lifetime(self, broker_id: BrokerId, broker_epoch: int) -> Code:
+        """Whether a fetch is of the lifetime in which that broker is registered (KIP-903).
+
+        NOT_LEADER_OR_FOLLOWER: that lifetime is over.  UNKNOWN_LEADER_EPOCH: nothing is known of it
+        here; it may begin in metadata that has not arrived yet, so the asker tries again.  An epoch
+        that nobody has committed proves nothing, however high it is.
+        """
+        registered = self.brokers.get(broker_id)
+        if registered is None or broker_epoch > registered.broker_epoch:
+            return Code.UNKNOWN_LEADER_EPOCH
+        if broker_epoch < registered.broker_epoch:
+            return Code.NOT_LEADER_OR_FOLLOWER
+        return Code.NONE

@@ -1,0 +1,78 @@
+"""What a LogCluster says to its brokers and to its controller.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_core.cluster.metadata_versions import NEWEST, RELEASES
+from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
+from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_operator.api.cluster_topics import (
+    REPLICATION_FACTOR_DEFAULT,
+    TopicDefaults,
+    TopicLimits,
+    Topics,
+)
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.maintenance import Maintenance
+
+
+def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
+    """The brokers' configs; the strategy stands among them for who asks a broker about it."""
+    stated = config_strings(cluster.spec.config or {})
+    for key in (UNCLEAN_ENABLE, UNCLEAN_RECOVERY):
+        if key in stated:
+            return Refusal(
+                reason=Reason.InvalidConfig,
+                message=f"Set spec.uncleanRecovery instead of the config {key}.",
+            )
+    if cluster.spec.unclean_recovery is not None:
+        stated[UNCLEAN_RECOVERY] = cluster.spec.unclean_recovery
+    return broker_configs(stated)
+
+
+def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> Settings:
+    """What the LogCluster and the chart say about deciding."""
+    topics = cluster.spec.topics or Topics()
+    defaults, limits = topics.defaults or TopicDefaults(), topics.limits or TopicLimits()
+    factor = default_replication_factor(cluster)
+    plain, maintenance = Settings(), cluster.spec.maintenance or Maintenance()
+    return Settings(
+        session_timeout_ms=session_timeout_ms or plain.session_timeout_ms,
+        default_partitions=defaults.partitions or plain.default_partitions,
+        default_replication_factor=factor,
+        default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
+        partitions_per_topic_max=limits.partitions_per_topic or plain.partitions_per_topic_max,
+        partitions_per_namespace_max=limits.partitions_per_namespace,
+        client_created_topics=topics.client_created != "Deny",
+        rack_policy=cluster.rack_policy,
+        unclean_recovery=cluster.unclean_recovery,
+        exposed_topics=maintenance.exposed_topics or plain.exposed_topics,
+        maintenance_suspended=bool(maintenance.suspended),
+        metadata_version=pinned_metadata_version(cluster),
+    )
+
+
+def pinned_metadata_version(cluster: LogCluster) -> int | None:
+    """`spec.metadataVersion` as a number; one that is not known here is newer than all that are."""
+    stated = cluster.spec.metadata_version
+    if stated is None:
+        return None
+    named = {name: version for version, name in RELEASES.items()}
+    return named.get(stated, NEWEST + 1)
+
+
+def default_replication_factor(cluster: LogCluster) -> int:
+    """The cluster's default, or 3, or as many as there are brokers."""
+    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+    return defaults.replication_factor or min(REPLICATION_FACTOR_DEFAULT, cluster.count)
+
+
+def config_strings(config: Mapping[str, int | bool | str]) -> dict[str, str]:
+    """Configs as Kafka carries them, in key order."""
+    return {key: _config_string(config[key]) for key in sorted(config)}
+
+
+def _config_string(value: int | bool | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,68 @@
+"""Conditions that change only when something changed: pure.
+
+`lastTransitionTime` moves when a condition's status does, and only then; whoever waits for a
+condition reads it to learn for how long it has been so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from plimsoll_core.errors import Refusal
+from plimsoll_operator.api.meta import Condition, ConditionStatus
+
+MESSAGE_LENGTH_MAX = 32_768
+
+
+def condition(type_: str, status: bool | None, reason: str, message: str) -> Condition:
+    """A condition without times; `merge` adds them."""
+    states: dict[bool | None, ConditionStatus] = {True: "True", False: "False", None: "Unknown"}
+    return Condition(
+        type=type_, status=states[status], reason=reason, message=message[:MESSAGE_LENGTH_MAX]
+    )
+
+
+def not_ready(refusal: Refusal) -> Condition:
+    """A refusal, where the user looks for it."""
+    return condition("Ready", False, refusal.reason.name, refusal.message)
+
+
+def unready(ready: Condition, stalled: Condition) -> Condition:
+    """A stalled cluster that serves is still Ready; one that does not says why here too."""
+    if ready.status == "True":
+        return ready
+    return condition("Ready", False, stalled.reason, stalled.message)
+
+
+def merge(
+    before: Iterable[Condition], now: Iterable[Condition], generation: int, now_ms: int
+) -> tuple[Condition, ...]:
+    """`now`, with the transition times of those in `before` that have the same status."""
+    known = {c.type: c for c in before}
+    merged = []
+    for new in sorted(now, key=lambda c: c.type):
+        old = known.get(new.type)
+        unchanged = old is not None and old.status == new.status and old.last_transition_time
+        merged.append(
+            msgspec.structs.replace(
+                new,
+                observed_generation=generation,
+                last_transition_time=(
+                    old.last_transition_time if unchanged and old else timestamp(now_ms)
+                ),
+            )
+        )
+    return tuple(merged)
+
+
+def timestamp(at_ms: int) -> str:
+    """RFC 3339 to the second, as Kubernetes writes times."""
+    return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def milliseconds(stamp: str) -> int:
+    """The inverse of `timestamp`; fractions of a second are read too."""
+    return int(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000)

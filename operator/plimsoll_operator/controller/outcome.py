@@ -1,0 +1,35 @@
+"""How a controller is run, and why its run ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Outcome(Enum):
+    """Why `run` returned."""
+
+    STOPPED = "stopped"
+    DEPOSED = "another controller owns the log"
+    HANDED_OVER = "half of the brokers were lost at once: another controller must see it too"
+    STALLED = "the log went back in time"
+    TOO_NEW = "a newer release has written to this log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What differs between Kubernetes and local mode."""
+
+    always_confirmed: bool = False
+    """The log is locked by this process: nobody else can commit."""
+    confirmed_ms: int = 3_000
+    tick_ms: int = 500
+    backoff_ms: int = 100
+    backoff_ms_max: int = 5_000
+    claim_ms: int = 60_000
+    """How long a broker that is away, perhaps to start again, is still believed to hold more than
+    the log; after that it is listened for, for `listen_ms`, before anything is committed."""
+    listen_ms: int = 10_000
+    opinion_ms: int = 60_000
+    """For how long a hand-over is remembered.  Longer than the pause in which somebody else may
+    lead; what was seen before that says nothing about brokers that fall silent much later."""

@@ -1,0 +1,123 @@
+"""From candidate to leader and back: what follows what when a Lease is won, held and lost.
+
+`clusters` runs one for each LogCluster, the simulator one for each of its operators.  A controller
+decides only while the Lease is held; it stops deciding before the Lease is given up.  How long a
+term's end leaves the Lease to others depends on why it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.leadership.lease import Acquired, Lease, Loss
+
+logger = logging.getLogger("plimsoll.candidate")
+
+OBJECTION_BACKOFF_S = 10.0
+HAND_OVER_S = 12.0
+STALLED_BACKOFF_S = 30.0
+DEPOSED_S = 5.0
+DEPOSED_S_MAX = 300.0
+STOP_S_MAX = 5.0
+
+
+class Led(Protocol):
+    """What leads while the Lease is held."""
+
+    @property
+    def controller(self) -> Controller: ...
+
+    async def run(self, vacant_ms: int = 0) -> Outcome: ...
+
+    async def stop(self) -> None: ...
+
+    async def say(self, *notes: Condition) -> None: ...
+
+
+Objection = Callable[[], Awaitable[tuple[str, str] | None]]
+"""Why the cluster must not be led as it stands: (reason, sentence)."""
+
+
+class Candidate:
+    """`forever` is the task; cancel it to step down for good."""
+
+    def __init__(self, lease: Lease, leader: Led, objection: Objection) -> None:
+        self._lease = lease
+        self._leader = leader
+        self._objection = objection
+        self._deposed = 0
+
+    async def forever(self) -> None:
+        while True:
+            acquired = await self._lease.acquire()
+            try:
+                pause_s = await self._lead(acquired)
+            finally:
+                await self._lease.release()
+            await asyncio.sleep(pause_s)
+
+    async def _lead(self, acquired: Acquired) -> float:
+        """One time with the Lease; returns how long to leave it to others."""
+        logger.info("%s: the Lease is ours", self._leader.controller.name)
+        holding = asyncio.ensure_future(self._lease.hold(self._leader.controller.confirm))
+        try:
+            against = await self._objection()
+            if against is not None:
+                await self._leader.say(
+                    condition("Ready", False, *against), condition("Stalled", True, *against)
+                )
+                return OBJECTION_BACKOFF_S
+            leading = asyncio.ensure_future(self._leader.run(acquired.vacant_ms or 0))
+            try:
+                await asyncio.wait([holding, leading], return_when=asyncio.FIRST_COMPLETED)
+                if leading.done():
+                    return await self._after(leading.result(), holding)
+                logger.warning("%s: %s", self._leader.controller.name, holding.result().value)
+                return 0.0
+            finally:
+                if not leading.done():
+                    await self._leader.stop()
+                    await asyncio.wait([leading], timeout=STOP_S_MAX)
+                await _cancelled(leading)
+        finally:
+            await _cancelled(holding)
+
+    async def _after(self, outcome: Outcome, holding: asyncio.Future[Loss]) -> float:
+        logger.warning("%s: the controller ended: %s", self._leader.controller.name, outcome.value)
+        if outcome is Outcome.DEPOSED:
+            return await self._after_deposition(holding)
+        self._deposed = 0
+        return {
+            Outcome.HANDED_OVER: HAND_OVER_S,
+            Outcome.STALLED: STALLED_BACKOFF_S,
+            Outcome.TOO_NEW: STALLED_BACKOFF_S,
+        }.get(outcome, 1.0)
+
+    async def _after_deposition(self, holding: asyncio.Future[Loss]) -> float:
+        """Deposed although the Lease is ours: somebody leads this log without asking for it."""
+        await asyncio.wait([holding], timeout=2.0)
+        if holding.done():
+            self._deposed = 0
+            return 0.0
+        self._deposed += 1
+        text = (
+            "Another controller writes to this cluster's metadata log without holding its Lease: "
+            "two operators of different releases watch it. Let only one of them watch this "
+            "namespace; this one waits longer each time."
+        )
+        await self._leader.say(condition("Stalled", True, "TwoControllers", text))
+        return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))
+
+
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """Cancel and wait; a failure of its own is raised by whoever reads the result."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])

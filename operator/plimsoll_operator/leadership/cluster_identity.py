@@ -1,0 +1,70 @@
+"""Whose log and volumes a LogCluster may use: what the API server holds decides, never a guess.
+
+A log of another cluster id under the same name is not taken over silently: its volumes may be the
+only copy of somebody's data.  Adoption is said in `spec.clusterId`, or the cluster is refused.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.resources import METADATA_BATCHES, VOLUME_CLAIMS
+from plimsoll_operator.metalog.kube_objects import CLUSTER_ID_LABEL
+
+OTHER_LOG = "LogOfAnotherCluster"
+OTHER_VOLUME = "VolumeOfAnotherCluster"
+CHANGED = "ClusterIdChanged"
+
+Objection = tuple[str, str]
+"""(reason, sentence)."""
+
+
+async def objection(kube: Kube, cluster: LogCluster) -> Objection | None:
+    """Why this LogCluster must not be run as it stands, or None."""
+    namespace, name = cluster.key
+    wanted = cluster_id(cluster)
+    own = UUID(cluster.metadata.uid)
+    if wanted != own and await _has_log(kube, namespace, f"{CLUSTER_ID_LABEL}={own}"):
+        return CHANGED, (
+            f"This cluster already has the id {kafka_id(own)}; clusterId can be given only when "
+            "the object is created. Remove it, or delete and re-apply the object."
+        )
+    found = await _other_log(kube, namespace, name, wanted)
+    if found is not None and not await _has_log(
+        kube, namespace, f"{labels.CLUSTER}={name},{CLUSTER_ID_LABEL}={wanted}"
+    ):
+        return OTHER_LOG, (
+            f"A metadata log of cluster {kafka_id(found)} exists under this name. To adopt it with "
+            f"its volumes, re-apply the object with spec.clusterId: {kafka_id(found)}; for a new "
+            "cluster choose another name, or delete that log's MetadataBatches first."
+        )
+    return await _volume_objection(kube, namespace, name, wanted)
+
+
+async def _has_log(kube: Kube, namespace: str, selector: str) -> bool:
+    return bool(await kube.first(METADATA_BATCHES, namespace, label_selector=selector))
+
+
+async def _other_log(kube: Kube, namespace: str, name: str, wanted: UUID) -> UUID | None:
+    selector = f"{labels.CLUSTER}={name},{CLUSTER_ID_LABEL}!={wanted}"
+    found = await kube.first(METADATA_BATCHES, namespace, label_selector=selector)
+    return UUID(found["metadata"]["labels"][CLUSTER_ID_LABEL]) if found else None
+
+
+async def _volume_objection(
+    kube: Kube, namespace: str, name: str, wanted: UUID
+) -> Objection | None:
+    selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}!={labels.short_id(wanted)}"
+    found = await kube.first(VOLUME_CLAIMS, namespace, label_selector=selector)
+    if found is None:
+        return None
+    volume = found["metadata"]["name"]
+    return OTHER_VOLUME, (
+        f"The volume {volume} belongs to another cluster of this name (its id begins with "
+        f"{found['metadata']['labels'].get(labels.CLUSTER_ID)}). Adopt it with spec.clusterId, "
+        "choose another name, or delete the volume."
+    )

@@ -1,0 +1,282 @@
+"""Leading one LogCluster: the controller, and everything that serves it.
+
+`run` is one term: it begins when the Lease is won, ends with the controller, and is cancelled when
+the Lease is lost.  A bug in any part ends the term, and the process hears of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from uuid import UUID
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import (
+    BrokerUnfenced,
+    ControllerChanged,
+    MembersChanged,
+    Record,
+    TopicRemoved,
+)
+from plimsoll_operator.api.broker_configs import settings_of
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.leadership.drafts import Drafts
+from plimsoll_operator.leadership.pod_evidence import evidence_of
+from plimsoll_operator.leadership.rack_lookup import RackFinder
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.metalog.interface import MetadataLog
+from plimsoll_operator.reconcile.cluster import metadata_log
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.cluster.versions import pin
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
+from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.reconcile.registry import other_work
+from plimsoll_operator.reconcile.restarts import reconcile as restarts
+from plimsoll_operator.reconcile.topic import deletion_proof
+from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.verification import reconcile as verification
+from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
+from plimsoll_operator.status.events import Events
+from plimsoll_operator.status.record_events import (
+    Occurrence,
+    isr_changes,
+    occurrences,
+    unclean_elections,
+)
+from plimsoll_operator.status.writer import StatusWriter, Target
+
+logger = logging.getLogger("plimsoll.leader")
+
+RESYNC_SECONDS = 30
+OUTAGE_MS_MIN = 8_000
+"""Longer than a standby takes: then somebody may wonder what happened."""
+CLUSTER_STATUS_MS = 1_000
+RESTLESS_SECONDS = 2
+
+WHOLE = {
+    Task.ROLLS: restarts.reconcile,
+    Task.ABSENT_TOPICS: deletion_proof.reconcile,
+    Task.LOG: metadata_log.reconcile,
+}
+ONE = {
+    Task.TOPIC: topic.reconcile,
+    Task.REASSIGNMENT: reassignment.reconcile,
+    Task.REBALANCE: rebalance.reconcile,
+    Task.VERIFICATION: verification.reconcile,
+}
+
+
+class Leader:
+    """`run` returns the controller's outcome."""
+
+    def __init__(
+        self, parts: Parts, found: LogCluster, cluster_id: UUID, log: MetadataLog, lease_name: str
+    ) -> None:
+        self._parts = parts
+        self.controller = Controller(
+            cluster_id=cluster_id,
+            name=found.metadata.name,
+            log=log,
+            settings=settings_of(found, parts.options.session_timeout_ms),
+            identity=parts.options.identity,
+        )
+        self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
+        self._writer = StatusWriter(parts.status_kube, lambda target: self._drafts.draft(target))
+        self._events = Events(parts.status_kube, parts.options.identity)
+        self._cluster_due: asyncio.TimerHandle | None = None
+        self._stalled_for = ("", "")
+        self._cluster_id, self._lease_name = cluster_id, lease_name
+        self._key = found.key
+        self._seen_uids: dict[str, str] = {}  # of Topic objects, and when each was made
+        self.term = self._new_term()
+        self._racks = RackFinder(self.term)
+        self._drafts = Drafts(self.term)
+        self.controller.subscribe(self._committed)
+
+    async def run(self, vacant_ms: int = 0) -> Outcome:
+        """One term.  `vacant_ms`: for how long nobody had led."""
+        self._begin()
+        parts, term = self._parts, self.term
+        evidence = evidence_of(parts.kube, *term.key)
+        parts.server.add(self.controller, evidence, self._racks.fill_in)
+        parts.leaders[term.key] = self
+        try:
+            async with asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._queue.run()),
+                    group.create_task(self._writer.run()),
+                    group.create_task(self._events.run()),
+                    group.create_task(self._resync(vacant_ms)),
+                    group.create_task(self._look_at_restless()),
+                ]
+                outcome = await group.create_task(self.controller.run())
+                await self._say_last(outcome)
+                for helper in helpers:
+                    helper.cancel()
+            return outcome
+        finally:
+            del parts.leaders[term.key]
+            await parts.server.remove(term.cluster_id)
+
+    async def stop(self) -> None:
+        """End the term: whoever closes sockets must not decide any more."""
+        await self.controller.stop()
+
+    def _begin(self) -> None:
+        """Nothing is known from the term before: another replica may have led meanwhile."""
+        self.term = self._new_term()
+        self._drafts = Drafts(self.term)
+        self._writer = StatusWriter(self._parts.status_kube, self._drafts.draft)
+        self._parts.metrics.begin(self.term.key)
+        self._racks = RackFinder(self.term)
+
+    def _new_term(self) -> Term:
+        """What was seen of the objects outlives a term; nothing else does."""
+        return Term(
+            key=self._key,
+            cluster_id=self._cluster_id,
+            controller=self.controller,
+            kube=self._parts.kube,
+            objects=self._parts.objects,
+            options=self._parts.options,
+            lease_name=self._lease_name,
+            add=self._queue.add,
+            add_later=self._queue.add_later,
+            mark=self._mark,
+            tell=self._tell,
+            seen_uids=self._seen_uids,
+        )
+
+    async def say(self, *notes: Condition) -> None:
+        """Conditions of the LogCluster, written at once."""
+        for note in notes:
+            self.term.notes[note.type] = note
+        await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
+
+    def _tell(self, occurrence: Occurrence) -> None:
+        """An Event at the LogCluster."""
+        if (found := self.term.cluster) is not None:
+            self._events.add(found, occurrence)
+
+    def _tell_outage(self, lasted_ms: int) -> None:
+        """Nobody led for so long; said in the status and in an Event."""
+        text = (
+            f"Nobody led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served what "
+            "they knew; elections, ISR changes and changes of topics waited."
+        )
+        self.term.note("ControllerAvailable", True, "RecoveredAfterOutage", text)
+        key = f"outage-{lasted_ms}"
+        self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
+
+    def offer(self, work: Work) -> None:
+        """Something was seen that may matter."""
+        if work.task is Task.TOPIC and (found := self.term.objects.topics.get(work.key)):
+            self.term.seen_uids[found.metadata.uid] = found.metadata.creation_timestamp or ""
+        self._queue.add(work)
+
+    # --- work -----------------------------------------------------------------------------------
+
+    async def _look_at_restless(self) -> None:
+        """What brokers tell of their logs, and who comes back, changes what a status says."""
+        await self.controller.wait_active()
+        while True:
+            for topic_id in self._drafts.unhealthy.restless_topics(self.term.image):
+                self._mark_topic(self.term.image, topic_id)
+            await asyncio.sleep(RESTLESS_SECONDS)
+
+    async def _resync(self, vacant_ms: int) -> None:
+        """Everything is looked at again now and then: no event is needed for anything."""
+        await self.controller.wait_active()
+        if vacant_ms >= OUTAGE_MS_MIN:
+            self._tell_outage(vacant_ms)
+        while True:
+            self._queue.add(Work(Task.CLUSTER, self.term.key))
+            for found in self.term.objects.topics:
+                if found.cluster_key == self.term.key:
+                    self.offer(Work(Task.TOPIC, found.key))
+            for work in other_work(self.term):
+                self._queue.add(work)
+            self._queue.add(Work(Task.ABSENT_TOPICS, self.term.key))
+            await asyncio.sleep(RESYNC_SECONDS)
+
+    async def _handle(self, work: Work) -> None:
+        if not self.controller.active:
+            raise Retry("the controller is not active", after_ms=500)
+        await pin(self.term)
+        match work.task:
+            case Task.CLUSTER:
+                if (found := self.term.cluster) is not None:
+                    self.controller.settings = settings_of(
+                        found, self._parts.options.session_timeout_ms
+                    )
+                await cluster.reconcile(self.term)
+                self._racks.review()
+            case Task.ROLLS | Task.ABSENT_TOPICS | Task.LOG:
+                await WHOLE[work.task](self.term)
+            case _:
+                await ONE[work.task](self.term, work.key)
+
+    # --- after each commit ----------------------------------------------------------------------
+
+    def _committed(self, old: ClusterImage, new: ClusterImage, records: tuple[Record, ...]) -> None:
+        for change in isr_changes(old, records):
+            self._parts.metrics.isr_changed(self.term.key, change)
+        self._parts.metrics.elected_uncleanly(self.term.key, unclean_elections(records))
+        happened = list(occurrences(old, new, records))
+        if any(isinstance(r, ControllerChanged) for r in records):
+            shown = self.term.objects.clusters.conditions(self.term.key)
+            self._drafts.unhealthy.begin(new, _wall_ms())
+            self._drafts.unclean.begin(new, shown, _wall_ms())
+        self._drafts.unhealthy.update(old, new, records, _wall_ms())
+        self._drafts.unclean.update(records, happened, _wall_ms())
+        for occurrence in happened:
+            self._tell(occurrence)
+        for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
+            self._mark_topic(new, topic_id)
+        if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
+            for key in self.term.refusals:
+                self._queue.add(Work(Task.TOPIC, key))
+        if any(isinstance(r, cluster.MEMBERSHIP) for r in records):
+            self._queue.add(Work(Task.CLUSTER, self.term.key))
+        self._mark(Target(LOG_CLUSTERS, *self.term.key))
+
+    # --- status ---------------------------------------------------------------------------------
+
+    def _mark(self, target: Target) -> None:
+        """A cluster's own status counts all partitions: once a second is often enough."""
+        if target.kind is not LOG_CLUSTERS:
+            self._writer.mark(target)
+        elif self._cluster_due is None:
+            loop = asyncio.get_running_loop()
+            self._cluster_due = loop.call_later(CLUSTER_STATUS_MS / 1000, self._mark_cluster)
+
+    def _mark_topic(self, image: ClusterImage, topic_id: UUID) -> None:
+        known = image.topics.get(topic_id)
+        if known is not None and known.object is not None:
+            self._mark(Target(TOPICS, known.object.namespace, known.object.name))
+
+    def _mark_cluster(self) -> None:
+        self._cluster_due = None
+        self._writer.mark(Target(LOG_CLUSTERS, *self.term.key))
+
+    async def _say_last(self, outcome: Outcome) -> None:
+        """What the controller cannot go on with stands in the status before the term ends."""
+        refusal = self.controller.stalled
+        if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
+            why = (refusal.reason, refusal.message)
+            await self.say(condition("Stalled", True, *why), condition("Ready", False, *why))
+            if why != self._stalled_for:
+                self._stalled_for = why
+                self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))
+                await self._events.flush()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,51 @@
+"""What a broker's pod proves about the broker: a fresh read, never an event.
+
+An event may be a minute old and speak of a container that has a successor; a lifetime is named by
+the pod's uid and proven dead only when that very pod is gone or its broker container has ended and
+has not been started again.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import Broker
+from plimsoll_operator.api.labels import broker_pod
+from plimsoll_operator.controller.sessions import Evidence
+from plimsoll_operator.kube.client import Kube, Object
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import PODS
+from plimsoll_operator.manifests.statefulset import CONTAINER
+
+READ_SECONDS_MAX = 1.0
+
+
+def evidence_of(kube: Kube, namespace: str, cluster: str) -> Evidence:
+    """The controller's hook: asked when a broker's last connection was closed by the peer."""
+
+    async def look(broker: Broker) -> str | None:
+        if broker.pod_uid is None:
+            return None
+        name = broker_pod(cluster, broker.id)
+        try:
+            pod = await kube.get(PODS, namespace, name, timeout_s=READ_SECONDS_MAX)
+        except NotFound:
+            return f"connection closed by the peer, pod {name} is gone"
+        except ApiError:
+            return None
+        return judge(pod, broker.pod_uid)
+
+    return look
+
+
+def judge(pod: Object, pod_uid: str) -> str | None:
+    """A sentence when the pod with `pod_uid` is over, else None."""
+    name = pod["metadata"]["name"]
+    if pod["metadata"]["uid"] != pod_uid:
+        return f"connection closed by the peer, pod {name} is another one now"
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return f"connection closed by the peer, pod {name} has ended"
+    for container in status.get("containerStatuses") or ():
+        # `lastState` speaks of an earlier container; only the present state is evidence.
+        if container["name"] == CONTAINER and "terminated" in (container.get("state") or {}):
+            return f"connection closed by the peer, the container of pod {name} has ended"
+    return None

@@ -1,0 +1,146 @@
+"""Which rack a broker is in: a label of the node that its pod runs on, read when it registers.
+
+Brokers never talk to the Kubernetes API, so the controller's server asks here.  Reads are fresh and
+short.  A rack from the broker's own config wins.  What cannot be found out is no rack, and under
+Required a refusal that says what to do; the status then says so too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+import msgspec
+
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Refused, RegisterBroker
+from plimsoll_operator.api.labels import broker_pod
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.controller.commit_queue import refused
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.resources import NODES, PODS
+from plimsoll_operator.reconcile.context import Term
+
+logger = logging.getLogger("plimsoll.racks")
+
+READ_SECONDS_MAX = 1.0
+REFUSED_SECONDS = 3.0
+"""A refused broker asks again at once and again; the API server is not asked each time."""
+RACK_UNKNOWN = "RackUnknown"
+
+
+class RackNotFound(Exception):
+    """A sentence that says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Missing:
+    pod_uid: str | None
+    sentence: str
+    until_s: float
+
+
+class RackFinder:
+    """One term's look-ups; `fill_in` is the hook of the controller's server."""
+
+    def __init__(self, term: Term) -> None:
+        self._term = term
+        self._missing: dict[BrokerId, _Missing] = {}
+
+    async def fill_in(self, request: RegisterBroker) -> RegisterBroker | Refused:
+        """The registration with its rack, or why it must not be made."""
+        cluster = self._term.cluster
+        if (
+            cluster is None
+            or request.rack is not None
+            or cluster.rack_policy == "Ignored"
+            or not self._term.controller.active
+        ):
+            self._found(request.broker_id)
+            return request
+        if cluster.rack_policy == "Required" and (known := self._refused_lately(request)):
+            return known
+        try:
+            rack = await self._look(cluster, request)
+        except RackNotFound as error:
+            return self._without(cluster, request, str(error))
+        self._found(request.broker_id)
+        return msgspec.structs.replace(request, rack=rack)
+
+    def review(self) -> None:
+        """Forget refused brokers that are not wanted any more; nobody speaks for them again."""
+        for broker_id in set(self._missing) - set(self._term.image.members):
+            self._found(broker_id)
+
+    async def _look(self, cluster: LogCluster, request: RegisterBroker) -> str:
+        namespace, name = cluster.key
+        kube, pod_name = self._term.kube, broker_pod(name, request.broker_id)
+        try:
+            pod = await kube.get(PODS, namespace, pod_name, timeout_s=READ_SECONDS_MAX)
+            node_name = node_of(pod, request.pod_uid)
+            node = await kube.get(NODES, None, node_name, timeout_s=READ_SECONDS_MAX)
+        except ApiError as error:
+            known = self._term.image.brokers.get(request.broker_id)
+            if known and known.rack and known.pod_uid and known.pod_uid == request.pod_uid:
+                return known.rack  # a pod stays on its node
+            raise RackNotFound(f"the API server does not say where its pod is: {error}") from error
+        return rack_of(node, cluster.topology_key)
+
+    def _refused_lately(self, request: RegisterBroker) -> Refused | None:
+        known = self._missing.get(request.broker_id)
+        now_s = asyncio.get_running_loop().time()
+        if known is None or known.pod_uid != request.pod_uid or known.until_s < now_s:
+            return None
+        return refused(Reason.InvalidRegistration, known.sentence)
+
+    def _without(
+        self, cluster: LogCluster, request: RegisterBroker, why: str
+    ) -> RegisterBroker | Refused:
+        if cluster.rack_policy != "Required":
+            self._found(request.broker_id)
+            logger.warning("broker %d registers without a rack: %s", request.broker_id, why)
+            return request
+        sentence = (
+            f"Broker {request.broker_id} has no rack, and spec.racks requires one: {why}. Label"
+            " the node, or set spec.racks.policy to Preferred."
+        )
+        until_s = asyncio.get_running_loop().time() + REFUSED_SECONDS
+        self._missing[request.broker_id] = _Missing(
+            pod_uid=request.pod_uid, sentence=sentence, until_s=until_s
+        )
+        self._tell()
+        return refused(Reason.InvalidRegistration, sentence)
+
+    def _found(self, broker_id: BrokerId) -> None:
+        if self._missing.pop(broker_id, None) is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        """The status says what a human has to do, and stops when it is done."""
+        if self._missing:
+            first = self._missing[min(self._missing)]
+            self._term.stall(RACK_UNKNOWN, first.sentence)
+        else:
+            self._term.unstall(RACK_UNKNOWN)
+
+
+def node_of(pod: Object, pod_uid: str | None) -> str:
+    """The node of the very pod that registers."""
+    name = pod["metadata"]["name"]
+    if pod_uid is None or pod["metadata"]["uid"] != pod_uid:
+        raise RackNotFound(f"pod {name} is not the one that registers")
+    node_name: str | None = (pod.get("spec") or {}).get("nodeName")
+    if not node_name:
+        raise RackNotFound(f"pod {name} is on no node yet")
+    return node_name
+
+
+def rack_of(node: Object, topology_key: str) -> str:
+    """The value of the node's label."""
+    value: str | None = (node["metadata"].get("labels") or {}).get(topology_key)
+    if not value:
+        raise RackNotFound(f"node {node['metadata']['name']} has no label {topology_key}")
+    return value

@@ -1,0 +1,163 @@
+"""What the operator made, and the namespaces: watched, so that a change is seen within seconds.
+
+Only metadata is asked for, and only of objects with a cluster's label; a change is a reason to look
+at its cluster, never evidence.  Every operator process watches; whoever leads the cluster looks.
+Whatever a watch misses, the leader's own round finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    DISRUPTION_BUDGETS,
+    METADATA_BATCHES,
+    METADATA_SNAPSHOTS,
+    NAMESPACES,
+    NETWORK_POLICIES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    STATEFUL_SETS,
+    VOLUME_CLAIMS,
+    Kind,
+)
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.process.supervisor import Clusters
+from plimsoll_operator.reconcile.context import Task, Work
+
+logger = logging.getLogger("plimsoll.owned")
+
+CHILDREN = (
+    STATEFUL_SETS,
+    SERVICES,
+    CONFIG_MAPS,
+    SERVICE_ACCOUNTS,
+    DISRUPTION_BUDGETS,
+    NETWORK_POLICIES,
+    VOLUME_CLAIMS,
+)
+LOG = (METADATA_BATCHES, METADATA_SNAPSHOTS)
+AGAIN_SECONDS = 2.0
+REFUSED_SECONDS = 60.0
+"""After which what the API server refuses (its rights are of an earlier release) is asked again."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """One kind as far as it is known: what of each object matters.  `None`: nothing was listed."""
+
+    kind: Kind
+    marks: dict[Key, tuple[Hashable, str]] | None = None
+    version: str = ""
+    changed: list[tuple[Key, str, bool]] = field(default_factory=list)
+    """(object, the cluster of its label, whether it is gone)."""
+
+    def list(self, items: tuple[Object, ...], version: str) -> None:
+        """A fresh list: what differs from what was known has changed; the first tells nothing."""
+        before, self.marks, self.version = self.marks, {}, version
+        for item in items:
+            self.marks[_key(item)] = (self._mark(item["metadata"]), _cluster(item))
+        for key, (mark, cluster) in self.marks.items():
+            if before is not None and before.get(key, (None, ""))[0] != mark:
+                self.changed.append((key, cluster, False))
+        for key in (before or {}).keys() - self.marks.keys():
+            self.changed.append((key, (before or {})[key][1], True))
+
+    def event(self, type_: str, item: Object) -> None:
+        assert self.marks is not None, "events follow a list"
+        key, meta = _key(item), item["metadata"]
+        self.version = meta["resourceVersion"]
+        if type_ == "DELETED":
+            self.marks.pop(key, None)
+            self.changed.append((key, _cluster(item), True))
+            return
+        mark = self._mark(meta)
+        if self.marks.get(key, (None, ""))[0] != mark:
+            self.changed.append((key, _cluster(item), False))
+        self.marks[key] = (mark, _cluster(item))
+
+    def _mark(self, meta: Object) -> Hashable:
+        """What a change of somebody's changes, and a status does not."""
+        if self.kind in LOG:
+            return str(meta["uid"])
+        own = tuple(sorted((meta.get("labels") or {}).items()))
+        if self.kind is NAMESPACES:
+            return own
+        version = meta.get("generation") or meta.get("resourceVersion")
+        return (meta["uid"], version, meta.get("deletionTimestamp"), own)
+
+
+class OwnedWatches:
+    """`run` until it is cancelled."""
+
+    def __init__(self, parts: Parts, clusters: Clusters) -> None:
+        self._parts = parts
+        self._clusters = clusters
+
+    async def run(self) -> None:
+        namespaces: list[str | None] = [*self._parts.options.namespaces] or [None]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(NAMESPACES, None))
+            for kind in (*CHILDREN, *LOG):
+                for namespace in namespaces:
+                    group.create_task(self._follow(kind, namespace))
+
+    async def _follow(self, kind: Kind, namespace: str | None) -> None:
+        seen = Seen(kind)
+        while True:
+            try:
+                await self._look(seen, namespace)
+            except ApiError as error:
+                logger.info("watching %s: %s", kind.plural, error)
+                refused = error.status in (401, 403, 404)
+                await asyncio.sleep(REFUSED_SECONDS if refused else AGAIN_SECONDS)
+
+    async def _look(self, seen: Seen, namespace: str | None) -> None:
+        """One list, and the changes after it until the watch ends."""
+        kube = self._parts.watch_kube
+        selector = None if seen.kind is NAMESPACES else labels.CLUSTER
+        found = await kube.list(seen.kind, namespace, label_selector=selector, metadata_only=True)
+        seen.list(found.items, found.resource_version)
+        self._tell(seen)
+        while True:
+            changes = kube.metadata_changes(seen.kind, namespace, selector, seen.version)
+            async for change in changes:
+                if change["type"] == "ERROR":
+                    return  # too old: list again
+                if change["type"] != "BOOKMARK":
+                    seen.event(change["type"], change["object"])
+                    self._tell(seen)
+
+    def _tell(self, seen: Seen) -> None:
+        changed, seen.changed = seen.changed, []
+        for key, cluster, gone in changed:
+            if seen.kind is NAMESPACES:
+                self._namespace(key[1])
+            elif seen.kind not in LOG:
+                owner = (key[0], cluster)
+                self._clusters.offer(owner, Work(Task.CLUSTER, owner))
+            elif gone:
+                owner = (key[0], cluster)
+                self._clusters.offer(owner, Work(Task.LOG, owner))
+
+    def _namespace(self, name: str) -> None:
+        """Its labels say which clusters its topics may be declared in."""
+        for topic in self._parts.objects.topics:
+            if topic.metadata.namespace == name != topic.cluster_key[0]:
+                self._clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))
+
+
+def _key(item: Object) -> Key:
+    return item["metadata"].get("namespace") or "", item["metadata"]["name"]
+
+
+def _cluster(item: Object) -> str:
+    return str((item["metadata"].get("labels") or {}).get(labels.CLUSTER, ""))

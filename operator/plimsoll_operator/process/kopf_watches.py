@@ -1,0 +1,183 @@
+"""The user's objects, watched by kopf: raw events only.
+
+kopf's change handlers, timers and daemons write annotations and finalizers into the objects that
+they serve; user objects must stay as their owner wrote them, and nothing of ours may hold up their
+deletion.  Hence `on.event` alone, feeding the clusters' own queues.
+
+kopf has a thread and a loop of its own: it installs signal handlers and ends the process when it
+stops slowly, and what it does must never hold up a commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import kopf
+
+from plimsoll_operator.api import GROUP, VERSION
+from plimsoll_operator.kube.access import Access, Token
+from plimsoll_operator.kube.cache import Key, Objects
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.options import Options
+from plimsoll_operator.process.supervisor import Clusters
+from plimsoll_operator.reconcile.context import Task, Work
+
+Event = dict[str, Any]
+
+WATCH_SECONDS = 10
+INACTIVITY_SECONDS = 15
+
+
+class _ForEver:
+    """Waits between attempts: short ones first, and then every five seconds for ever."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.5, 1, 2), itertools.repeat(5))
+
+
+def settings() -> kopf.OperatorSettings:
+    """Watches that notice a dead connection in seconds, and write nothing anywhere."""
+    found = kopf.OperatorSettings()
+    found.posting.enabled = False
+    found.peering.standalone = True
+    found.scanning.disabled = True
+    found.watching.server_timeout = WATCH_SECONDS
+    found.watching.client_timeout = WATCH_SECONDS + 2
+    found.watching.inactivity_timeout = INACTIVITY_SECONDS
+    found.watching.connect_timeout = 2
+    found.networking.request_timeout = 10
+    found.networking.connect_timeout = 2
+    found.networking.error_backoffs = _ForEver()
+    found.process.ultimate_exiting_timeout = None
+    return found
+
+
+class Receiver:
+    """Takes events on the main loop: remembers the object, tells whoever leads its cluster."""
+
+    def __init__(self, objects: Objects, clusters: Clusters) -> None:
+        self._objects = objects
+        self._clusters = clusters
+
+    def log_cluster(self, event: Event) -> None:
+        gone, body, key = _read(event)
+        if gone:
+            self._objects.clusters.drop(key)
+            self._clusters.gone(key)
+        elif cluster := self._objects.clusters.put(body):
+            self._clusters.seen(cluster)
+            self._clusters.offer(cluster.key, Work(Task.CLUSTER, cluster.key))
+
+    def topic(self, event: Event) -> None:
+        gone, body, key = _read(event)
+        shelf = self._objects.topics
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(Task.TOPIC, key))
+
+    def reassignment(self, event: Event) -> None:
+        gone, body, key = _read(event)
+        shelf = self._objects.reassignments
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(Task.REASSIGNMENT, key))
+
+    def rebalance(self, event: Event) -> None:
+        gone, body, key = _read(event)
+        shelf = self._objects.rebalances
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(Task.REBALANCE, key))
+
+    def verification(self, event: Event) -> None:
+        gone, body, key = _read(event)
+        shelf = self._objects.verifications
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(Task.VERIFICATION, key))
+
+
+class Watches:
+    """kopf, from `run` to `stop`.  Both are called on the main loop."""
+
+    def __init__(self, options: Options, access: Access, receiver: Receiver) -> None:
+        self._options = options
+        self._access = access
+        self._receiver = receiver
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the watches have begun."""
+        return self._ready.is_set()
+
+    async def run(self) -> None:
+        """Until `stop`; raises what kopf raises."""
+        main = asyncio.get_running_loop()
+        registry = self._registry(main)
+        await asyncio.to_thread(asyncio.run, self._operate(registry))
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def _operate(self, registry: kopf.OperatorRegistry) -> None:
+        await kopf.operator(
+            registry=registry,
+            settings=settings(),
+            standalone=True,
+            clusterwide=not self._options.namespaces,
+            namespaces=self._options.namespaces,
+            stop_flag=self._stop,
+            ready_flag=self._ready,
+        )
+
+    def _registry(self, main: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
+        found = kopf.OperatorRegistry()
+        access, token = self._access, Token(self._access)
+
+        async def login(**_: Any) -> kopf.ConnectionInfo:
+            return kopf.ConnectionInfo(
+                server=access.server,
+                ca_data=_encoded(access.certificate_authority),
+                token=token.value(),
+                certificate_path=access.client_certificate,
+                private_key_path=access.client_key,
+            )
+
+        kopf.on.login(registry=found)(login)
+        for plural, receive in (
+            ("logclusters", self._receiver.log_cluster),
+            ("topics", self._receiver.topic),
+            ("reassignments", self._receiver.reassignment),
+            ("rebalances", self._receiver.rebalance),
+            ("verifications", self._receiver.verification),
+        ):
+            handler = _forward(main, receive)
+            kopf.on.event(GROUP, VERSION, plural, registry=found, id=plural)(handler)
+        return found
+
+
+def _forward(
+    main: asyncio.AbstractEventLoop, receive: Callable[[Event], None]
+) -> Callable[..., Awaitable[None]]:
+    async def handler(event: Event, **_: Any) -> None:
+        main.call_soon_threadsafe(receive, dict(event))
+
+    return handler
+
+
+def _read(event: Event) -> tuple[bool, Object, Key]:
+    """Whether the object is gone, the object, and its key."""
+    body = dict(event["object"])
+    meta = body["metadata"]
+    return event.get("type") == "DELETED", body, (meta["namespace"], meta["name"])
+
+
+def _encoded(certificates: str | None) -> str | None:
+    return None if certificates is None else base64.b64encode(certificates.encode()).decode()

@@ -1,0 +1,158 @@
+"""Objects whose LogCluster does not exist, or of which nothing can be read: nobody leads them, so
+nobody else would tell their owner.
+
+Every replica looks, and writes only what the object does not show yet.  A Topic applied before its
+LogCluster waits; it does not fail: whoever leads the cluster later says better news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import msgspec
+
+from plimsoll_core.errors import Reason
+from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.conditions import condition, merge
+from plimsoll_operator.api.meta import Condition, ObjectMeta
+from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.api.rebalance import RebalanceStatus
+from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.kube.cache import INVALID_SPEC, Key
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    REBALANCES,
+    TOPICS,
+    VERIFICATIONS,
+    Kind,
+)
+from plimsoll_operator.leadership.services import Parts
+
+logger = logging.getLogger("plimsoll.strays")
+
+PERIOD_SECONDS = 3.0
+WRITES_PER_SECOND = 5
+NOT_LED = "ClusterNotLed"
+
+
+_MODELS: dict[
+    Kind,
+    type[
+        LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
+    ],
+] = {
+    LOG_CLUSTERS: LogClusterStatus,
+    TOPICS: TopicStatus,
+    REASSIGNMENTS: ReassignmentStatus,
+    REBALANCES: RebalanceStatus,
+    VERIFICATIONS: VerificationStatus,
+}
+
+
+async def look_after_strays(parts: Parts) -> None:
+    """For ever."""
+    while True:
+        await asyncio.sleep(PERIOD_SECONDS)
+        await look_at_strays(parts)
+
+
+async def look_at_strays(parts: Parts) -> None:
+    """Once."""
+    objects = parts.objects
+    for topic in [t for t in objects.topics if _is_stray(parts, t.cluster_key)]:
+        shown = objects.topics.conditions(topic.key)
+        await _tell(parts, TOPICS, topic.metadata, (topic.cluster_key, shown))
+    for move in [r for r in objects.reassignments if _is_stray(parts, r.cluster_key)]:
+        shown = objects.reassignments.conditions(move.key)
+        await _tell(parts, REASSIGNMENTS, move.metadata, (move.cluster_key, shown))
+    for plan in [r for r in objects.rebalances if _is_stray(parts, r.cluster_key)]:
+        shown = objects.rebalances.conditions(plan.key)
+        await _tell(parts, REBALANCES, plan.metadata, (plan.cluster_key, shown))
+    for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
+        shown = objects.verifications.conditions(run.key)
+        await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
+    for topic in [t for t in objects.topics if t.cluster_key not in parts.leaders]:
+        shown = objects.topics.conditions(topic.key)
+        if any(c.reason == Reason.ClusterNotFound.name for c in shown):
+            await _tell_not_led(parts, topic.metadata, (topic.cluster_key, shown))
+    for kind in _MODELS:
+        for unread in objects.shelf(kind.kind).lost():
+            new = condition("Ready", False, INVALID_SPEC, unread.sentence)
+            if not _shows(unread.conditions, new):
+                await _write(parts, kind, unread.metadata, (new, unread.conditions))
+
+
+def _is_stray(parts: Parts, cluster: Key) -> bool:
+    return parts.objects.clusters.get(cluster) is None
+
+
+async def _tell(
+    parts: Parts, kind: Kind, meta: ObjectMeta, about: tuple[Key, tuple[Condition, ...]]
+) -> None:
+    cluster, shown = about
+    new = not_found(cluster)
+    if _shows(shown, new):
+        return
+    try:
+        if await _exists(parts, cluster):
+            return
+    except ApiError as error:
+        logger.info("status of %s %s: %s", kind.kind, meta.name, error)
+    else:
+        await _write(parts, kind, meta, (new, shown))
+
+
+async def _tell_not_led(
+    parts: Parts, meta: ObjectMeta, about: tuple[Key, tuple[Condition, ...]]
+) -> None:
+    """The cluster that it waits for is there, but nobody can lead it."""
+    cluster, shown = about
+    try:
+        found = await parts.kube.get(LOG_CLUSTERS, *cluster)
+    except ApiError:
+        return
+    conditions = (found.get("status") or {}).get("conditions") or ()
+    by_type = {c["type"]: c for c in conditions}
+    stalled, ready = by_type.get("Stalled") or {}, by_type.get("Ready") or {}
+    if stalled.get("status") == "True" and ready.get("status") == "False":
+        text = f"LogCluster {cluster[0]}/{cluster[1]} is not led: {stalled['message']}"
+        await _write(parts, TOPICS, meta, (condition("Ready", False, NOT_LED, text), shown))
+
+
+def _shows(shown: tuple[Condition, ...], new: Condition) -> bool:
+    return any((c.type, c.reason, c.message) == (new.type, new.reason, new.message) for c in shown)
+
+
+async def _write(
+    parts: Parts, kind: Kind, meta: ObjectMeta, now: tuple[Condition, tuple[Condition, ...]]
+) -> None:
+    """`now`: the condition to be shown, and those that were."""
+    new, shown = now
+    try:
+        conditions = merge(shown, [new], meta.generation, int(time.time() * 1000))
+        status = _MODELS[kind](observed_generation=meta.generation, conditions=conditions)
+        body = msgspec.to_builtins(status)
+        await parts.status_kube.apply_status(kind, meta.namespace, meta.name, body)
+    except ApiError as error:
+        logger.info("status of %s %s: %s", kind.kind, meta.name, error)
+    await asyncio.sleep(1 / WRITES_PER_SECOND)
+
+
+async def _exists(parts: Parts, cluster: Key) -> bool:
+    """The watches of the kinds are separate: the cluster may just not have been seen yet."""
+    try:
+        await parts.kube.get(LOG_CLUSTERS, *cluster)
+    except NotFound:
+        return False
+    return True
+
+
+def not_found(cluster: Key) -> Condition:
+    """The condition that says so."""
+    text = f"There is no LogCluster {cluster[0]}/{cluster[1]}; this waits until there is one."
+    return condition("Ready", False, Reason.ClusterNotFound.name, text)

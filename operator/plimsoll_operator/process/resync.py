@@ -1,0 +1,86 @@
+"""What the watches may have missed: the objects, compared with a fresh list now and then.
+
+A watch that was away while an object was deleted never says so.  The list decides only what is
+*looked at*; whether an absent object means anything is proven elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    REBALANCES,
+    TOPICS,
+    VERIFICATIONS,
+    Kind,
+)
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.process.supervisor import Clusters
+from plimsoll_operator.reconcile.context import Task, Work
+
+logger = logging.getLogger("plimsoll.resync")
+
+PERIOD_SECONDS = 30
+
+
+async def resync(parts: Parts, clusters: Clusters) -> None:
+    """For ever."""
+    while True:
+        await asyncio.sleep(PERIOD_SECONDS)
+        try:
+            await _compare(parts, clusters)
+        except ApiError as error:
+            logger.info("comparing with the API server failed: %s", error)
+
+
+async def _compare(parts: Parts, clusters: Clusters) -> None:
+    objects = parts.objects
+    listed = {_key(o): o for o in await _all(parts, LOG_CLUSTERS)}
+    for body in listed.values():
+        if cluster := objects.clusters.put(body):
+            clusters.seen(cluster)
+    for known in [c for c in objects.clusters if c.key not in listed]:
+        if await _is_gone(parts, LOG_CLUSTERS, known.key):
+            objects.clusters.drop(known.key)
+            clusters.gone(known.key)
+    for kind, shelf, task in (
+        (TOPICS, objects.topics, Task.TOPIC),
+        (REASSIGNMENTS, objects.reassignments, Task.REASSIGNMENT),
+        (REBALANCES, objects.rebalances, Task.REBALANCE),
+        (VERIFICATIONS, objects.verifications, Task.VERIFICATION),
+    ):
+        listed = {_key(o): o for o in await _all(parts, kind)}
+        for body in listed.values():
+            shelf.put(body)
+        for found in [f for f in shelf if f.key not in listed]:
+            shelf.drop(found.key)
+            clusters.offer(found.cluster_key, Work(task, found.key))
+
+
+async def _all(parts: Parts, kind: Kind) -> list[Object]:
+    namespaces = parts.options.namespaces
+    if not namespaces:
+        return list((await parts.kube.list(kind)).items)
+    found: list[Object] = []
+    for namespace in namespaces:
+        found += (await parts.kube.list(kind, namespace)).items
+    return found
+
+
+async def _is_gone(parts: Parts, kind: Kind, key: Key) -> bool:
+    """A second look: the list may be older than what a watch has brought meanwhile."""
+    try:
+        await parts.kube.get(kind, *key)
+    except NotFound:
+        return True
+    return False
+
+
+def _key(body: Object) -> Key:
+    return body["metadata"]["namespace"], body["metadata"]["name"]

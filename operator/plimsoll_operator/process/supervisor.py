@@ -1,0 +1,157 @@
+"""Every LogCluster's way from being seen to being led, and back.
+
+One worker per object (by uid): candidate for the Lease named by the cluster id, then leader until
+the Lease or the controller ends, then candidate again.  Stepping down happens here, never by ending
+the process.  One cluster's trouble stays its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from plimsoll_operator.api.cluster_ids import cluster_id
+from plimsoll_operator.api.labels import short_id
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.errors import ApiError, Unavailable
+from plimsoll_operator.leadership.candidate import Candidate
+from plimsoll_operator.leadership.cluster_identity import objection
+from plimsoll_operator.leadership.lease import Lease
+from plimsoll_operator.leadership.led_cluster import Leader
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.metalog.kubernetes import KubernetesLog
+from plimsoll_operator.reconcile.context import Work
+
+logger = logging.getLogger("plimsoll.clusters")
+
+CRASH_BACKOFF_S = 5.0
+STOP_S_MAX = 5.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    """`task` runs until it is cancelled; `again` starts it anew after a bug."""
+
+    identity: tuple[str, UUID]
+    task: asyncio.Task[None]
+    again: asyncio.TimerHandle | None = None
+
+
+class Clusters:
+    """The workers of one operator process, by LogCluster."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._workers: dict[Key, _Worker] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def seen(self, found: LogCluster) -> None:
+        """A LogCluster exists, or changed."""
+        if found.metadata.deletion_timestamp:
+            self.gone(found.key)
+            return
+        worker = self._workers.get(found.key)
+        if worker is not None and worker.identity != _identity(found):
+            self.gone(found.key)
+            worker = None
+        if worker is None:
+            self._start(found)
+
+    def gone(self, key: Key) -> None:
+        """The LogCluster is going: its controller stops; its log and volumes stay."""
+        worker = self._workers.pop(key, None)
+        if worker is None:
+            return
+        if worker.again is not None:
+            worker.again.cancel()
+        self._ending.add(worker.task)
+        worker.task.add_done_callback(self._ending.discard)
+        worker.task.cancel()
+
+    def offer(self, key: Key, work: Work) -> None:
+        """Work for the cluster `key`, if this process leads it."""
+        leader = self._parts.leaders.get(key)
+        if leader is not None:
+            leader.offer(work)
+
+    async def stop(self) -> None:
+        """Step down everywhere and release every Lease."""
+        for key in list(self._workers):
+            self.gone(key)
+        if self._ending:
+            await asyncio.wait(list(self._ending), timeout=STOP_S_MAX)
+
+    def _start(self, found: LogCluster) -> None:
+        run = _Run(self._parts, found)
+        task = asyncio.get_running_loop().create_task(run.forever())
+        self._workers[found.key] = _Worker(_identity(found), task)
+        task.add_done_callback(lambda done: self._ended(found, done))
+
+    def _ended(self, found: LogCluster, task: asyncio.Task[None]) -> None:
+        """A worker never returns: it was cancelled, or there is a bug to be told about."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        costs = f"{'/'.join(found.key)} its leader; again in {CRASH_BACKOFF_S:g} s"
+        self._parts.server.failures.met("Leading", error, costs)
+        worker = self._workers.get(found.key)
+        if worker is not None and worker.task is task:
+            loop = asyncio.get_running_loop()
+            worker.again = loop.call_later(CRASH_BACKOFF_S, self._start, found)
+
+
+class _Run:
+    """One LogCluster object, as long as it exists."""
+
+    def __init__(self, parts: Parts, found: LogCluster) -> None:
+        self._parts = parts
+        self._found = found
+        self._id = cluster_id(found)
+        namespace, name = found.key
+        lease_name = f"{name}-{short_id(self._id)}"
+        lease = Lease(
+            parts.lease_kube,
+            namespace=namespace,
+            name=lease_name,
+            identity=parts.options.identity,
+        )
+        self._log = KubernetesLog(_api_client(parts.kube), namespace, name, self._id)
+        leader = Leader(parts, found, self._id, self._log, lease_name)
+        self._candidate = Candidate(lease, leader, self._objection)
+
+    async def forever(self) -> None:
+        try:
+            await self._candidate.forever()
+        finally:
+            await self._log.close()
+
+    async def _objection(self) -> tuple[str, str] | None:
+        try:
+            return await objection(self._parts.kube, self._found)
+        except Unavailable as error:
+            return "ApiUnavailable", f"The API server does not answer: {error}"
+        except ApiError as error:
+            return "ApiRefuses", f"The API server refuses: {error}"
+
+
+def _identity(found: LogCluster) -> tuple[str, UUID]:
+    """Which object it is, and whose log it says it has; another one of either is led anew."""
+    return found.metadata.uid, cluster_id(found)
+
+
+def _api_client(kube: Kube) -> Any:
+    """The parts of a client object that the metadata log reads: address, credentials, TLS."""
+
+    async def bearer(identifier: str, alias: str | None = None) -> str | None:
+        token = kube.token()
+        return f"Bearer {token}" if token else None
+
+    return SimpleNamespace(
+        configuration=SimpleNamespace(host=kube.access.server, get_api_key_with_prefix=bearer),
+        rest_client=SimpleNamespace(ssl_context=kube.ssl),
+    )

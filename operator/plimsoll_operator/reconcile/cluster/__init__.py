@@ -1,0 +1,1 @@
+"""The LogCluster: members, volumes, children, releases, its metadata log."""

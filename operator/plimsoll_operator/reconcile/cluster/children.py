@@ -1,0 +1,33 @@
+"""What a LogCluster asks for: which children.  Pure.
+
+Which brokers it has is the controller's decision (`plimsoll_core.controller.brokers.membership`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.networkpolicy import network_policy
+from plimsoll_operator.manifests.poddisruptionbudget import pod_disruption_budget
+from plimsoll_operator.manifests.serviceaccount import service_account
+from plimsoll_operator.manifests.services import bootstrap_service, brokers_service
+from plimsoll_operator.manifests.statefulset import stateful_set
+
+
+def children(context: Context) -> list[Manifest]:
+    """What a cluster has besides its brokers, in the order of creation."""
+    return [
+        service_account(context),
+        brokers_service(context),
+        bootstrap_service(context),
+        pod_disruption_budget(context),
+        network_policy(context),
+    ]
+
+
+def broker_sets(context: Context, broker_ids: Iterable[BrokerId]) -> list[Manifest]:
+    """The brokers' StatefulSets."""
+    return [stateful_set(context, broker_id) for broker_id in sorted(broker_ids)]

@@ -1,0 +1,216 @@
+"""The Rebalances that the operator makes: a drain for brokers that leave, a fill for those that
+joined.
+
+What they do is theirs; here they are made once, made anew when they came to nothing, deleted when
+nobody wants them any more (which rolls back what is under way), and not kept for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.membership import SettleNewcomers
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.conditions import milliseconds, timestamp
+from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import Conflict, NotFound
+from plimsoll_operator.kube.resources import REBALANCES
+from plimsoll_operator.manifests import rebalance
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.reconcile.context import Term
+
+KEPT_MAX = 10
+"""Those that have ended, as history."""
+AGAIN_MS = 60_000
+"""After which a drain that failed is made anew."""
+SOON_MS = 10_000
+"""After which one is made anew that ended while others still moved what it was about."""
+FINAL = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """One of them as last read.  `phase`: how it ended, as committed, or what it shows."""
+
+    name: str
+    uid: str
+    purpose: str
+    brokers: frozenset[int]
+    phase: str
+    message: str
+    made_ms: int
+    going: bool
+
+    @property
+    def final(self) -> bool:
+        return self.phase in FINAL
+
+
+async def reconcile(term: Term, context: Context) -> list[BlockedAction]:
+    """Have what the committed members need; returns what the drains wait for."""
+    made = await _read(term, context)
+    rows = await _drain(term, context, [m for m in made if m.purpose == "drain"])
+    await _fill(term, context, [m for m in made if m.purpose == "fill"])
+    ended = sorted((m for m in made if m.final and not m.going), key=lambda m: -m.made_ms)
+    for old in ended[KEPT_MAX:]:
+        await _delete(term, old)
+    return rows
+
+
+async def _read(term: Term, context: Context) -> list[Made]:
+    short = labels.short_id(context.cluster_id)
+    selector = f"{labels.CLUSTER}={context.name},{labels.CLUSTER_ID}={short}"
+    try:
+        found = await term.kube.list(REBALANCES, context.namespace, label_selector=selector)
+    except NotFound:  # the CRD is not there
+        return []
+    return [_made(term.image, item) for item in found.items if _purpose(item)]
+
+
+def _purpose(item: Object) -> str | None:
+    found = (item["metadata"].get("labels") or {}).get(labels.PURPOSE)
+    return str(found) if found else None
+
+
+def _made(image: ClusterImage, item: Object) -> Made:
+    meta, status = item["metadata"], item.get("status") or {}
+    row = image.rebalances.get(meta["uid"])
+    conditions = status.get("conditions") or ()
+    why = [c["message"] for c in conditions if _says_why(c)]
+    made = meta.get("creationTimestamp")
+    return Made(
+        name=meta["name"],
+        uid=meta["uid"],
+        purpose=_purpose(item) or "",
+        brokers=frozenset(item["spec"].get("brokers") or ()),
+        # That it waits, and for what, is not committed.
+        phase=row.phase if row and row.phase in FINAL else str(status.get("phase") or ""),
+        message=(row.message if row else "") or next(iter(why), ""),
+        made_ms=milliseconds(made) if made else 0,
+        going=bool(meta.get("deletionTimestamp")),
+    )
+
+
+def _says_why(shown: Object) -> bool:
+    return shown["type"] in ("Blocked", "Failed") and shown.get("status") == "True"
+
+
+# --- brokers that leave ---------------------------------------------------------------------------
+
+
+async def _drain(term: Term, context: Context, made: list[Made]) -> list[BlockedAction]:
+    image = term.image
+    leaving = frozenset(image.leaving)
+    full = [b for b in image.leaving if image.hosted.get(b)]
+    covered: set[int] = set()
+    rows: list[BlockedAction] = []
+    for one in made:
+        busy = sorted(one.brokers.intersection(full))
+        if one.going:
+            covered |= one.brokers  # its end comes first
+        elif _is_over(one, leaving, busy):
+            await _delete(term, one)
+            covered |= one.brokers
+        elif busy:
+            covered |= one.brokers
+            rows += _waits(one, busy)
+    missing = [b for b in full if b not in covered]
+    if missing:
+        await _create(term, rebalance.drain(context, missing))
+    return rows
+
+
+def _is_over(one: Made, leaving: frozenset[BrokerId], busy: Sequence[int]) -> bool:
+    """Nobody wants it any more, or it ended and there is still something to do."""
+    if not one.final:
+        return not one.brokers <= leaving
+    if not busy or one.phase == "Cancelled":
+        return False
+    return _wall_ms() - one.made_ms >= (AGAIN_MS if one.phase == "Failed" else SOON_MS)
+
+
+def _waits(one: Made, busy: Sequence[int]) -> Iterator[BlockedAction]:
+    if one.phase == "Cancelled":
+        reason = "RebalanceCancelled"
+        until = (
+            f"Rebalance {one.name} was cancelled: delete it to go on, or let its brokers stay by"
+            " raising the count or lifting the exclusion."
+        )
+    elif one.phase == "Failed" or (one.phase == "Blocked" and one.message):
+        reason, until = f"Rebalance{one.phase}", f"Rebalance {one.name}: {one.message}"
+    elif one.phase == "Paused":
+        reason, until = "RebalancePaused", f"Rebalance {one.name} goes on: set paused to false."
+    else:
+        return
+    for broker in busy:
+        yield blocked(BrokerId(broker), reason, until)
+
+
+def blocked(
+    broker_id: BrokerId, reason: str, until: str, action: Literal["Drain", "Start"] = "Drain"
+) -> BlockedAction:
+    """A row of `status.blocked`."""
+    return BlockedAction(
+        action=action,
+        broker=broker_id,
+        reason=reason,
+        until=until[:1024],
+        since=timestamp(_wall_ms()),
+    )
+
+
+# --- brokers that joined --------------------------------------------------------------------------
+
+
+async def _fill(term: Term, context: Context, made: list[Made]) -> None:
+    for one in made:
+        if not one.final and not one.going and not one.brokers <= set(term.image.members):
+            await _delete(term, one)
+    image = term.image
+    newcomers = image.newcomers
+    if not newcomers or not all(b in image.brokers and image.brokers[b].active for b in newcomers):
+        return
+    # A drain evens out what remains, so nothing is left to fill after it.
+    wanted = context.cluster.auto_rebalance != "Off" and image.partitions and not image.leaving
+    if wanted:
+        name = rebalance.rebalance_name(context.name, "fill", newcomers)
+        known = next((one for one in made if one.name == name), None)
+        if known is not None and (known.going or known.final):
+            if not known.going:
+                await _delete(term, known)
+            return
+        if known is None:
+            await _create(term, rebalance.fill(context, newcomers))
+    await term.ask(SettleNewcomers(broker_ids=newcomers))
+
+
+# --- objects --------------------------------------------------------------------------------------
+
+
+async def _create(term: Term, manifest: Manifest) -> None:
+    try:
+        await term.kube.create(REBALANCES, manifest)
+    except Conflict:
+        return  # an earlier one of this name is still there: it is looked at next time
+
+
+async def _delete(term: Term, one: Made) -> None:
+    try:
+        await term.kube.delete(REBALANCES, term.key[0], one.name, uid=one.uid)
+    except (NotFound, Conflict):
+        return
+
+
+def names(brokers: Iterable[BrokerId]) -> str:
+    return ", ".join(map(str, brokers))
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,182 @@
+"""A LogCluster: the objects that run its members.
+
+Members are committed (`members`) before anything is made for them.  StatefulSets are created here
+and changed by `rolls` alone, because a changed template would reach whichever pod happens to be
+restarted next.  What somebody else deleted or changed is made again, and said in an Event.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from plimsoll_core.cluster.records import (
+    BrokerFenced,
+    BrokersLeaving,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    MembersChanged,
+    MetadataVersionFinalized,
+    RestartEnded,
+)
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.reassignments import LimitMovement
+from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.api.broker_configs import broker_configs_of
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.quantities import bytes_per_second
+from plimsoll_operator.kube.cache import INVALID_SPEC
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from plimsoll_operator.kube.resources import kind_of
+from plimsoll_operator.manifests.configmap import config_map
+from plimsoll_operator.reconcile.cluster import members, versions, volumes
+from plimsoll_operator.reconcile.cluster.children import broker_sets, children
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.record_events import Occurrence
+
+logger = logging.getLogger("plimsoll.cluster")
+
+MEMBERSHIP = (
+    MembersChanged,
+    BrokersLeaving,
+    BrokerUnfenced,
+    BrokerFenced,
+    BrokerUnregistered,
+    RestartEnded,
+    MetadataVersionFinalized,
+)
+"""Records after which a cluster's brokers may be one step further."""
+
+
+async def reconcile(term: Term) -> None:
+    cluster = term.cluster
+    if cluster is None:
+        return
+    _say_unread(term)
+    if not versions.review(term, cluster):
+        term.observed[term.key] = cluster.metadata.generation
+        return
+    context = term.context
+    if context is None or not _check_configs(term, cluster):
+        return
+    rows = await members.settle(term, cluster)
+    await _limit_movement(term, cluster)
+    try:
+        for manifest in children(context):
+            await _apply(term, manifest)
+        await _create(term, config_map(context))
+        for manifest in broker_sets(context, term.image.members):
+            await _create(term, manifest)
+        await members.follow(term, context, rows)
+        await volumes.reconcile(term, cluster)
+    except Unavailable as error:
+        raise Retry(str(error)) from error
+    except ApiError as error:
+        term.stall("ChildRefused", f"The API server refuses: {error}")
+        raise Retry(str(error)) from error
+    term.unstall("ChildRefused")
+    term.observed[term.key] = cluster.metadata.generation
+    term.add(Work(Task.ROLLS, term.key))
+    if any(topic.pending_deletion for topic in term.image.topics.values()):
+        term.add(Work(Task.ABSENT_TOPICS, term.key))  # it may have been acknowledged
+    term.mark_cluster()
+
+
+def _say_unread(term: Term) -> None:
+    """A spec that cannot be read stalls its cluster; it is led on as it was last read."""
+    unread = term.objects.clusters.unread(term.key)
+    if unread is None:
+        term.unstall(INVALID_SPEC)
+        return
+    term.stall(INVALID_SPEC, unread.sentence)
+    term.observed[term.key] = unread.metadata.generation
+    term.mark_cluster()
+
+
+def _check_configs(term: Term, cluster: LogCluster) -> bool:
+    """Whether the configs can be run.  If not, nothing is changed: what runs goes on as it is."""
+    found = broker_configs_of(cluster)
+    if isinstance(found, Refusal):
+        term.note("Ready", False, found.reason.name, found.message)
+        term.stall(found.reason.name, found.message)
+        term.observed[term.key] = cluster.metadata.generation
+        term.mark_cluster()
+        return False
+    if (note := term.notes.get("Ready")) and note.reason == Reason.InvalidConfig.name:
+        term.drop_note("Ready")
+        term.unstall(Reason.InvalidConfig.name)
+    return True
+
+
+async def _limit_movement(term: Term, cluster: LogCluster) -> None:
+    """Brokers read the limit from the metadata."""
+    wanted = bytes_per_second(cluster.movement_bytes_per_second)
+    if wanted == term.image.movement_bytes_per_second:
+        return
+    answer = await term.ask(LimitMovement(bytes_per_second=wanted))
+    if isinstance(answer, Refused):
+        raise Retry(answer.message)
+
+
+async def _apply(term: Term, manifest: Object) -> None:
+    """Apply a child, unless it still belongs to an earlier object of the same name."""
+    before = await _check_owner(term, manifest)
+    after = await term.kube.apply(kind_of(manifest), manifest)
+    if before is None:
+        _made(term, manifest, "was deleted")
+    elif before["metadata"]["resourceVersion"] != after["metadata"]["resourceVersion"]:
+        _made(term, manifest, "was changed")
+    else:
+        term.applied[_name(manifest)] = manifest
+
+
+async def _create(term: Term, manifest: Object) -> None:
+    found = await _check_owner(term, manifest)
+    if found is not None:
+        await _label(term, manifest, found)
+        term.applied[_name(manifest)] = manifest
+        return
+    try:
+        await term.kube.create(kind_of(manifest), manifest)
+    except Conflict:
+        raise Retry(f"{manifest['metadata']['name']} appeared meanwhile", after_ms=500) from None
+    _made(term, manifest, "was deleted")
+
+
+async def _label(term: Term, manifest: Object, found: Object) -> None:
+    """Children are found by their labels."""
+    wanted, shown = manifest["metadata"]["labels"], found["metadata"].get("labels") or {}
+    if wanted.items() <= shown.items():
+        return
+    own = {**found["metadata"], "labels": {**shown, **wanted}}
+    kind = {"apiVersion": manifest["apiVersion"], "kind": manifest["kind"]}
+    await term.kube.replace(kind_of(manifest), {**kind, **found, "metadata": own})
+    _made(term, manifest, "lost labels")
+
+
+def _made(term: Term, manifest: Object, why: str) -> None:
+    """What was made as it is now before, in this term, was somebody else's doing."""
+    kind, name = _name(manifest)
+    if term.applied.get((kind, name)) == manifest:
+        text = f"{kind} {name} {why} by somebody else, and is as it should be again."
+        key = f"restored-{kind}-{name}-{why}"
+        term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
+    term.applied[kind, name] = manifest
+
+
+def _name(manifest: Object) -> tuple[str, str]:
+    return manifest["kind"], manifest["metadata"]["name"]
+
+
+async def _check_owner(term: Term, manifest: Object) -> Object | None:
+    """The child, if it exists.  An earlier object's is waited out, never adopted."""
+    meta = manifest["metadata"]
+    try:
+        found = await term.kube.get(kind_of(manifest), meta["namespace"], meta["name"])
+    except NotFound:
+        return None
+    owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
+    if found["metadata"].get("deletionTimestamp") or owners != [meta["ownerReferences"][0]["uid"]]:
+        raise Retry(f"{manifest['kind']} {meta['name']} of an earlier object is still there")
+    return found

@@ -1,0 +1,106 @@
+"""Volumes grow when `storage.size` does; they are never shrunk, made anew or deleted here.
+
+A claim that cannot grow stalls: no waiting changes a StorageClass.  The size may go back to what
+the volumes have, which the status says.  A claim that somebody deleted goes with its broker's pod,
+and is told of before that.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.quantities import amount
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.resources import VOLUME_CLAIMS
+from plimsoll_operator.reconcile.context import Term
+
+logger = logging.getLogger("plimsoll.volumes")
+
+CANNOT_GROW = "VolumeCannotGrow"
+DELETED = "VolumeDeleted"
+GROW: Final = "GrowVolume"
+
+
+async def reconcile(term: Term, cluster: LogCluster) -> None:
+    """Ask for more where a claim asks for less than the spec; say what is wrong with claims."""
+    namespace, name = cluster.key
+    short = labels.short_id(term.cluster_id)
+    selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}={short}"
+    found = await term.kube.list(VOLUME_CLAIMS, namespace, label_selector=selector)
+    claims = [c for c in found.items if _broker(c) in term.image.members]
+    refused = [(claim, why) for claim in claims if (why := await _grow(term, cluster, claim))]
+    sizes = [_asked(claim) for claim in claims]
+    term.volume_size = min(sizes, key=amount, default=None)
+    _say_refused(term, cluster, refused)
+    _say_deleted(term, [c for c in claims if c["metadata"].get("deletionTimestamp")])
+
+
+async def _grow(term: Term, cluster: LogCluster, claim: Object) -> str:
+    """Why it stays as it is, in the API server's words; empty when it does not."""
+    wanted = cluster.spec.storage.size
+    if amount(_asked(claim)) >= amount(wanted):
+        return ""
+    patch = {"spec": {"resources": {"requests": {"storage": wanted}}}}
+    volume = claim["metadata"]["name"]
+    try:
+        await term.kube.merge(VOLUME_CLAIMS, cluster.key[0], volume, patch)
+    except Rejected as error:
+        return error.reply
+    logger.info("%s: grows to %s", volume, wanted)
+    return ""
+
+
+def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, str]]) -> None:
+    wanted = cluster.spec.storage.size
+    rows = [
+        BlockedAction(
+            action=GROW,
+            broker=_broker(claim),
+            reason=CANNOT_GROW,
+            until=f"storage.size is {_asked(claim)} again, or its StorageClass allows expansion",
+            since=timestamp(time.time_ns() // 1_000_000),
+        )
+        for claim, _ in sorted(refused, key=lambda one: _broker(one[0]))
+    ]
+    term.block(GROW, rows)
+    if not refused:
+        term.unstall(CANNOT_GROW)
+        return
+    claim, why = refused[0]
+    stated = claim["spec"].get("storageClassName")
+    term.stall(
+        CANNOT_GROW,
+        f"storage.size asks for {wanted}, but {len(refused)} volumes stay as they are, "
+        f"{claim['metadata']['name']} at {_asked(claim)}: {why}. Set storage.size back to "
+        f"{_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand volumes.",
+    )
+
+
+def _say_deleted(term: Term, deleted: list[Object]) -> None:
+    if not deleted:
+        term.unstall(DELETED)
+        return
+    names = ", ".join(sorted(claim["metadata"]["name"] for claim in deleted))
+    pods = ", ".join(labels.broker_pod(term.key[1], _broker(claim)) for claim in deleted)
+    term.stall(
+        DELETED,
+        f"Somebody deleted the volume claims {names}: each goes, with its data, when its pod ends. "
+        f"While all partitions are in sync, delete the pods ({pods}) one after the other: each "
+        "broker comes back with an empty volume and copies its replicas from the others.",
+    )
+
+
+def _broker(claim: Object) -> BrokerId:
+    return BrokerId(int(claim["metadata"]["labels"].get(labels.BROKER_ID, -1)))
+
+
+def _asked(claim: Object) -> str:
+    return str(claim["spec"]["resources"]["requests"]["storage"])

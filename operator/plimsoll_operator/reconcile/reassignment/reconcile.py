@@ -1,0 +1,84 @@
+"""A Reassignment: begun by the controller, looked at until it has ended, rolled back when it goes.
+
+Everything that matters is in the metadata log: which objects were begun, and how far each
+partition is.  So a restart of the operator goes on by itself, and an object that is gone is found
+by the row that it left.  A fresh read proves it gone; where that is nobody's wish (the CRD was
+deleted, say), a move is rolled back, and nothing is lost.
+"""
+
+from __future__ import annotations
+
+import time
+
+from plimsoll_core.cluster.model import Reassignment as Row
+from plimsoll_core.messages.reassignments import ReassignmentObjectGone, ReassignmentState
+from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import REASSIGNMENTS
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.reassignment.request import FINAL, run_request, status_of
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.move_progress import Meter
+
+LOOK_MS = 2_000
+REFUSED_MS = 5_000
+
+
+async def reconcile(term: Term, key: Key) -> None:
+    found = term.objects.reassignments.get(key)
+    going = found is None or found.metadata.deletion_timestamp is not None
+    for row in _rows(term, key):
+        if going or found is None or row.object.uid != found.metadata.uid:
+            await _forget(term, row)
+    if found is None or going:
+        term.reassignments.pop(key, None)
+        return
+    if found.cluster_key != term.key or term.cluster is None:
+        return
+    answer = await term.ask(run_request(found, time.time_ns() // 1_000_000))
+    assert isinstance(answer, ReassignmentState | Refused), answer
+    uid = found.metadata.uid
+    meter = term.meters.setdefault(uid, Meter())
+    seen = (term.controller.soft.copies, time.monotonic_ns() // 1_000_000)
+    status = status_of(found, term.image, answer, meter, seen)
+    term.reassignments[key] = (found.metadata.generation, status)
+    term.mark_reassignment(key)
+    if isinstance(answer, Refused):
+        raise Retry(answer.message, after_ms=REFUSED_MS)
+    if status.phase not in FINAL:
+        term.add_later(Work(Task.REASSIGNMENT, key), LOOK_MS)
+
+
+def abandoned(term: Term) -> list[Key]:
+    """Objects that left a row and are not among those last seen."""
+    keys = [(row.object.namespace, row.object.name) for row in term.image.reassignments.values()]
+    return [key for key in keys if term.objects.reassignments.get(key) is None]
+
+
+def _rows(term: Term, key: Key) -> list[Row]:
+    rows = term.image.reassignments.values()
+    return [row for row in rows if (row.object.namespace, row.object.name) == key]
+
+
+async def _forget(term: Term, row: Row) -> None:
+    """Roll back what the object of a row moves, and forget the row; once the object is gone."""
+    if await _exists(term, row):
+        return
+    wall_ms = time.time_ns() // 1_000_000
+    answer = await term.ask(ReassignmentObjectGone(object=row.object, wall_ms=wall_ms))
+    if isinstance(answer, Refused | ReassignmentState) and answer.reason:
+        raise Retry(answer.message, after_ms=LOOK_MS)
+    term.meters.pop(row.object.uid, None)
+
+
+async def _exists(term: Term, row: Row) -> bool:
+    """The very object, and nobody has deleted it."""
+    try:
+        found = await term.kube.get(REASSIGNMENTS, row.object.namespace, row.object.name)
+    except NotFound:
+        return False
+    except ApiError as error:
+        raise Retry(f"Reassignment {row.object.name} cannot be read: {error}") from error
+    meta = found["metadata"]
+    return meta["uid"] == row.object.uid and not meta.get("deletionTimestamp")

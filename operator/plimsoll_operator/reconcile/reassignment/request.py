@@ -1,0 +1,168 @@
+"""A Reassignment object as a request to the controller, and its answer as a status: pure.
+
+Called by the operator's Reassignment reconciler and by local mode.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, ReassignmentObject
+from plimsoll_core.cluster.model import Reassignment as Row
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.reassignments import ReassignmentState, RunReassignment, TopicMove
+from plimsoll_core.messages.requests import Refused
+from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.quantities import bytes_per_second
+from plimsoll_operator.api.reassignment import (
+    Move,
+    Phase,
+    Reassignment,
+    ReassignmentSpec,
+    ReassignmentStatus,
+)
+from plimsoll_operator.status.move_progress import (
+    Copies,
+    Meter,
+    active,
+    byte_counts,
+    partition_counts,
+)
+
+FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed"})
+"""Phases after which nothing changes any more."""
+
+
+def run_request(found: Reassignment, wall_ms: int) -> RunReassignment:
+    """What the object asks of its cluster's controller."""
+    spec, made = found.spec, found.metadata.creation_timestamp
+    return RunReassignment(
+        object=object_of(found),
+        moves=tuple(_topic_move(spec, move) for move in spec.moves),
+        bytes_per_second=bytes_per_second(spec.throttle.bytes_per_second)
+        if spec.throttle
+        else None,
+        paused=bool(spec.paused),
+        cancelled=bool(spec.cancelled),
+        wall_ms=wall_ms,
+        waited_ms=max(0, wall_ms - milliseconds(made)) if made else 0,
+    )
+
+
+def object_of(found: Reassignment) -> ReassignmentObject:
+    """How the metadata log names the object."""
+    meta = found.metadata
+    return ReassignmentObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def _topic_move(spec: ReassignmentSpec, move: Move) -> TopicMove:
+    default = "Block" if move.replicas is not None else "Replan"
+    return TopicMove(
+        topic=move.topic,
+        partitions=move.partitions,
+        replicas=_brokers(move.replicas),
+        replication_factor=move.replication_factor,
+        away_from=_brokers(move.away_from),
+        replan=(spec.on_target_lost or default) == "Replan",
+    )
+
+
+def _brokers(numbers: tuple[int, ...] | None) -> tuple[BrokerId, ...] | None:
+    return None if numbers is None else tuple(BrokerId(number) for number in numbers)
+
+
+# --- status -------------------------------------------------------------------------------------
+
+
+def moving_of(image: ClusterImage, row: Row) -> list[Partition]:
+    """The partitions that it still moves."""
+    found = (image.partitions.get(key) for key in row.named())
+    return [p for p in found if p is not None and p.moving]
+
+
+def status_of(
+    found: Reassignment,
+    image: ClusterImage,
+    answer: ReassignmentState | Refused,
+    meter: Meter,
+    seen: tuple[Copies, int],
+) -> ReassignmentStatus:
+    """`seen`: what brokers have told of their copies, and when (monotonic milliseconds)."""
+    row = image.reassignments.get(found.metadata.uid)
+    if row is None:
+        return _not_begun(found, answer)
+    copies, now_ms = seen
+    moving = moving_of(image, row)
+    progress = meter.read(moving, copies, now_ms)
+    running = row.phase == "Running"
+    phase = _phase(row, answer)
+    ended_ms = row.ended_ms
+    return ReassignmentStatus(
+        phase=phase,
+        start_time=timestamp(row.started_ms),
+        completion_time=None if ended_ms is None else timestamp(ended_ms),
+        partitions=partition_counts(row.total, moving, copies, row.rolled_back),
+        bytes=byte_counts(progress) if running else None,
+        eta_seconds=progress.eta_seconds if phase == "Running" else None,
+        lowest_isr_margin=meter.lowest_margin,
+        active=active(image, moving, copies),
+        conditions=_conditions(phase, _why(phase, row, answer, len(moving))),
+    )
+
+
+def _not_begun(found: Reassignment, answer: ReassignmentState | Refused) -> ReassignmentStatus:
+    if isinstance(answer, Refused):
+        why = (answer.reason, answer.message)
+    elif found.spec.paused:
+        why = ("Paused", "It begins when paused is false.")
+    else:
+        why = ("Starting", "It is about to begin.")
+    phase: Phase = "Paused" if why[0] == "Paused" else "Pending"
+    waits = isinstance(answer, Refused)
+    return ReassignmentStatus(phase=phase, conditions=_conditions(phase, why, waits=waits))
+
+
+def _phase(row: Row, answer: ReassignmentState | Refused) -> Phase:
+    if row.phase != "Running":
+        return row.phase
+    if row.paused:
+        return "Paused"
+    return "Blocked" if answer.reason else "Running"
+
+
+def _why(
+    phase: Phase, row: Row, answer: ReassignmentState | Refused, moving: int
+) -> tuple[str, str]:
+    match phase:
+        case "Blocked":
+            return answer.reason, answer.message
+        case "Failed":
+            return row.reason, row.message
+        case "Completed":
+            return "Done", f"All {row.total} partitions are where they should be."
+        case "Cancelled":
+            return "Cancelled", "What was not done was rolled back."
+        case "Paused":
+            return "Paused", f"{moving} partitions go on when paused is false."
+        case _:
+            return "Moving", f"{moving} of {row.total} partitions are on the move."
+
+
+def _conditions(
+    phase: Phase, why: tuple[str, str], *, waits: bool = False
+) -> tuple[Condition, ...]:
+    """Ready mirrors Complete, for those who read only that.  `waits`: it cannot even begin."""
+    done = phase == "Completed"
+    blocked = phase == "Blocked" or waits
+    failed = phase in ("Failed", "Cancelled")
+    found = [
+        condition("Complete", done, *why),
+        condition("Ready", done, *why),
+        condition("Reconciling", phase not in FINAL, *why),
+        condition("Failed", failed, *why) if failed else _not("Failed", "Nothing has failed."),
+        condition("Blocked", True, *why) if blocked else _not("Blocked", "Nothing is waited for."),
+    ]
+    return tuple(found)
+
+
+def _not(type_: str, message: str) -> Condition:
+    return condition(type_, False, "Not" + type_, message)

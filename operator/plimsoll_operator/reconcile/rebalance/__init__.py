@@ -1,0 +1,1 @@
+"""Rebalances: planned, approved, moved."""

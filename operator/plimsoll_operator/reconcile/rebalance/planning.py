@@ -1,0 +1,189 @@
+"""One look at a Rebalance: plan it, begin the plan once it is approved, or go on with it.
+
+Called by the operator's reconciler and by local mode, as often as they look.  Planning takes
+seconds in a large cluster, so it runs in a thread, on an image that stays as it is; whether the
+plan still holds is for the controller to say when it begins.  A plan is memory: made again when the
+cluster has changed, and by whoever leads next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from uuid import UUID
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.kernel.decision import Settings, Soft
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.rebalances import RebalanceState
+from plimsoll_core.messages.requests import Answer, Refused, Request
+from plimsoll_core.planner.rebalance import Planned, make
+from plimsoll_operator.api.rebalance import Rebalance
+from plimsoll_operator.reconcile.rebalance.request import (
+    begin_request,
+    is_approved,
+    run_request,
+    wish_of,
+)
+
+REPLAN_MS = 10_000
+"""A plan that waits for approval is made anew so often at most, when placement has changed."""
+REFRESH_MS = 300_000
+"""Older than this it is made anew anyway: sizes grow, and so may what would go wrong."""
+ATTEMPTS_MAX = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sketch:
+    """A plan, or why there is none; of which image, and when it was made (wall clock)."""
+
+    planned: Planned | Refusal
+    image: ClusterImage
+    away: frozenset[BrokerId]
+    made_ms: int
+    generation: int
+
+    def holds(self, image: ClusterImage, away: frozenset[BrokerId], found: Rebalance) -> bool:
+        """Whether planning again would say the same: ISRs come and go, placement counts."""
+        if not isinstance(self.planned, Planned) or self.generation != found.metadata.generation:
+            return False
+        return self.away == away and _same_placement(self.image, image)
+
+
+def _same_placement(old: ClusterImage, new: ClusterImage) -> bool:
+    if (old.members, old.leaving) != (new.members, new.leaving) or _racks(old) != _racks(new):
+        return False
+    if old.topics is not new.topics and _strategies(old) != _strategies(new):
+        return False
+    if old.partitions is new.partitions:
+        return True
+    if len(old.partitions) != len(new.partitions):
+        return False
+    for key, partition in new.partitions.items():
+        known = old.partitions.get(key)
+        if known is None or (known is not partition and known.target != partition.target):
+            return False
+    return True
+
+
+def _racks(image: ClusterImage) -> dict[BrokerId, str | None]:
+    return {broker_id: broker.rack for broker_id, broker in image.brokers.items()}
+
+
+def _strategies(image: ClusterImage) -> dict[UUID, str]:
+    return {topic_id: topic.strategy for topic_id, topic in image.topics.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deciding:
+    """What of a controller is needed here."""
+
+    image: Callable[[], ClusterImage]
+    soft: Callable[[], Soft]
+    settings: Callable[[], Settings]
+    now_ms: Callable[[], int]
+    ask: Callable[[Request], Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """`answer` None: the plan waits for approval, or `paused`."""
+
+    answer: RebalanceState | Refused | None
+    sketch: Sketch | None
+
+
+class Rebalancing:
+    """The Rebalances of one cluster; `sketches` by the uids of their objects."""
+
+    def __init__(self, controller: Deciding) -> None:
+        self._controller = controller
+        self.sketches: dict[str, Sketch] = {}
+
+    async def look(self, found: Rebalance) -> Seen:
+        uid = found.metadata.uid
+        row = self._controller.image().rebalances.get(uid)
+        if row is None or row.phase == "Beginning":
+            seen = await self._begin(found)
+            row = self._controller.image().rebalances.get(uid)
+            if seen.answer is None or row is None or row.phase != "Running":
+                return seen
+        return Seen(
+            answer=await self._ask(run_request(found, wall_ms())), sketch=self.sketches.get(uid)
+        )
+
+    def forget(self, uid: str) -> None:
+        """The object is gone, or has ended."""
+        self.sketches.pop(uid, None)
+
+    async def _begin(self, found: Rebalance) -> Seen:
+        if found.spec.cancelled:
+            answer = await self._ask(begin_request(found, None, wall_ms()))
+            return Seen(answer=answer, sketch=None)
+        for attempt in range(ATTEMPTS_MAX):
+            sketch = await self._plan(found, again=attempt > 0)
+            planned = sketch.planned
+            if isinstance(planned, Refusal):
+                return Seen(answer=_refused(planned), sketch=sketch)
+            if found.spec.paused or not is_approved(found, planned):
+                return Seen(answer=None, sketch=sketch)
+            answer = await self._ask(begin_request(found, planned, wall_ms()))
+            if not (isinstance(answer, Refused) and answer.reason == Reason.PlanOutdated.name):
+                break
+        return Seen(answer=answer, sketch=sketch)
+
+    async def _plan(self, found: Rebalance, *, again: bool) -> Sketch:
+        """The plan that is known, unless the cluster has changed since."""
+        controller, uid = self._controller, found.metadata.uid
+        image, known = controller.image(), self.sketches.get(uid)
+        away = self._away(image)
+        if known is not None and not again and self._still(known, found, (image, away)):
+            return known
+        soft, settings = controller.soft(), controller.settings()
+        wish = wish_of(found, settings.rack_policy, away, dict(soft.sizes))
+        planned = await asyncio.to_thread(make, image, wish)
+        sketch = Sketch(
+            planned=planned,
+            image=image,
+            away=away,
+            made_ms=wall_ms(),
+            generation=found.metadata.generation,
+        )
+        self.sketches[uid] = sketch
+        return sketch
+
+    def _still(
+        self, known: Sketch, found: Rebalance, now: tuple[ClusterImage, frozenset[BrokerId]]
+    ) -> bool:
+        """Whether the plan that is known will do."""
+        if not isinstance(known.planned, Planned):
+            return False
+        if is_approved(found, known.planned):
+            return True  # whether it holds is compared row by row when it begins
+        age_ms = wall_ms() - known.made_ms
+        if age_ms < REPLAN_MS and known.generation == found.metadata.generation:
+            return True
+        return age_ms < REFRESH_MS and known.holds(*now, found)
+
+    def _away(self, image: ClusterImage) -> frozenset[BrokerId]:
+        """Who has been away for so long that others are chosen."""
+        controller = self._controller
+        now_ms, limit_ms = controller.now_ms(), controller.settings().target_lost_ms
+        since = controller.soft().away_ms
+        return frozenset(b for b in image.brokers if now_ms - since.get(b, now_ms) >= limit_ms)
+
+    async def _ask(self, request: Request) -> RebalanceState | Refused:
+        answer = await self._controller.ask(request)
+        assert isinstance(answer, RebalanceState | Refused), answer
+        return answer
+
+
+def _refused(refusal: Refusal) -> Refused:
+    return Refused(reason=refusal.reason.name, code=refusal.reason.code, message=refusal.message)
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000

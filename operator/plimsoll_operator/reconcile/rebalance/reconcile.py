@@ -1,0 +1,232 @@
+"""A Rebalance: planned and shown, begun when it is approved, looked at until it has ended.
+
+What was begun, and what is left of it, is in the metadata log: a restart of the operator goes on by
+itself, and an object that is gone is found by the row that it left.  A fresh read proves it gone.
+Only the plan is memory; until it is approved it is made anew whenever the cluster has changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+import msgspec
+
+from plimsoll_core.cluster.model import Rebalance as Row
+from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.planner.rebalance import Planned
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.quantities import bytes_per_second
+from plimsoll_operator.api.rebalance import PlanStatus, Rebalance, RebalanceStatus
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.rebalance.plan_config_map import config_map, config_map_name
+from plimsoll_operator.reconcile.rebalance.planning import (
+    Deciding,
+    Rebalancing,
+    Seen,
+    Sketch,
+    wall_ms,
+)
+from plimsoll_operator.reconcile.rebalance.render import FINAL, View, plan_status, status_of
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.move_progress import Meter
+from plimsoll_operator.status.record_events import Occurrence
+
+LOOK_MS = 1_000
+AWAIT_MS = 15_000
+REFUSED_MS = 5_000
+HASHES_MAX = 100
+"""Of one Rebalance: plans that were shown, so that one of them is told from a slip of the hand."""
+
+
+def rebalancing_of(term: Term) -> Rebalancing:
+    """The one of this term."""
+    controller = term.controller
+    deciding = Deciding(
+        image=lambda: term.image,
+        soft=lambda: controller.soft,
+        settings=lambda: controller.settings,
+        now_ms=lambda: controller.now_ms,
+        ask=term.ask,
+    )
+    return term.kept(Rebalancing, lambda: Rebalancing(deciding))
+
+
+async def reconcile(term: Term, key: Key) -> None:
+    found = term.objects.rebalances.get(key)
+    going = found is None or found.metadata.deletion_timestamp is not None
+    for row in _rows(term, key):
+        if going or found is None or row.object.uid != found.metadata.uid:
+            await _forget(term, row)
+    if found is None or going:
+        term.rebalances.pop(key, None)
+        _prune(term)
+        return
+    if found.cluster_key != term.key or term.cluster is None:
+        return
+    seen = await rebalancing_of(term).look(found)
+    plan = await _plan(term, found, seen.sketch)
+    status = status_of(found, _view(term, found, seen, plan))
+    _tell_who_approves(term, found, status)
+    term.rebalances[key] = (found.metadata.generation, status)
+    term.mark_rebalance(key)
+    if isinstance(seen.answer, Refused):
+        raise Retry(seen.answer.message, after_ms=REFUSED_MS)
+    if status.phase in FINAL:
+        rebalancing_of(term).forget(found.metadata.uid)
+    else:
+        term.add_later(Work(Task.REBALANCE, key), AWAIT_MS if seen.answer is None else LOOK_MS)
+
+
+def abandoned(term: Term) -> list[Key]:
+    """Objects that left a row and are not among those last seen."""
+    keys = [(row.object.namespace, row.object.name) for row in term.image.rebalances.values()]
+    return [key for key in keys if term.objects.rebalances.get(key) is None]
+
+
+def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) -> None:
+    """Once for each plan that waits: a cluster that grows proposes one without being asked."""
+    plan = status.plan
+    if status.phase != "AwaitingApproval" or plan is None:
+        return
+    _, before = term.rebalances.get(found.key, (0, None))
+    if before is not None and before.plan is not None and before.plan.hash == plan.hash:
+        return
+    moves = plan.moves
+    copies = f"{moves.replicas} replicas, {moves.leaders} leaders, {moves.bytes} to be copied"
+    term.tell(
+        Occurrence(
+            key=f"rebalance-{found.metadata.uid}-waits",
+            reason="RebalanceAwaitsApproval",
+            message=f"Rebalance {found.metadata.name} waits for its approvedPlan to be {plan.hash}"
+            f" ({copies}).",
+        )
+    )
+
+
+def _view(term: Term, found: Rebalance, seen: Seen, plan: PlanStatus | None) -> View:
+    return View(
+        image=term.image,
+        answer=seen.answer,
+        plan=plan,
+        planned=None if seen.sketch is None else seen.sketch.planned,
+        meter=term.meters.setdefault(found.metadata.uid, Meter()),
+        seen=(term.controller.soft.copies, time.monotonic_ns() // 1_000_000),
+        shown=term.plan_hashes.get(found.metadata.uid, ()),
+        wall_ms=wall_ms(),
+    )
+
+
+# --- the plan that is shown ---------------------------------------------------------------------
+
+
+async def _plan(term: Term, found: Rebalance, sketch: Sketch | None) -> PlanStatus | None:
+    """As this term made it; else as it was shown, if that is the one which was begun."""
+    uid = found.metadata.uid
+    shown = term.plans.get(uid)
+    planned = sketch.planned if sketch is not None else None
+    if sketch is not None and isinstance(planned, Planned):
+        made = (planned.hash, timestamp(sketch.made_ms))
+        if shown is None or (shown.hash, shown.computed_time) != made:
+            details = None if shown is None else shown.details_config_map
+            if shown is None or shown.hash != planned.hash:
+                details = await _write_details(term, found, planned)
+            throttle = found.spec.throttle
+            rate = term.image.movement_bytes_per_second
+            if throttle is not None:
+                rate = bytes_per_second(throttle.bytes_per_second)
+            shown = plan_status(term.image, planned, rate, sketch.made_ms, details)
+            term.plans[uid] = shown
+            hashes = term.plan_hashes.setdefault(uid, deque(maxlen=HASHES_MAX))
+            if shown.hash not in hashes:
+                hashes.append(shown.hash)
+        return shown
+    row = term.image.rebalances.get(uid)
+    if shown is None and row is not None and row.plan_hash:
+        shown = await _shown_before(term, found, row)
+        if shown is not None:
+            term.plans[uid] = shown
+    return shown
+
+
+async def _shown_before(term: Term, found: Rebalance, row: Row) -> PlanStatus | None:
+    """What the term before showed: only to go on showing it."""
+    try:
+        body = await term.kube.get(REBALANCES, *found.key)
+        shown = msgspec.convert((body.get("status") or {}).get("plan"), PlanStatus)
+    except (ApiError, msgspec.ValidationError):
+        return None
+    return shown if shown.hash == row.plan_hash else None
+
+
+async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str | None:
+    """Nobody else's ConfigMap is overwritten."""
+    meta = found.metadata
+    name = config_map_name(meta.name)
+    if planned.plan.nothing_to_do:
+        return None
+    try:
+        try:
+            known = await term.kube.get(CONFIG_MAPS, meta.namespace, name)
+        except NotFound:
+            known = None
+        if known is not None and not _owned(known, meta.uid):
+            return None
+        await term.kube.apply(CONFIG_MAPS, config_map(meta, term.image, planned))
+    except ApiError as error:
+        raise Retry(f"ConfigMap {name} cannot be written: {error}", after_ms=REFUSED_MS) from error
+    return name
+
+
+def _owned(body: dict[str, object], uid: str) -> bool:
+    meta = body["metadata"]
+    owners = meta.get("ownerReferences") if isinstance(meta, dict) else None
+    return any(owner.get("uid") == uid for owner in owners or ())
+
+
+# --- objects that are gone ----------------------------------------------------------------------
+
+
+def _prune(term: Term) -> None:
+    """Plans of objects that are gone before they were begun."""
+    rebalancing = rebalancing_of(term)
+    known = {found.metadata.uid for found in term.objects.rebalances}
+    for uid in [uid for uid in rebalancing.sketches if uid not in known]:
+        rebalancing.forget(uid)
+        term.plans.pop(uid, None)
+        term.plan_hashes.pop(uid, None)
+
+
+def _rows(term: Term, key: Key) -> list[Row]:
+    rows = term.image.rebalances.values()
+    return [row for row in rows if (row.object.namespace, row.object.name) == key]
+
+
+async def _forget(term: Term, row: Row) -> None:
+    """Roll back what the object of a row moves, and forget the row; once the object is gone."""
+    if await _exists(term, row):
+        return
+    answer = await term.ask(RebalanceObjectGone(object=row.object, wall_ms=wall_ms()))
+    if isinstance(answer, Refused | RebalanceState) and answer.reason:
+        raise Retry(answer.message, after_ms=LOOK_MS)
+    uid = row.object.uid
+    term.meters.pop(uid, None)
+    term.plans.pop(uid, None)
+    term.plan_hashes.pop(uid, None)
+    rebalancing_of(term).forget(uid)
+
+
+async def _exists(term: Term, row: Row) -> bool:
+    """The very object, and nobody has deleted it."""
+    try:
+        found = await term.kube.get(REBALANCES, row.object.namespace, row.object.name)
+    except NotFound:
+        return False
+    except ApiError as error:
+        raise Retry(f"Rebalance {row.object.name} cannot be read: {error}") from error
+    meta = found["metadata"]
+    return meta["uid"] == row.object.uid and not meta.get("deletionTimestamp")

@@ -1,0 +1,98 @@
+"""A Rebalance object as questions to the planner and requests to the controller: pure.
+
+Called by the operator's Rebalance reconciler and by local mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from plimsoll_core.cluster.model import PartitionKey, RebalanceObject
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.rebalances import (
+    CONCURRENT_MOVES_PER_BROKER,
+    BeginRebalance,
+    MoveLimits,
+    RunRebalance,
+)
+from plimsoll_core.planner.formula import RackPolicy
+from plimsoll_core.planner.rebalance import Planned, Wish
+from plimsoll_operator.api.quantities import amount, bytes_per_second
+from plimsoll_operator.api.rebalance import Rebalance
+
+
+def object_of(found: Rebalance) -> RebalanceObject:
+    """How the metadata log names the object."""
+    meta = found.metadata
+    return RebalanceObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def wish_of(
+    found: Rebalance,
+    rack_policy: RackPolicy,
+    away: AbstractSet[BrokerId],
+    sizes: Mapping[PartitionKey, int],
+) -> Wish:
+    """What the planner is asked."""
+    return Wish(
+        mode=found.spec.mode,
+        brokers=_brokers(found),
+        limits=limits_of(found),
+        rack_policy=rack_policy,
+        away=away,
+        sizes=sizes,
+    )
+
+
+def begin_request(found: Rebalance, planned: Planned | None, wall_ms: int) -> BeginRebalance:
+    """Carry this plan out; without one it was cancelled before it began."""
+    return BeginRebalance(
+        object=object_of(found),
+        mode=found.spec.mode,
+        brokers=_brokers(found),
+        plan_hash="" if planned is None else planned.hash,
+        moves=() if planned is None else planned.moves,
+        waves=0 if planned is None else planned.waves,
+        bytes_per_second=_throttle(found),
+        cancelled=planned is None,
+        wall_ms=wall_ms,
+    )
+
+
+def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
+    """Go on, as the object is now."""
+    return RunRebalance(
+        object=object_of(found),
+        limits=limits_of(found),
+        bytes_per_second=_throttle(found),
+        paused=bool(found.spec.paused),
+        cancelled=bool(found.spec.cancelled),
+        wall_ms=wall_ms,
+    )
+
+
+def is_approved(found: Rebalance, planned: Planned) -> bool:
+    """Whether exactly this plan may be carried out."""
+    if planned.plan.nothing_to_do:
+        return True
+    return found.spec.approval == "Automatic" or found.spec.approved_plan == planned.hash
+
+
+def limits_of(found: Rebalance) -> MoveLimits:
+    """With defaults."""
+    limits = found.spec.limits
+    if limits is None:
+        return MoveLimits()
+    most = None if limits.max_bytes is None else max(1, int(amount(limits.max_bytes)))
+    concurrent = limits.concurrent_moves_per_broker or CONCURRENT_MOVES_PER_BROKER
+    return MoveLimits(concurrent_moves_per_broker=concurrent, max_bytes=most)
+
+
+def _throttle(found: Rebalance) -> int | None:
+    throttle = found.spec.throttle
+    return None if throttle is None else bytes_per_second(throttle.bytes_per_second)
+
+
+def _brokers(found: Rebalance) -> tuple[BrokerId, ...]:
+    return tuple(sorted({BrokerId(number) for number in found.spec.brokers or ()}))

@@ -1,0 +1,1 @@
+"""Restarts of brokers, one granted at a time."""

@@ -1,0 +1,21 @@
+"""What the restarts of one cluster's brokers remember for a term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.restarts.pod_state import Compared
+from plimsoll_operator.reconcile.restarts.render import Rolling
+
+
+@dataclass(slots=True)
+class Restarts:
+    """`rolling`: a roll under way.  `compared`: StatefulSets, by uid, as they were last right."""
+
+    rolling: Rolling | None = None
+    compared: dict[str, Compared] = field(default_factory=dict)
+
+
+def restarts_of(term: Term) -> Restarts:
+    return term.kept(Restarts, Restarts)

@@ -1,0 +1,98 @@
+"""What a broker's StatefulSet and pod say about its restart.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.conditions import milliseconds
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.manifests.statefulset import CONTAINER
+
+STUCK_MS = 30_000
+"""A pod that is still there so long after its grace has a kubelet that does not answer."""
+FAILED_CREATE = "FailedCreate"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One broker, as the API server has it: its StatefulSet and, perhaps, its pod."""
+
+    broker_id: BrokerId
+    owner: Object
+    pod: Object | None
+
+    @property
+    def template_revision(self) -> str:
+        return revision_of(self.owner["spec"]["template"])
+
+    @property
+    def pod_uid(self) -> str | None:
+        return None if self.pod is None else str(self.pod["metadata"]["uid"])
+
+    @property
+    def pod_revision(self) -> str | None:
+        return None if self.pod is None else revision_of(self.pod)
+
+    @property
+    def terminating(self) -> bool:
+        return self.pod is not None and bool(self.pod["metadata"].get("deletionTimestamp"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A StatefulSet that is as it should be.  `now`: its generation, and the revision that was
+    wanted; `template` is of `revision`."""
+
+    now: tuple[int, str]
+    revision: str
+    template: Object
+
+
+def revision_of(body: Object) -> str:
+    """Of a pod, or of a template; empty for what was made before there were revisions."""
+    annotations = (body.get("metadata") or {}).get("annotations") or {}
+    return str(annotations.get(labels.REVISION, ""))
+
+
+def is_stuck(pod: Object, now_ms: int) -> bool:
+    """Terminating for longer than any kubelet that answers would take."""
+    stamp = pod["metadata"].get("deletionTimestamp")
+    return stamp is not None and now_ms - milliseconds(stamp) > STUCK_MS
+
+
+def is_out_of_service(node: Object) -> bool:
+    """Whether somebody vouches that nothing runs there any more."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return any(taint.get("key") == OUT_OF_SERVICE for taint in taints)
+
+
+def trouble(pod: Object | None) -> str:
+    """Why a pod does not come up, in the words of Kubernetes; empty when nothing is wrong yet."""
+    if pod is None:
+        return ""
+    status = pod.get("status") or {}
+    for container in status.get("containerStatuses") or ():
+        waiting = (container.get("state") or {}).get("waiting") or {}
+        if container.get("name") == CONTAINER and waiting.get("reason"):
+            return _short(str(waiting["reason"]), str(waiting.get("message") or ""))
+    for found in status.get("conditions") or ():
+        if found.get("type") == "PodScheduled" and found.get("status") == "False":
+            return _short(str(found.get("reason") or ""), str(found.get("message") or ""))
+    return ""
+
+
+def not_created(events: Sequence[Object]) -> str:
+    """Why a StatefulSet makes no pod: its newest Event about that."""
+    newest = max(events, key=lambda e: str(e.get("lastTimestamp") or ""), default=None)
+    if newest is None:
+        return ""
+    # create Pod x in StatefulSet y failed error: pods "x" is forbidden: exceeded quota: …
+    return _short(FAILED_CREATE, str(newest.get("message") or "").split("failed error: ")[-1])
+
+
+def _short(reason: str, message: str) -> str:
+    return f"{reason}: {message[:200]}" if message else reason

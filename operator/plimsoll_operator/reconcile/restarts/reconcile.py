@@ -1,0 +1,341 @@
+"""Restarts of brokers: image, config, resources and whatever else their pods' template says.
+
+A pod that runs another revision than the spec asks for waits for the controller's grant.  A grant
+is carried out by whoever leads, as often as it takes: the template is written under the
+resourceVersion that was read, the pod deleted by its uid, so that what an operator does late, after
+it was frozen or deposed, does nothing.  Nothing here decides who may go, and nothing is done to a
+pod without a grant, but for one that is dead for certain: its node is gone, or a human vouches for
+that, and its broker is fenced.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import Final
+
+from plimsoll_core.cluster.model import Grant
+from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Refused
+from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, WithdrawRestart
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.broker_configs import broker_configs_of
+from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    CORE_EVENTS,
+    NODES,
+    PODS,
+    STATEFUL_SETS,
+)
+from plimsoll_operator.manifests.configmap import config_map_name
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.statefulset import revision, stateful_set
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.restarts import stateful_sets
+from plimsoll_operator.reconcile.restarts.memory import restarts_of
+from plimsoll_operator.reconcile.restarts.pod_state import (
+    FAILED_CREATE,
+    Seen,
+    is_out_of_service,
+    is_stuck,
+    not_created,
+    trouble,
+)
+from plimsoll_operator.reconcile.restarts.render import Rolling
+from plimsoll_operator.reconcile.work_queue import Retry
+
+logger = logging.getLogger("plimsoll.rolls")
+
+AGAIN_MS = 2_000
+RESTART: Final = "Restart"
+REPLACE: Final = "ReplacePod"
+REFUSED = "RestartRefused"
+
+
+async def reconcile(term: Term) -> None:
+    cluster, context = term.cluster, term.context
+    if cluster is None or context is None:
+        return
+    if isinstance(broker_configs_of(cluster), Refusal):
+        return
+    try:
+        pass_ = Pass(term, context)
+        await pass_.run()
+    except Conflict as error:
+        raise Retry(str(error), after_ms=500) from error
+    except Unavailable as error:
+        raise Retry(str(error)) from error
+    except ApiError as error:
+        term.stall(REFUSED, f"The API server refuses: {error}")
+        raise Retry(str(error)) from error
+    term.unstall(REFUSED)
+    if restarts_of(term).rolling is not None or term.blocked.get(REPLACE) or pass_.absent:
+        term.add_later(Work(Task.ROLLS, term.key), AGAIN_MS)
+    term.mark_cluster()
+
+
+class Pass:
+    """One look at all brokers."""
+
+    def __init__(self, term: Term, context: Context) -> None:
+        self.term = term
+        self.context = context
+        self.wanted = revision(context)
+        self.waits: list[BlockedAction] = []
+        self.stuck: list[BlockedAction] = []
+        self.now_ms = 0
+        self.absent: list[BrokerId] = []
+
+    async def run(self) -> None:
+        seen = await self._look()
+        image = self.term.image
+        for at, one in enumerate(seen):
+            seen[at] = one = await stateful_sets.restore(self.term, self.context, one)
+            if one.pod is not None and is_stuck(one.pod, self.now_ms):
+                await self._release(one.broker_id, one.pod)
+            if (grant := image.grants.get(one.broker_id)) is not None:
+                await self._go_on(one, grant)
+        # Healthy ones first: what was granted to a broker that cannot come back holds up the rest.
+        for one in sorted(seen, key=lambda one: (not self._active(one.broker_id), one.broker_id)):
+            if self._is_due(one):
+                await self._begin(one)
+        await self._find_troubles(seen)
+        self._tell(seen)
+        if restarts_of(self.term).rolling is None:
+            await self._sweep(seen)
+
+    async def _look(self) -> list[Seen]:
+        """Fresh: evidence, not a cache."""
+        namespace, name = self.term.key
+        ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
+        sets = await self.term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
+        pods = await self.term.kube.list(PODS, namespace, label_selector=ours)
+        self.now_ms = pods.server_ms or _wall_ms()
+        by_name = {pod["metadata"]["name"]: pod for pod in pods.items}
+        seen = []
+        for item in sets.items:
+            meta = item["metadata"]
+            owners = [o["uid"] for o in meta.get("ownerReferences") or ()]
+            if owners != [self.context.cluster.metadata.uid] or meta.get("deletionTimestamp"):
+                continue
+            broker_id = BrokerId(int(meta["labels"][labels.BROKER_ID]))
+            pod = by_name.get(labels.broker_pod(name, broker_id))
+            if broker_id in self.term.image.members:
+                seen.append(Seen(broker_id=broker_id, owner=item, pod=pod))
+        return sorted(seen, key=lambda one: one.broker_id)
+
+    def _active(self, broker_id: BrokerId) -> bool:
+        broker = self.term.image.brokers.get(broker_id)
+        return broker is not None and broker.active
+
+    def _is_due(self, one: Seen) -> bool:
+        image = self.term.image
+        if one.broker_id in image.grants or one.broker_id in image.leaving:
+            return False
+        if one.pod is None or one.terminating:
+            return False
+        return one.pod_revision != self.wanted
+
+    # --- with a grant ---------------------------------------------------------------------------
+
+    async def _begin(self, one: Seen) -> None:
+        if await self._ask(one.broker_id, one.pod_uid):
+            await self._carry_out(one, self.term.image.grants.get(one.broker_id))
+
+    async def _ask(self, broker_id: BrokerId, pod_uid: str | None) -> bool:
+        request = RequestRestart(broker_id=broker_id, pod_uid=pod_uid, revision=self.wanted)
+        answer = await self.term.ask(request)
+        if isinstance(answer, Refused):
+            raise Retry(answer.message)
+        assert isinstance(answer, RestartAnswer)
+        self.waits += (
+            BlockedAction(
+                action=RESTART,
+                broker=broker_id,
+                topic=wait.topic,
+                partition=wait.index,
+                reason=wait.reason,
+                until=wait.until,
+                since=timestamp(_wall_ms()),
+            )
+            for wait in answer.waits
+        )
+        return answer.granted
+
+    async def _go_on(self, one: Seen, grant: Grant) -> None:
+        """The same grant may get another revision, or another pod that is stuck with a bad one."""
+        if one.pod_uid == grant.pod_uid and one.pod_revision == self.wanted and not one.terminating:
+            await self._withdraw(one, grant)
+            return
+        replaced = one.pod_uid not in (None, grant.pod_uid) and not one.terminating
+        runs = one.pod_revision if replaced else grant.revision
+        pod_uid = one.pod_uid if replaced else grant.pod_uid
+        if runs != self.wanted and not await self._ask(one.broker_id, pod_uid):
+            return
+        await self._carry_out(one, self.term.image.grants.get(one.broker_id))
+
+    async def _carry_out(self, one: Seen, grant: Grant | None) -> None:
+        if grant is None or grant.revision != self.wanted:
+            return
+        namespace = self.term.key[0]
+        if one.template_revision != self.wanted:
+            template = stateful_set(self.context, one.broker_id)["spec"]["template"]
+            # Under the resourceVersion that was read: what somebody wrote since stays.
+            await self.term.kube.replace(
+                STATEFUL_SETS, stateful_sets.with_spec(one, template=template)
+            )
+        if one.pod is None or one.terminating or one.pod_uid != grant.pod_uid:
+            return
+        name = one.pod["metadata"]["name"]
+        logger.info("%s/%s: restarted into %s, as granted", namespace, name, grant.revision)
+        with suppress(NotFound):
+            await self.term.kube.delete(PODS, namespace, name, uid=str(grant.pod_uid))
+
+    async def _withdraw(self, one: Seen, grant: Grant) -> None:
+        """What was granted is not wanted any more, and its pod never went.
+
+        The StatefulSet gets another resourceVersion first: an operator that sleeps just before it
+        writes the template of that grant does nothing when it wakes.
+        """
+        body = stateful_sets.marked(one, labels.WITHDRAWN, grant.revision)
+        await self.term.kube.replace(STATEFUL_SETS, body)
+        request = WithdrawRestart(
+            broker_id=one.broker_id, pod_uid=str(one.pod_uid), revision=grant.revision
+        )
+        if isinstance(answer := await self.term.ask(request), Refused):
+            raise Retry(answer.message)
+
+    # --- dead for certain -----------------------------------------------------------------------
+
+    async def _release(self, broker_id: BrokerId, pod: Object) -> None:
+        """A pod that its kubelet does not end: its volume is held until somebody says it is dead.
+
+        Deleting it by force lets another pod start; so it must be certain that this one runs no
+        more, and its broker must be fenced.
+        """
+        node_name = str((pod.get("spec") or {}).get("nodeName") or "")
+        vouched = await self._is_gone(node_name)
+        broker = self.term.image.brokers.get(broker_id)
+        if not vouched:
+            until = (
+                f"node {node_name} is back, or is deleted, or has the taint"
+                " node.kubernetes.io/out-of-service"
+            )
+            self._stays(broker_id, "NodeUnreachable", until)
+        elif broker is not None and not broker.fenced:
+            until = f"broker {broker_id} is fenced"
+            self._stays(broker_id, "BrokerNotFenced", until)
+        else:
+            meta = pod["metadata"]
+            logger.warning("%s is deleted by force: its node %s is gone", meta["name"], node_name)
+            await self.term.kube.delete(
+                PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0
+            )
+
+    def _stays(self, broker_id: BrokerId, reason: str, until: str) -> None:
+        since = timestamp(_wall_ms())
+        self.stuck.append(
+            BlockedAction(action=REPLACE, broker=broker_id, reason=reason, until=until, since=since)
+        )
+
+    async def _is_gone(self, node_name: str) -> bool:
+        if not node_name:
+            return False
+        try:
+            node = await self.term.kube.get(NODES, None, node_name)
+        except NotFound:
+            return True
+        except Rejected:
+            return False
+        return is_out_of_service(node)
+
+    # --- what is told, and what is left over ------------------------------------------------------
+
+    async def _find_troubles(self, seen: list[Seen]) -> None:
+        """Why brokers that do not take part, or are being restarted, do not come up."""
+        term = self.term
+        self.absent = [one.broker_id for one in seen if not self._active(one.broker_id)]
+        found = {}
+        for one in seen:
+            if one.broker_id in self.absent or one.broker_id in term.image.grants:
+                why = trouble(one.pod) or (await self._not_created(one) if one.pod is None else "")
+                if why:
+                    found[one.broker_id] = why
+        term.troubles = found
+
+    async def _not_created(self, one: Seen) -> str:
+        """The StatefulSet's own word, when it cannot make the pod (a quota, a policy)."""
+        meta = one.owner["metadata"]
+        selector = f"involvedObject.uid={meta['uid']},reason={FAILED_CREATE}"
+        try:
+            found = await self.term.kube.list(
+                CORE_EVENTS, meta["namespace"], field_selector=selector
+            )
+        except Rejected:
+            return ""
+        return not_created(found.items)
+
+    def _tell(self, seen: list[Seen]) -> None:
+        term = self.term
+        term.block(RESTART, _worst_first(self.waits))
+        term.block(REPLACE, self.stuck)
+        new = [one.broker_id for one in seen if one.pod_revision == self.wanted]
+        old = [o.broker_id for o in seen if o.pod is not None and o.broker_id not in new]
+        if not old and not term.image.grants:
+            restarts_of(term).rolling = None
+            return
+        grants = term.image.grants
+        away = {
+            one.broker_id: term.troubles.get(one.broker_id, "")
+            for one in seen
+            if one.broker_id in grants
+        }
+        restarts_of(term).rolling = Rolling(
+            revision=self.wanted,
+            current=sum(broker_id not in grants for broker_id in new),
+            total=len(seen),
+            away=tuple(sorted(away.items())),
+        )
+
+    async def _sweep(self, seen: list[Seen]) -> None:
+        """Configs that nobody refers to any more."""
+        namespace, name = self.term.key
+        used = {config_map_name(self.context)}
+        used |= {n for one in seen for n in _configs(one.owner["spec"]["template"])}
+        used |= {n for one in seen if one.pod is not None for n in _configs(one.pod)}
+        ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
+        found = await self.term.kube.list(CONFIG_MAPS, namespace, label_selector=ours)
+        for item in found.items:
+            meta = item["metadata"]
+            owners = [o["uid"] for o in meta.get("ownerReferences") or ()]
+            if meta["name"] in used or owners != [self.context.cluster.metadata.uid]:
+                continue
+            with suppress(NotFound):
+                await self.term.kube.delete(CONFIG_MAPS, namespace, meta["name"], uid=meta["uid"])
+
+
+def _worst_first(rows: list[BlockedAction]) -> list[BlockedAction]:
+    """Every broker's worst before the second of any, as many as are shown."""
+    rank: Counter[int | None] = Counter()
+    ranked = []
+    for row in rows:
+        ranked.append((rank[row.broker], row))
+        rank[row.broker] += 1
+    return [row for _, row in sorted(ranked, key=lambda one: one[0])][:BLOCKED_MAX]
+
+
+def _configs(body: Object) -> list[str]:
+    """The ConfigMaps that a pod, or a template, mounts."""
+    volumes = (body.get("spec") or {}).get("volumes") or ()
+    return [v["configMap"]["name"] for v in volumes if v.get("configMap")]
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

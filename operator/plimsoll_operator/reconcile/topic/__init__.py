@@ -1,0 +1,1 @@
+"""Topics: declared, placed, and deleted on proof only."""

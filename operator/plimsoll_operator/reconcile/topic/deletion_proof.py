@@ -1,0 +1,217 @@
+"""Topics whose object is gone: proof first, then the controller's grace, then nothing by surprise.
+
+Absence is evidence only when a complete fresh list does not hold the object, while its LogCluster
+(the same object) and its namespace exist and neither is going, the Topic CRD is the one under which
+the object was known, and a last read of the object itself answers 404.  A pruned CRD, a wrong scope
+or a dying namespace thus delete nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from plimsoll_core.cluster.model import Topic, TopicObject
+from plimsoll_core.errors import Reason
+from plimsoll_core.messages.requests import Refused, TopicObjectGone
+from plimsoll_operator.api.cluster_topics import (
+    GRACE_SECONDS_DEFAULT,
+    REMOVALS_PER_HOUR_DEFAULT,
+    TopicDeletion,
+    Topics,
+)
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.topic.mass_deletions import (
+    acknowledged_until_ms,
+    is_acknowledged,
+    mass_deletion,
+    sentence,
+    way_out,
+)
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.record_events import LENGTH_MAX, Occurrence
+
+logger = logging.getLogger("plimsoll.absence")
+
+CRD_NAME = "topics.plimsoll.dev"
+CRD_ANNOTATION = "plimsoll.dev/topics-crd-uid"
+LOOK_AGAIN_MS_MAX = 30_000
+
+
+async def reconcile(term: Term) -> None:
+    """Look at every committed topic whose object is not among those last seen."""
+    if "topics" in term.missing:
+        return  # how topics go was stated, and cannot be read
+    suspects = [t for t in term.image.topics.values() if t.object and not _is_seen(term, t.object)]
+    if not suspects:
+        _no_mass_deletion(term)
+    try:
+        if suspects:
+            await _examine(term, suspects)
+        elif not term.crd_noted:
+            await _counts_since(term)
+    except ApiError as error:
+        raise Retry(f"absence is not proven: {error}") from error
+
+
+async def _examine(term: Term, suspects: list[Topic]) -> None:
+    if not await _cluster_stands(term):
+        return
+    since = await _counts_since(term)
+    if since is None:
+        logger.warning("the Topic CRD is going, and every object with it: absent topics stay")
+        return
+    refusals: list[str] = []
+    server_ms = None
+    for namespace in sorted({t.object.namespace for t in suspects if t.object}):
+        if not await namespace_stands(term, namespace):
+            logger.info("namespace %s is going or gone: its absent topics stay", namespace)
+            continue
+        listed = await term.kube.list(TOPICS, namespace)
+        server_ms = listed.server_ms or server_ms
+        present = {item["metadata"]["uid"] for item in listed.items}
+        names = {item["metadata"]["name"] for item in listed.items}
+        for topic in suspects:
+            holder = topic.object
+            if holder is None or holder.namespace != namespace or listed.server_ms is None:
+                continue
+            if holder.uid in present or holder.name in names:
+                continue
+            if await _is_proven(term, topic, holder, since):
+                refusals += await _report(term, topic, listed.server_ms)
+    if server_ms is not None:
+        _say(term, refusals, server_ms)
+    _look_again(term)
+
+
+async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
+    """It did not go with its CRD, and a last read does not find it."""
+    if term.seen_uids.get(holder.uid, "") < since:
+        logger.warning("topic %s: the CRD is another one now; it stays", topic.name)
+        return False
+    return await _is_absent(term, holder)
+
+
+async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
+    """Tell the controller; what it refuses is for a human."""
+    assert topic.object is not None
+    cluster = term.cluster
+    if cluster is None:
+        return []
+    grace_s, per_hour = _limits(cluster)
+    answer = await term.ask(
+        TopicObjectGone(
+            object=topic.object,
+            server_now_ms=server_ms,
+            grace_ms=1000 * grace_s,
+            removals_per_hour_max=per_hour,
+            acknowledged=is_acknowledged(topic, cluster, server_ms),
+        )
+    )
+    term.mark_cluster()
+    if isinstance(answer, Refused) and answer.reason == Reason.MassDeletion.name:
+        return [f"{answer.message} {way_out(cluster, server_ms)}"]
+    return []
+
+
+def _limits(cluster: LogCluster) -> tuple[int, int]:
+    """For how many seconds data is kept, and how many topics may go within an hour."""
+    deletion = (cluster.spec.topics or Topics()).deletion or TopicDeletion()
+    grace_s, per_hour = deletion.grace_seconds, deletion.max_per_hour
+    return (
+        GRACE_SECONDS_DEFAULT if grace_s is None else grace_s,
+        REMOVALS_PER_HOUR_DEFAULT if per_hour is None else per_hour,
+    )
+
+
+def _say(term: Term, refusals: list[str], server_ms: int) -> None:
+    """When it happens, not when the grace is over: by then nobody remembers."""
+    cluster = term.cluster
+    if cluster is None:
+        return
+    _, most = _limits(cluster)
+    mass = mass_deletion(term.image, most, acknowledged_until_ms(cluster), server_ms)
+    text = sentence(mass, cluster, most) if mass else next(iter(refusals), "")
+    if not text:
+        _no_mass_deletion(term)
+        return
+    if Reason.MassDeletion.name not in term.stalls:
+        reason = Reason.MassDeletion.name
+        key = f"mass-deletion-{mass.newest_ms if mass else server_ms}"
+        message = text[:LENGTH_MAX]
+        term.tell(Occurrence(key=key, reason=reason, message=message, warning=True))
+    term.stall(Reason.MassDeletion.name, text)
+
+
+def _no_mass_deletion(term: Term) -> None:
+    term.unstall(Reason.MassDeletion.name)
+
+
+def _look_again(term: Term) -> None:
+    """While a topic is pending: when its time is up, or soon, whichever comes first."""
+    if any(t.pending_deletion for t in term.image.topics.values()):
+        deletion = (
+            term.cluster.spec.topics.deletion if term.cluster and term.cluster.spec.topics else None
+        )
+        grace_s = deletion.grace_seconds if deletion else None
+        wait_ms = LOOK_AGAIN_MS_MAX if grace_s is None else min(LOOK_AGAIN_MS_MAX, 1000 * grace_s)
+        term.add_later(Work(Task.ABSENT_TOPICS, term.key), max(wait_ms, 1_000))
+
+
+def _is_seen(term: Term, holder: TopicObject) -> bool:
+    found = term.objects.topics.get((holder.namespace, holder.name))
+    return found is not None
+
+
+async def _cluster_stands(term: Term) -> bool:
+    """The LogCluster exists, is the same object, and is not going."""
+    cluster = term.cluster
+    if cluster is None:
+        return False
+    try:
+        found = await term.kube.get(LOG_CLUSTERS, *term.key)
+    except NotFound:
+        return False
+    meta = found["metadata"]
+    return meta["uid"] == cluster.metadata.uid and not meta.get("deletionTimestamp")
+
+
+async def namespace_stands(term: Term, namespace: str) -> bool:
+    """Whether it exists and is not going, and everything in it with it."""
+    try:
+        found = await term.kube.get(NAMESPACES, None, namespace)
+    except NotFound:
+        return False
+    phase = (found.get("status") or {}).get("phase")
+    return phase == "Active" and not found["metadata"].get("deletionTimestamp")
+
+
+async def _is_absent(term: Term, holder: TopicObject) -> bool:
+    try:
+        await term.kube.get(TOPICS, holder.namespace, holder.name)
+    except NotFound:
+        return True
+    return False
+
+
+async def _counts_since(term: Term) -> str | None:
+    """Objects made before then went with their CRD; None: it is going now.
+
+    Deleting a CRD deletes all its objects; that is nobody's wish to delete their topics.  Every
+    object counts under the CRD that is noted at this cluster's Lease.
+    """
+    crd = await term.kube.get(CRDS, None, CRD_NAME)
+    uid = str(crd["metadata"]["uid"])
+    if crd["metadata"].get("deletionTimestamp"):
+        return None
+    lease = await term.kube.get(LEASES, term.key[0], term.lease_name)
+    noted = (lease["metadata"].get("annotations") or {}).get(CRD_ANNOTATION)
+    if noted is None:
+        patch = {"metadata": {"annotations": {CRD_ANNOTATION: uid}}}
+        await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
+    term.crd_noted = True
+    if noted is None:
+        return ""
+    return "" if noted == uid else str(crd["metadata"]["creationTimestamp"])

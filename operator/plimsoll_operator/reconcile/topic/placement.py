@@ -1,0 +1,76 @@
+"""What a topic's status says of where its replicas are: what moves, and what the formula would do.
+
+The formula places at creation and growth; what it would do with today's brokers is only told.  A
+partition has drifted when it would then have other replicas, or the same in another order.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, Topic
+from plimsoll_core.errors import Refusal
+from plimsoll_core.planner import formula
+from plimsoll_core.planner.formula import EXPLICIT, Assignment, Located, RackPolicy
+from plimsoll_operator.api import topic as api
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.quantities import binary
+from plimsoll_operator.status.move_progress import Copies, Meter
+
+
+def drifted(
+    image: ClusterImage, topic: Topic, partitions: list[Partition], policy: RackPolicy
+) -> int:
+    """How many partitions the formula would place otherwise on the brokers that there are."""
+    if topic.strategy == EXPLICIT:
+        return 0
+    members = [image.brokers[b] for b in image.members if b in image.brokers]
+    pool = tuple((b.id, None if policy == "Ignored" else b.rack) for b in members)
+    if topic.replication_factor > len(pool):
+        return 0
+    first = partitions[0].replicas[0]
+    rows = _formula(pool, topic.partitions, topic.replication_factor, topic.strategy, first)
+    return sum(p.target != row for p, row in zip(partitions, rows, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _formula(
+    pool: tuple[Located, ...], partitions: int, factor: int, strategy: str, first: int
+) -> Assignment:
+    start = formula.start_at(pool, first)
+    rows = formula.place(pool, partitions, factor, strategy, start=start)
+    return () if isinstance(rows, Refusal) else rows
+
+
+def drift(image: ClusterImage, count: int, partitions: int) -> Condition:
+    if not count:
+        text = "Every partition is where the formula would put it."
+        return condition("DriftDetected", False, "AsPlaced", text)
+    empty = [b for b in image.members if b in image.brokers and not image.hosted.get(b)]
+    text = (
+        f"The formula would place {count} of {partitions} partitions otherwise on today's brokers;"
+        " nothing moves by itself, a Rebalance can."
+    )
+    return condition("DriftDetected", True, "BrokerAdded" if empty else "ReplicasMoved", text)
+
+
+def move(moving: list[Partition], meter: Meter, seen: tuple[Copies, int]) -> api.TopicMove | None:
+    """`seen`: what brokers have told of their copies, and when (monotonic milliseconds)."""
+    if not moving:
+        return None
+    progress = meter.read(moving, *seen)
+    return api.TopicMove(
+        partitions=len(moving),
+        bytes_left=binary(progress.left),
+        eta_seconds=progress.eta_seconds,
+    )
+
+
+def reconciling(moving: list[Partition]) -> Condition:
+    if not moving:
+        text = "Every partition has the replicas that it should have."
+        return condition("Reconciling", False, "Done", text)
+    changing = any(len(p.target) != len(p.settled) for p in moving)
+    reason = "ChangingReplicationFactor" if changing else "MovingReplicas"
+    return condition("Reconciling", True, reason, f"{len(moving)} partitions are on the move.")

@@ -1,0 +1,119 @@
+"""A Topic object: what it asks of the controller, and why not."""
+
+from __future__ import annotations
+
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.elections import ElectionsAnswer
+from plimsoll_core.messages.requests import DetachTopic, Refused, TopicsAnswer
+from plimsoll_operator.api.conditions import condition, not_ready
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.kube.cache import INVALID_SPEC, Key
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.resources import NAMESPACES
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.topic.request import declare, named_leaders, object_of
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.record_events import Occurrence
+
+
+async def reconcile(term: Term, key: Key) -> None:
+    topic, cluster = term.objects.topics.get(key), term.cluster
+    if topic is None:
+        term.refusals.pop(key, None)
+        term.observed.pop(key, None)
+        term.add(Work(Task.ABSENT_TOPICS, term.key))
+        return
+    if cluster is None or topic.metadata.deletion_timestamp or topic.cluster_key != term.key:
+        return
+    if why := _not_followed(term, key):
+        if term.bound_topic(topic) is None:
+            term.refusals[key] = condition("Ready", False, INVALID_SPEC, why)
+        _observe(term, topic)
+        return
+    request = declare(topic, cluster, await _namespace_labels(term, topic, cluster))
+    if isinstance(request, Refusal):
+        await _detach(term, topic, request)
+        _refuse(term, topic, request.reason.name, request.message)
+        return
+    answer = await term.ask(request)
+    if isinstance(answer, Refused):
+        _refuse(term, topic, answer.reason, answer.message)
+        raise Retry(answer.message)
+    assert isinstance(answer, TopicsAnswer), answer
+    await _name_leaders(term, topic)
+    term.refusals.pop(key, None)
+    _observe(term, topic)
+
+
+def _not_followed(term: Term, key: Key) -> str:
+    """Why the object asks for nothing now: what it would ask for cannot be read."""
+    if term.objects.topics.missing(key):
+        unread = term.objects.topics.unread(key)
+        return unread.sentence if unread else ""
+    if term.missing.intersection(("topics", "brokers")):
+        return f"LogCluster {term.key[0]}/{term.key[1]}: what it says of topics cannot be read."
+    return ""
+
+
+async def _name_leaders(term: Term, topic: Topic) -> None:
+    """A refusal may be about the moment (a broker has yet to tell of its log): asked again."""
+    request = named_leaders(topic)
+    if request is None:
+        return
+    answer = await term.ask(request)
+    assert isinstance(answer, ElectionsAnswer), answer
+    refused = [one for one in answer.partitions if one.code]
+    if not refused:
+        return
+    more = f" And {len(refused) - 1} more like this." if len(refused) > 1 else ""
+    _refuse(term, topic, refused[0].reason, refused[0].message + more)
+    raise Retry(refused[0].message)
+
+
+def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
+    term.refusals[topic.key] = (
+        not_ready(Refusal(reason=Reason[reason], message=message))
+        if reason in Reason.__members__
+        else condition("Ready", False, reason, message)
+    )
+    _observe(term, topic)
+
+
+def _observe(term: Term, topic: Topic) -> None:
+    term.observed[topic.key] = topic.metadata.generation
+    term.mark_topic(topic.key)
+    term.mark_cluster()
+
+
+async def _detach(term: Term, topic: Topic, refusal: Refusal) -> None:
+    """A namespace that is no longer allowed loses its topics' binding, never their data."""
+    if refusal.reason is not Reason.NotAllowed:
+        return
+    bound = term.bound_topic(topic)
+    if bound is None:
+        return
+    answer = await term.ask(DetachTopic(object=object_of(topic)))
+    if isinstance(answer, Refused):
+        raise Retry(answer.message)
+    namespace, name = topic.key
+    text = (
+        f"Topic {bound.name} is detached from the object {namespace}/{name}, whose namespace may "
+        "declare no topics here any more. It stays as it is, with its data, and counts among "
+        "those without an object; the same object takes it back when its namespace may again."
+    )
+    key = f"detached-{bound.id}"
+    term.tell(Occurrence(key=key, reason="TopicDetached", message=text, warning=True))
+
+
+async def _namespace_labels(term: Term, topic: Topic, cluster: LogCluster) -> dict[str, str]:
+    """The labels of the topic's namespace, where they matter."""
+    namespace = topic.metadata.namespace
+    allowed = cluster.spec.topics.allowed_namespaces if cluster.spec.topics else None
+    if namespace == cluster.metadata.namespace or allowed is None or allowed.from_ != "Selector":
+        return {}
+    try:
+        found = await term.kube.get(NAMESPACES, None, namespace)
+    except ApiError as error:
+        raise Retry(f"namespace {namespace} cannot be read: {error}") from error
+    return dict(found["metadata"].get("labels") or {})

@@ -1,0 +1,171 @@
+"""A Topic object as a request to the controller: pure.
+
+Called by the operator's Topic reconciler and by local mode.  It resolves every default, checks what
+can be said without the cluster's state, and leaves the rest (names taken, brokers missing, unknown
+configs) to the controller, whose refusals have the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.cluster.topic_configs import MIN_ISR, UNCLEAN_ENABLE, UNCLEAN_RECOVERY
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId, LeaderEpoch
+from plimsoll_core.messages.elections import NamedLeader, NameLeaders
+from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_operator.api.broker_configs import config_strings, default_replication_factor
+from plimsoll_operator.api.cluster_topics import (
+    MIN_ISR_DEFAULT,
+    PARTITIONS_DEFAULT,
+    TopicDefaults,
+    Topics,
+)
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.selectors import matches
+from plimsoll_operator.api.topic import Placement, Topic
+
+OWN_FIELDS = {
+    MIN_ISR: "spec.minInSyncReplicas",
+    UNCLEAN_RECOVERY: "spec.uncleanRecovery.strategy",
+    UNCLEAN_ENABLE: "spec.uncleanRecovery.strategy",
+}
+"""Configs of Kafka's that have a field of their own here: two places could contradict."""
+
+Assignment = tuple[tuple[BrokerId, ...], ...]
+
+
+def declare(
+    topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str] | None = None
+) -> DeclareTopic | Refusal:
+    """What `topic` asks of `cluster`'s controller.
+
+    `namespace_labels` are those of the topic's namespace; they matter when the cluster selects
+    namespaces by label.
+    """
+    if refusal := _namespace_refusal(topic, cluster, namespace_labels or {}):
+        return refusal
+    own = OWN_FIELDS.keys() & (topic.spec.config or {}).keys()
+    if own:
+        return Refusal(
+            reason=Reason.InvalidConfig,
+            message=f"Set {OWN_FIELDS[min(own)]} instead of the config {min(own)}.",
+        )
+    defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
+    partitions = topic.spec.partitions or defaults.partitions or PARTITIONS_DEFAULT
+    placement = topic.spec.placement or Placement()
+    assignment = _assignment(placement, topic.spec.partitions)
+    if isinstance(assignment, Refusal):
+        return assignment
+    factor = topic.spec.replication_factor
+    if assignment is not None:
+        partitions = len(assignment)
+        if factor not in (None, len(assignment[0])):
+            return _invalid_placement(
+                f"spec.replicationFactor is {factor}, but the assignment lists "
+                f"{len(assignment[0])} replicas for each partition."
+            )
+        factor = len(assignment[0])
+    factor = factor or default_replication_factor(cluster)
+    return DeclareTopic(
+        object=object_of(topic),
+        topic_name=topic.topic_name,
+        partitions=partitions,
+        replication_factor=factor,
+        min_isr=topic.spec.min_in_sync_replicas
+        or min(defaults.min_in_sync_replicas or MIN_ISR_DEFAULT, factor),
+        strategy=placement.strategy or "RoundRobin",
+        assignment=assignment,
+        configs=_configs(topic),
+        deletion_policy=topic.spec.deletion_policy or "Delete",
+    )
+
+
+def named_leaders(topic: Topic) -> NameLeaders | None:
+    """Whom the object wants to lead partitions that nobody leads."""
+    recovery = topic.spec.unclean_recovery
+    if recovery is None or not recovery.elect:
+        return None
+    leaders = tuple(
+        NamedLeader(
+            partition=one.partition,
+            leader=BrokerId(one.leader),
+            at_leader_epoch=LeaderEpoch(one.at_leader_epoch),
+        )
+        for one in recovery.elect
+    )
+    return NameLeaders(object=object_of(topic), leaders=leaders)
+
+
+def _configs(topic: Topic) -> dict[str, str]:
+    """The configs that are stated; a strategy that is not is the cluster's, whatever it is then."""
+    configs = config_strings(topic.spec.config or {})
+    recovery = topic.spec.unclean_recovery
+    if recovery is not None and recovery.strategy is not None:
+        configs[UNCLEAN_RECOVERY] = recovery.strategy
+    return configs
+
+
+def object_of(topic: Topic) -> TopicObject:
+    """How the metadata log names the object."""
+    meta = topic.metadata
+    return TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+
+
+def is_allowed(namespace: str, cluster: LogCluster, namespace_labels: Mapping[str, str]) -> bool:
+    """Whether `namespace` may declare topics in `cluster`."""
+    if namespace == cluster.metadata.namespace:
+        return True
+    allowed = (cluster.spec.topics or Topics()).allowed_namespaces
+    match (allowed.from_ if allowed else None) or "Same":
+        case "All":
+            return True
+        case "Selector":
+            selector = allowed.selector if allowed else None
+            return selector is not None and matches(selector, namespace_labels)
+        case _:
+            return False
+
+
+def _namespace_refusal(
+    topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str]
+) -> Refusal | None:
+    if is_allowed(topic.metadata.namespace, cluster, namespace_labels):
+        return None
+    return Refusal(
+        reason=Reason.NotAllowed,
+        message=(
+            f"LogCluster {cluster.metadata.namespace}/{cluster.metadata.name} does not take topics "
+            f"from namespace {topic.metadata.namespace}; its owner lists namespaces in "
+            "spec.topics.allowedNamespaces."
+        ),
+    )
+
+
+def _invalid_placement(message: str) -> Refusal:
+    return Refusal(reason=Reason.PlacementInvalid, message=message)
+
+
+def _assignment(placement: Placement, partitions: int | None) -> Assignment | Refusal | None:
+    if placement.strategy != "Explicit":
+        if placement.assignment:
+            return _invalid_placement("placement.assignment belongs to strategy Explicit.")
+        return None
+    entries = sorted(placement.assignment or (), key=lambda entry: entry.partition)
+    if not entries:
+        return _invalid_placement("Strategy Explicit needs placement.assignment.")
+    wanted = partitions if partitions is not None else len(entries)
+    if [entry.partition for entry in entries] != list(range(wanted)):
+        return _invalid_placement(
+            f"placement.assignment must list every partition from 0 to {wanted - 1} once."
+        )
+    for entry in entries:
+        if len(set(entry.replicas)) != len(entry.replicas):
+            return _invalid_placement(f"Partition {entry.partition} lists a broker twice.")
+        if len(entry.replicas) != len(entries[0].replicas):
+            return _invalid_placement(
+                f"Partition {entry.partition} lists {len(entry.replicas)} replicas, partition 0 "
+                f"lists {len(entries[0].replicas)}; all must list the same number."
+            )
+    return tuple(tuple(BrokerId(b) for b in entry.replicas) for entry in entries)

@@ -1,0 +1,1 @@
+"""Verifications: a Spark job each."""

@@ -1,0 +1,263 @@
+"""A Verification: start its driver when the topic serves, then show what it reports.
+
+The report ConfigMap is the truth about a run: it goes with the Verification, and a driver that has
+reported its verdict is never started again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.verification import (
+    Counts,
+    Evidence,
+    Example,
+    Phase,
+    Timing,
+    Verification,
+    VerificationStatus,
+)
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, kind_of
+from plimsoll_operator.manifests.verification import Driver, children
+from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.projection import partitions_of
+
+LOOK_MS = 2_000
+FINAL = ("Completed", "Failed")
+TIMEOUT_SECONDS_DEFAULT = 600
+"""The driver's own, for reading back."""
+
+
+async def reconcile(term: Term, key: Key) -> None:
+    verification = term.objects.verifications.get(key)
+    if verification is None or verification.metadata.deletion_timestamp:
+        term.verifications.pop(key, None)
+        return
+    if verification.cluster_key != term.key:
+        return
+    driver = Driver(
+        verification=verification,
+        image=term.options.spark_image,
+        image_pull_policy=term.options.image_pull_policy,
+        api_server_ports=term.options.api_server_ports,
+    )
+    try:
+        status = await _step(term, verification, driver)
+    except ApiError as error:
+        raise Retry(str(error)) from error
+    term.observed[key] = verification.metadata.generation
+    term.verifications[key] = status
+    term.mark_verification(key)
+    if status.phase not in FINAL:
+        term.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
+
+
+async def _step(term: Term, verification: Verification, driver: Driver) -> VerificationStatus:
+    job = await _find(term, JOBS, verification, f"{driver.name}-driver")
+    report = await _find(term, CONFIG_MAPS, verification, driver.report)
+    status = None if report is None else reported(report, driver)
+    if status is not None:
+        final = status.phase in ("Completed", "Failed")
+        if final or job is None or not _failed(job):
+            return status
+    if job is not None:
+        return _running(job, driver)
+    if (never := cannot_end(driver)) is not None:
+        return never
+    waits = _waits_for(term, verification, driver)
+    if waits is not None:
+        return VerificationStatus(phase="Pending", verdict="", conditions=(waits,))
+    for manifest in children(driver):
+        if manifest["kind"] != "Job":
+            await term.kube.apply(kind_of(manifest), manifest)
+            continue
+        try:
+            await term.kube.create(JOBS, manifest)
+        except Conflict as error:
+            raise Retry(str(error)) from error
+    return _pending("DriverStarted", "The driver's pod is starting.")
+
+
+def _waits_for(term: Term, verification: Verification, driver: Driver) -> Condition | None:
+    if not driver.image and not (verification.spec.runner and verification.spec.runner.image):
+        return _condition("VerificationDisabled", "Install the chart with verification.enabled.")
+    topic_id = term.image.topic_ids.get(verification.spec.topic)
+    if topic_id is None:
+        return _condition("TopicNotFound", f"There is no topic {verification.spec.topic} yet.")
+    topic = term.image.topics[topic_id]
+    if any(p.leader is None for p in partitions_of(term.image, topic)):
+        return _condition("TopicNotServing", f"Topic {topic.name} has partitions without a leader.")
+    if (earlier := _earlier(term, verification)) is not None:
+        text = (
+            f"Verification {earlier} is about topic {topic.name} too, and neither could tell its "
+            "records from the other's; this one begins when that one has ended."
+        )
+        return _condition("TopicBusy", text)
+    return None
+
+
+def _earlier(term: Term, verification: Verification) -> str | None:
+    """An unended Verification of the same topic that was made before this one."""
+    mine = _age(verification)
+    others = [
+        other
+        for other in term.objects.verifications
+        if (other.cluster_key, other.spec.topic) == (term.key, verification.spec.topic)
+        and other.metadata.deletion_timestamp is None
+        and _age(other) < mine
+        and not _ended(term, other.key)
+    ]
+    first = min(others, key=_age, default=None)
+    return None if first is None else first.metadata.name
+
+
+def _age(verification: Verification) -> tuple[str, str]:
+    meta = verification.metadata
+    return meta.creation_timestamp or "", meta.uid
+
+
+def _ended(term: Term, key: Key) -> bool:
+    """As this term last saw it; else as the object shows it."""
+    known = term.verifications.get(key)
+    if known is not None:
+        return known.phase in FINAL
+    shown = term.objects.verifications.conditions(key)
+    return any(c.type in ("Complete", "Failed") and c.status == "True" for c in shown)
+
+
+def cannot_end(driver: Driver) -> VerificationStatus | None:
+    """At the rate that is asked for, the records are not written before the time is up."""
+    spec = driver.verification.spec
+    rate = spec.produce.records_per_second
+    if rate is None:
+        return None
+    timeout_s = (spec.verify and spec.verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
+    left_s = driver.deadline_seconds - min(timeout_s, driver.deadline_seconds / 2)
+    needed_s = spec.produce.records / rate
+    if needed_s <= left_s:
+        return None
+    message = (
+        f"{spec.produce.records} records at {rate} a second take {needed_s:.0f} s, and of "
+        f"deadlineSeconds ({driver.deadline_seconds}) {left_s:.0f} s are for writing: ask for "
+        "fewer records, a higher rate or a later deadline. No driver was started."
+    )
+    return VerificationStatus(
+        phase="Failed",
+        verdict="Inconclusive",
+        conditions=_final("Failed", "CannotEnd", message),
+    )
+
+
+def _condition(reason: str, message: str) -> Condition:
+    return condition("Ready", False, reason, message)
+
+
+def _pending(reason: str, message: str) -> VerificationStatus:
+    return VerificationStatus(
+        phase="Pending", verdict="", conditions=(_condition(reason, message),)
+    )
+
+
+def _failed(job: Object) -> bool:
+    return any(
+        c["type"] == "Failed" and c["status"] == "True"
+        for c in (job.get("status") or {}).get("conditions") or ()
+    )
+
+
+def _running(job: Object, driver: Driver) -> VerificationStatus:
+    """A driver that has said nothing: not yet, or never."""
+    if not _failed(job):
+        return _pending("DriverStarted", "The driver's pod is starting.")
+    message = (
+        f"The driver's pod ended without a verdict; see kubectl logs job/{driver.name}-driver."
+    )
+    return VerificationStatus(
+        phase="Failed",
+        verdict="Inconclusive",
+        conditions=_final("Failed", "DriverFailed", message),
+    )
+
+
+def _final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
+    return (
+        condition(type_, True, reason, message),
+        condition("Ready", type_ == "Complete", reason, message),
+    )
+
+
+def reported(report: Object, driver: Driver) -> VerificationStatus | None:
+    """What the driver has written so far."""
+    data = report.get("data") or {}
+    if "verdict.json" in data:
+        return _verdict(json.loads(data["verdict.json"]), driver.report)
+    if "progress.json" in data:
+        return _progress(json.loads(data["progress.json"]), driver)
+    return None
+
+
+def _progress(content: dict[str, Any], driver: Driver) -> VerificationStatus:
+    phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
+    verify = driver.verification.spec.verify
+    timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT
+    text = "The run is producing."
+    if phase == "Verifying":
+        text = (
+            "The topic is read back and compared with what was acknowledged. A verdict comes "
+            f"within verify.timeoutSeconds ({timeout_s}), and by deadlineSeconds "
+            f"({driver.deadline_seconds}) after the start in any case; records that others write "
+            f"to the topic make it longer. How far it is: kubectl logs job/{driver.name}-driver."
+        )
+    return VerificationStatus(
+        phase=phase,
+        verdict="",
+        counts=_convert(content.get("counts"), Counts),
+        timing=_convert(content.get("timing"), Timing),
+        evidence=Evidence(report_config_map=driver.report),
+        conditions=(_condition(phase, text),),
+    )
+
+
+def _verdict(content: dict[str, Any], name: str) -> VerificationStatus:
+    passed = content.get("verdict") == "Passed"
+    reason = str(content.get("reason") or content.get("verdict"))
+    examples = tuple(_convert(e, Example) for e in (content.get("examples") or ())[:20])
+    return VerificationStatus(
+        phase="Completed" if content.get("verdict") in ("Passed", "Violated") else "Failed",
+        verdict=content.get("verdict", "Inconclusive"),
+        counts=_convert(content.get("counts"), Counts),
+        timing=_convert(content.get("timing"), Timing),
+        evidence=Evidence(report_config_map=name, examples=examples),
+        conditions=_final(
+            "Complete" if passed else "Failed", reason, str(content.get("message") or "")
+        ),
+    )
+
+
+def _convert(content: Any, model: Any) -> Any:
+    """The driver's own image may be newer or older: what does not fit is left out."""
+    try:
+        return msgspec.convert(content or {}, model, strict=False)
+    except msgspec.ValidationError:
+        return model()
+
+
+async def _find(term: Term, kind: Any, verification: Verification, name: str) -> Object | None:
+    """The child of this very object; an earlier one's is waited out."""
+    try:
+        found = await term.kube.get(kind, verification.metadata.namespace, name)
+    except NotFound:
+        return None
+    owners = [o["uid"] for o in found["metadata"].get("ownerReferences") or ()]
+    if verification.metadata.uid not in owners or found["metadata"].get("deletionTimestamp"):
+        raise Retry(f"{name} of an earlier Verification is still there", after_ms=LOOK_MS)
+    return found

@@ -1,0 +1,155 @@
+"""How far partitions that move are, in bytes and time: what people read, never what is decided on.
+
+The image says which partitions move; brokers tell how much they hold.  A `Meter` remembers the
+rest for one object: what was copied by moves that have ended, how fast it went lately, and the
+lowest ISR margin.  It is lost with the term; then counting begins with what is still to be copied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import reassignment as api
+from plimsoll_operator.api.quantities import binary
+
+RATE_MS = 20_000
+"""The rate is that of the last so many milliseconds."""
+SAMPLES_MAX = 64
+ACTIVE_MAX = 20
+
+Copies = Mapping[PartitionKey, Mapping[BrokerId, int]]
+"""How many bytes the leader and the new replicas of a partition hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Of all new replicas of one partition together."""
+
+    copied: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """`rate` is in bytes a second, and None until it is known, as is `eta_seconds`."""
+
+    copied: int
+    total: int
+    rate: int | None = None
+    eta_seconds: int | None = None
+
+    @property
+    def left(self) -> int:
+        return self.total - self.copied
+
+
+def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None:
+    """None until the leader has told."""
+    whole = None if partition.leader is None else sizes.get(partition.leader)
+    if whole is None:
+        return None
+    held = (whole if b in partition.isr else min(whole, sizes.get(b, 0)) for b in partition.adding)
+    return Copied(sum(held), whole * len(partition.adding))
+
+
+class Meter:
+    """`read` as often as somebody looks; `saw` after commits."""
+
+    def __init__(self) -> None:
+        self._totals: dict[PartitionKey, int] = {}
+        self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES_MAX)
+        self.lowest_margin: int | None = None
+
+    def saw(self, partition: Partition) -> None:
+        """A partition that moves, as it is now."""
+        margin = len(partition.isr) - partition.effective_min_isr
+        if self.lowest_margin is None or margin < self.lowest_margin:
+            self.lowest_margin = margin
+
+    def read(self, moving: Iterable[Partition], copies: Copies, now_ms: int) -> Progress:
+        """`now_ms` is a monotonic clock's."""
+        done = sum(self._totals.values())
+        for partition in moving:
+            self.saw(partition)
+            known = copied(partition, copies.get(partition.key, {}))
+            done -= self._totals.get(partition.key, 0)
+            if known is not None:
+                self._totals[partition.key] = known.total
+                done += known.copied
+            else:
+                self._totals.pop(partition.key, None)
+        return self._progress(done, sum(self._totals.values()), now_ms)
+
+    def _progress(self, done: int, total: int, now_ms: int) -> Progress:
+        samples = self._samples
+        if samples and done < samples[-1][1]:
+            samples.clear()  # a copy began anew, or its leader cut its log
+        while samples and now_ms - samples[0][0] > RATE_MS:
+            samples.popleft()
+        samples.append((now_ms, done))
+        elapsed_ms = now_ms - samples[0][0]
+        if elapsed_ms <= 0:
+            return Progress(copied=done, total=total)
+        rate = (done - samples[0][1]) * 1000 // elapsed_ms
+        eta = None if rate <= 0 else -(-(total - done) // rate)
+        return Progress(copied=done, total=total, rate=rate, eta_seconds=eta)
+
+
+# --- as status ----------------------------------------------------------------------------------
+
+
+def partition_counts(
+    total: int, moving: Iterable[Partition], copies: Copies, rolled_back: int = 0
+) -> api.PartitionCounts:
+    """Pending is what moves and has not begun to be copied."""
+    pending = under_way = 0
+    for partition in moving:
+        sizes = copies.get(partition.key, {})
+        begun = any(sizes.get(b) or b in partition.isr for b in partition.adding)
+        begun |= not partition.adding
+        under_way += begun
+        pending += not begun
+    return api.PartitionCounts(
+        total=total,
+        pending=pending,
+        copying=under_way,
+        done=max(0, total - pending - under_way - rolled_back),
+        rolled_back=rolled_back,
+    )
+
+
+def byte_counts(progress: Progress) -> api.ByteCounts:
+    rate = progress.rate
+    return api.ByteCounts(
+        total=binary(progress.total),
+        copied=binary(progress.copied),
+        left=binary(progress.left),
+        rate_per_second=None if rate is None else binary(rate),
+    )
+
+
+def active(
+    image: ClusterImage, moving: Iterable[Partition], copies: Copies
+) -> tuple[api.ActiveMove, ...] | None:
+    """The first of those that move, one by one."""
+    rows = []
+    for partition in sorted(moving, key=lambda p: (image.topics[p.topic_id].name, p.index)):
+        known = copied(partition, copies.get(partition.key, {}))
+        rows.append(
+            api.ActiveMove(
+                topic=image.topics[partition.topic_id].name,
+                partition=partition.index,
+                from_=partition.settled,
+                adding=partition.adding,
+                removing=partition.removing,
+                copied=None if known is None else binary(known.copied),
+                total=None if known is None else binary(known.total),
+            )
+        )
+        if len(rows) == ACTIVE_MAX:
+            break
+    return tuple(rows) or None

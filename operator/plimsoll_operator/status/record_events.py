@@ -1,0 +1,259 @@
+"""What a batch of committed records means to a reader: ISR changes and Events.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from msgspec import UNSET
+
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Reassignment, Rebalance
+from plimsoll_core.cluster.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    ControllerChanged,
+    PartitionsChanged,
+    ReassignmentNoted,
+    RebalanceNoted,
+    Record,
+    RestartEnded,
+    RestartGranted,
+    TopicOrphaned,
+    TopicRemoved,
+)
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.status.causes import is_planned, word
+
+LENGTH_MAX = 1_000
+UNCLEAN_EVENT = "UncleanElection"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IsrChange:
+    """How many partitions' ISRs shrank or grew for the reason `cause`.
+
+    `planned`: of those that shrank, how many lost only replicas that somebody wanted away.
+    """
+
+    cause: str
+    shrank: int
+    planned: int
+    grew: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occurrence:
+    """What an Event will say.  `key`: the same key within a minute is the same Event."""
+
+    key: str
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def isr_changes(old: ClusterImage, records: Iterable[Record]) -> Iterator[IsrChange]:
+    """How the ISRs of `old` change by `records`."""
+    current: dict[PartitionKey, tuple[BrokerId, ...]] = {}
+    for record in records:
+        if not isinstance(record, PartitionsChanged) or record.isr is UNSET:
+            continue
+        shrank = planned = grew = 0
+        for first, last in record.ranges:
+            for index in range(first, last + 1):
+                key = PartitionKey(record.topic_id, index)
+                partition = old.partitions.get(key)
+                before = current.get(key, partition.isr if partition is not None else ())
+                current[key] = record.isr
+                grew += len(record.isr) > len(before)
+                if partition is not None and len(record.isr) < len(before):
+                    shrank += 1
+                    stay = partition.replicas if record.replicas is UNSET else record.replicas
+                    lost = (set(before) - set(record.isr)) & set(stay)  # no shrink: no replica
+                    planned += is_planned(old, partition, lost)
+        yield IsrChange(cause=word(record.cause), shrank=shrank, planned=planned, grew=grew)
+
+
+def unclean_elections(records: Iterable[Record]) -> int:
+    """In how many partitions the leader may lack records that were acknowledged."""
+    return sum(
+        last - first + 1
+        for record in records
+        if isinstance(record, PartitionsChanged) and _is_unclean(record)
+        for first, last in record.ranges
+    )
+
+
+def occurrences(
+    old: ClusterImage, new: ClusterImage, records: Iterable[Record]
+) -> Iterator[Occurrence]:
+    """One Event per (broker, cause), however many partitions it touches."""
+    for record in records:
+        match record:
+            case BrokerFenced() | BrokerRegistered() | BrokerUnfenced():
+                yield from _presence(old, new, record)
+            case PartitionsChanged() if _is_unclean(record):
+                yield _unclean(new, record)
+            case ControllerChanged(controller_epoch=epoch, identity=identity):
+                yield Occurrence(
+                    key=f"controller-{epoch}",
+                    reason="ControllerChanged",
+                    message=f"{identity} leads with controller epoch {epoch}.",
+                )
+            case RestartGranted() | RestartEnded():
+                yield _restart(record)
+            case ReassignmentNoted() | RebalanceNoted():
+                yield from _moves(old, record)
+            case TopicOrphaned(topic_id=topic_id) if topic_id in new.topics:
+                name = new.topics[topic_id].name
+                yield Occurrence(
+                    key=f"orphaned-{name}",
+                    reason="TopicPendingDeletion",
+                    message=f"The object of topic {name} is gone; its data is kept for the grace.",
+                )
+            case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
+                name = old.topics[topic_id].name
+                yield Occurrence(
+                    key=f"removed-{name}", reason="TopicRemoved", message=f"Topic {name} is gone."
+                )
+            case _:
+                pass
+
+
+def _presence(
+    old: ClusterImage, new: ClusterImage, record: BrokerFenced | BrokerRegistered | BrokerUnfenced
+) -> Iterator[Occurrence]:
+    """A broker comes or goes."""
+    broker_id = record.broker_id
+    if isinstance(record, BrokerFenced):
+        yield Occurrence(
+            key=f"fenced-{broker_id}",
+            reason="BrokerFenced",
+            message=_fenced(old, new, broker_id, record.cause),
+            warning=not (broker_id in old.grants or broker_id in old.leaving),
+        )
+    elif isinstance(record, BrokerUnfenced):
+        yield Occurrence(
+            key=f"unfenced-{broker_id}",
+            reason="BrokerUnfenced",
+            message=f"Broker {broker_id} takes part.",
+        )
+    elif _emptied(old, record):
+        yield Occurrence(
+            key=f"emptied-{broker_id}-{record.incarnation_id}",
+            reason="VolumeEmptied",
+            message=_came_back_empty(old, record),
+            warning=True,
+        )
+
+
+def _restart(record: RestartGranted | RestartEnded) -> Occurrence:
+    broker_id = record.broker_id
+    if isinstance(record, RestartGranted):
+        return Occurrence(
+            key=f"restart-{broker_id}-{record.revision}",
+            reason="RestartGranted",
+            message=f"Broker {broker_id} is restarted into revision {record.revision}.",
+        )
+    text = f"The restart of broker {broker_id} is over: it is back and in sync everywhere."
+    if record.proven is None:
+        text = f"The restart of broker {broker_id} came to nothing: {record.cause}."
+    return Occurrence(
+        key=f"restarted-{broker_id}-{record.proven}", reason="RestartEnded", message=text
+    )
+
+
+def _moves(old: ClusterImage, record: ReassignmentNoted | RebalanceNoted) -> Iterator[Occurrence]:
+    if isinstance(record, ReassignmentNoted):
+        row = record.reassignment
+        yield _reassignment(row, old.reassignments.get(row.object.uid))
+        return
+    plan = record.rebalance
+    told = _rebalance(plan, old.rebalances.get(plan.object.uid))
+    if told is not None:
+        yield told
+
+
+def _reassignment(row: Reassignment, before: Reassignment | None) -> Occurrence:
+    name = f"Reassignment {row.object.name}"
+    if row.phase != "Running":
+        text = f"{name}: {row.phase.lower()}, {row.total} partitions. {row.message}".strip()
+    elif before is None:
+        text = f"{name} begins: {row.total} partitions."
+    else:
+        text = f"{name} {'is paused' if row.paused else 'goes on'}."
+    return Occurrence(
+        key=f"reassignment-{row.object.uid}-{row.phase}-{row.paused}",
+        reason=f"Reassignment{'Paused' if row.paused else row.phase}",
+        message=text[:LENGTH_MAX],
+        warning=row.phase == "Failed",
+    )
+
+
+def _rebalance(row: Rebalance, before: Rebalance | None) -> Occurrence | None:
+    """Its beginning, its end, and pauses; None for what is of no interest."""
+    name = f"Rebalance {row.object.name}"
+    if row.phase == "Beginning":
+        return None
+    if row.phase != "Running":
+        left = f", {row.dropped} left alone because they had changed" if row.dropped else ""
+        text = f"{name}: {row.phase.lower()}, {row.moved} of {row.total} partitions moved{left}."
+    elif before is None or before.phase == "Beginning":
+        text = f"{name} begins: {row.total} partitions, {row.replicas} replicas to be copied."
+    elif row.paused != before.paused:
+        text = f"{name} {'is paused' if row.paused else 'goes on'}."
+    else:
+        return None
+    return Occurrence(
+        key=f"rebalance-{row.object.uid}-{row.phase}-{row.paused}",
+        reason=f"Rebalance{'Paused' if row.paused else row.phase}",
+        message=f"{text} {row.message}".strip()[:LENGTH_MAX],
+        warning=row.phase == "Failed",
+    )
+
+
+def _is_unclean(record: PartitionsChanged) -> bool:
+    # Not `record.recovery`: a second recovery before the first has ended does not state it again.
+    return word(record.cause) == "recovery" and record.leader is not UNSET
+
+
+def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
+    topic = new.topics.get(record.topic_id)
+    name = topic.name if topic is not None else str(record.topic_id)
+    ranges = (str(first) if first == last else f"{first}-{last}" for first, last in record.ranges)
+    text = (
+        f"Topic {name}: broker {record.leader} leads without proof that it holds everything, "
+        f"acknowledged records may be lost ({record.cause}). Partitions {', '.join(ranges)}."
+    )
+    return Occurrence(
+        key=f"unclean-{name}-{record.leader}-{record.ranges[0][0]}",
+        reason=UNCLEAN_EVENT,
+        message=text[:LENGTH_MAX],
+        warning=True,
+    )
+
+
+def _emptied(old: ClusterImage, record: BrokerRegistered) -> bool:
+    """Whether a known broker has none of the directories that it had."""
+    known = old.brokers.get(record.broker_id)
+    return known is not None and not set(known.directory_ids) & set(record.directory_ids)
+
+
+def _came_back_empty(old: ClusterImage, record: BrokerRegistered) -> str:
+    count = len(old.hosted.get(record.broker_id, ()))
+    return (
+        f"Broker {record.broker_id} came back with an emptied volume: what it held is gone from "
+        f"there, and its {count} replicas are copied from the others."
+    )
+
+
+def _fenced(old: ClusterImage, new: ClusterImage, broker_id: int, cause: str) -> str:
+    moved = offline = 0
+    for key, before in old.partitions.items():
+        after = new.partitions.get(key)
+        if before.leader != broker_id or after is None or after.leader == broker_id:
+            continue
+        moved += after.leader is not None
+        offline += after.leader is None
+    text = f"Broker {broker_id}: {cause}; {moved} leaderships moved, {offline} partitions offline."
+    return text[:LENGTH_MAX]

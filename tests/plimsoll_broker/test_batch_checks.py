@@ -1,0 +1,308 @@
+"""A batch that lies is refused, whatever it takes to find out, and nobody waits for that."""
+
+import asyncio
+import gzip
+import socket
+import struct
+import threading
+from collections.abc import Callable
+
+import pytest
+from tests.plimsoll_broker.test_replication import until
+from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch, a_record
+
+from plimsoll_broker.handlers import batch_checks, produce, produce_order
+from plimsoll_broker.handlers.produce_order import (
+    OPENED_AT_ONCE,
+    PARTITIONS_AT_ONCE,
+    RECORDS_AT_ONCE,
+)
+from plimsoll_core.replica.values import Code
+from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, iter_headers, parse_header, seal
+from plimsoll_wire.headers import request_frame
+from plimsoll_wire.messages import decode_response, encode_request
+from plimsoll_wire.produce import ProducePartition, ProduceRequest, ProduceTopic
+from plimsoll_wire.versions import ApiKey
+
+Make = Callable[[int], Broker]
+Producer = tuple[int, int, int]
+
+NOBODY: Producer = (-1, -1, -1)
+
+
+def says(batch: bytes, **fields: int) -> bytes:
+    """The same records under another header."""
+    return seal(parse_header(batch)._replace(**fields), batch[HEADER_SIZE:])
+
+
+def holds(batch: bytes, records: bytes, codec: int = 0) -> bytes:
+    """The same header over other records."""
+    return seal(parse_header(batch)._replace(attributes=codec), records)
+
+
+def zipped(batch: bytes) -> bytes:
+    return holds(batch, gzip.compress(batch[HEADER_SIZE:], 1), 1)
+
+
+def produced(batch: bytes | list[bytes], acks: int = -1, topic: str = "t") -> dict:
+    batches = batch if isinstance(batch, list) else [batch]
+    partitions = [{"index": index, "records": each} for index, each in enumerate(batches)]
+    return {
+        "transactional_id": None,
+        "acks": acks,
+        "timeout": 5_000,
+        "topic_data": [{"name": topic, "partition_data": partitions}],
+    }
+
+
+@pytest.fixture
+async def one(broker: Make, controller: Controller) -> Broker:
+    started = await broker(0).start()
+    controller.create("t", (0,))
+    await until(lambda: len(started.manager) == 1)
+    # A log's first append waits, in a thread, until it is durable.
+    await until(lambda: started.store.begin_new() is None)
+    return started
+
+
+@pytest.fixture
+async def client(one: Broker) -> Client:
+    return await one.client()
+
+
+@pytest.mark.parametrize(
+    ("batch", "code", "record"),
+    [
+        (holds(a_batch(5), a_record(0, b"alone")), Code.INVALID_RECORD, 1),
+        (says(a_batch(4), count=5, last_offset_delta=4), Code.INVALID_RECORD, 4),
+        (says(a_batch(4), count=3, last_offset_delta=2), Code.INVALID_RECORD, 2),
+        (says(a_batch(1), count=2**31 - 1, last_offset_delta=2**31 - 2), Code.INVALID_RECORD, 2),
+        (says(a_batch(1), count=0, last_offset_delta=-1 & 0x7FFFFFFF), Code.INVALID_RECORD, None),
+        (holds(a_batch(1), b"this is no record at all"), Code.INVALID_RECORD, 0),
+        (holds(a_batch(1), b"this is no gzip at all", 1), Code.INVALID_RECORD, 0),
+        (holds(a_batch(5), gzip.compress(a_record(0)), 1), Code.INVALID_RECORD, 1),
+        (says(a_batch(1), attributes=LOG_APPEND_TIME), Code.INVALID_TIMESTAMP, None),
+        (says(a_batch(1), producer_id=7, base_sequence=0), Code.INVALID_PRODUCER_EPOCH, None),
+    ],
+    ids=[
+        "too-few", "one-too-few", "one-too-many", "absurd-count", "none", "garbage", "no-gzip",
+        "too-few-in-gzip", "log-append-time", "no-epoch",
+    ],
+)  # fmt: skip
+async def test_a_batch_that_lies_is_refused_by_name_and_nothing_is_written(
+    one: Broker, client: Client, batch: bytes, code: Code, record: int | None
+) -> None:
+    reply = await client.ask(ApiKey.PRODUCE, 9, produced(batch))
+    refused = reply.responses[0].partition_responses[0]
+    assert int(refused.error_code) == code
+    assert refused.error_message
+    named = [(one.batch_index, one.batch_index_error_message) for one in refused.record_errors]
+    assert named == ([] if record is None else [(record, refused.error_message)])
+    assert one.hosted("t").log.log_end_offset == 0
+    assert (await client.produce("t", a_batch(1))) == (Code.NONE, 0), "and the next one is fine"
+
+
+@pytest.fixture
+def checkers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Which thread checked a batch of how many records."""
+    seen: list[tuple[int, int]] = []
+    real = batch_checks.check_records
+
+    def watched(records: bytes | memoryview, count: int) -> None:
+        seen.append((threading.get_ident(), count))
+        real(records, count)
+
+    monkeypatch.setattr(batch_checks, "check_records", watched)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        a_batch(RECORDS_AT_ONCE + 1),
+        zipped(a_batch(RECORDS_AT_ONCE + 1)),
+        zipped(a_batch(1, filler=OPENED_AT_ONCE)),
+    ],
+    ids=["many", "many-in-gzip", "large-in-gzip"],
+)
+async def test_what_takes_long_is_checked_in_a_thread(
+    client: Client, checkers: list[tuple[int, int]], batch: bytes
+) -> None:
+    assert (await client.produce("t", a_batch(1))) == (Code.NONE, 0)
+    assert (await client.produce("t", batch)) == (Code.NONE, 1)
+    (short, _), (long, _) = checkers
+    assert short == threading.get_ident() != long
+    assert (await client.produce("t", zipped(a_batch(1))))[0] == Code.NONE
+    assert checkers[2] == (threading.get_ident(), 1), "what is small is opened at once"
+
+
+async def test_a_request_of_many_batches_is_one_that_takes_long(
+    one: Broker, client: Client, controller: Controller, checkers: list[tuple[int, int]]
+) -> None:
+    """A batch each is short; all of them together are not."""
+    many = PARTITIONS_AT_ONCE + 1
+    controller.create("many", *[(0,)] * many)
+    await until(lambda: len(one.manager) == 1 + many)
+    reply = await client.ask(ApiKey.PRODUCE, 9, produced([a_batch(1)] * many, topic="many"))
+    answers = reply.responses[0].partition_responses
+    assert [(int(each.error_code), each.base_offset) for each in answers] == [(0, 0)] * many
+    assert threading.get_ident() not in {thread for thread, _ in checkers}
+
+
+async def test_of_many_batches_none_is_looked_at_before_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[object] = []
+    monkeypatch.setattr(produce_order, "effort", looked_at.append)
+    sent = [ProducePartition(index, None) for index in range(PARTITIONS_AT_ONCE + 1)]
+    request = ProduceRequest(None, 1, 1_000, [ProduceTopic("t", sent)])
+    assert produce_order.check_here(request, lambda *_: True) is None
+    assert not looked_at
+
+
+async def test_a_request_that_names_more_partitions_than_there_can_be_costs_its_connection(
+    one: Broker,
+) -> None:
+    stranger, other = await one.client(), await one.client()
+    with pytest.raises(Exception, match="closed"):
+        await stranger.ask(ApiKey.PRODUCE, 9, produced([b""] * 10_001))
+    assert (await other.produce("t", a_batch(1))) == (Code.NONE, 0)
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+class Pipe:
+    """A connection that sends without waiting for answers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._sent = 0
+
+    @classmethod
+    async def to(cls, broker: Broker) -> "Pipe":
+        return cls(*await asyncio.open_connection("127.0.0.1", broker.server.port))
+
+    def send(self, batch: bytes, acks: int = -1) -> None:
+        self._sent += 1
+        body = encode_request(ApiKey.PRODUCE, 9, produced(batch, acks))
+        self._writer.write(request_frame(ApiKey.PRODUCE, 9, self._sent, "test", body))
+
+    async def answer(self) -> tuple[int, int, int]:
+        """Which request, its code and base offset."""
+        size = int.from_bytes(await self._reader.readexactly(4))
+        reply = await self._reader.readexactly(size)
+        body = decode_response(ApiKey.PRODUCE, 9, reply[5:])
+        one = body.responses[0].partition_responses[0]
+        return int.from_bytes(reply[:4]), int(one.error_code), one.base_offset
+
+    def vanish(self) -> None:
+        """No end of what it sends, but of the connection."""
+        linger = struct.pack("ii", 1, 0)
+        self._writer.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, linger
+        )
+        self._writer.transport.abort()
+
+    async def leave(self) -> None:
+        await self._writer.drain()
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Has a check in a thread begun; may it go on.  Every compressed batch is checked in one."""
+    begun, go_on = threading.Event(), threading.Event()
+    real = produce_order._check_all
+
+    def held(some):
+        begun.set()
+        assert go_on.wait(30)
+        return real(some)
+
+    monkeypatch.setattr(produce_order, "_check_all", held)
+    monkeypatch.setattr(produce_order, "OPENING_AT_ONCE", 0)
+    return begun, go_on
+
+
+async def test_what_is_sent_behind_a_batch_in_a_thread_does_not_overtake_it(
+    one: Broker, gate: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = gate
+    pipe = await Pipe.to(one)
+    pipe.send(zipped(a_batch(2, producer=(7, 0, 0))))
+    pipe.send(a_batch(3, producer=(7, 0, 2)))
+    pipe.send(zipped(a_batch(1, producer=(7, 0, 5))))
+    await asyncio.to_thread(begun.wait, 30)
+    other = await one.client()
+    assert (await other.latest("t")) == (Code.NONE, 0)
+    assert (await other.produce("t", a_batch(1))) == (Code.NONE, 0), "others do not wait"
+    go_on.set()
+    assert [await pipe.answer() for _ in range(3)] == [(1, 0, 1), (2, 0, 3), (3, 0, 6)]
+    await pipe.leave()
+
+
+async def test_what_overtakes_a_batch_refused_by_a_thread_is_refused_alike(
+    one: Broker, controller: Controller, gate: tuple[threading.Event, threading.Event]
+) -> None:
+    """The rule of `overtaking` holds across both ways."""
+    begun, go_on = gate
+    pipe = await Pipe.to(one)
+    pipe.send(zipped(a_batch(2, producer=(7, 0, 0))))
+    pipe.send(a_batch(3, producer=(7, 0, 2)))
+    await asyncio.to_thread(begun.wait, 30)
+    controller.heartbeat(one, fence=True)
+    await until(lambda: one.hosted("t").replica.leader is None)
+    go_on.set()
+    refused = [(await pipe.answer())[1] for _ in range(2)]
+    assert refused == [Code.NOT_LEADER_OR_FOLLOWER] * 2
+    controller.heartbeat(one)
+    await until(lambda: one.hosted("t").replica.leader is not None)
+    pipe.send(a_batch(3, producer=(7, 0, 2)))
+    pipe.send(zipped(a_batch(2, producer=(7, 0, 0))))
+    pipe.send(a_batch(3, producer=(7, 0, 2)))
+    assert (await pipe.answer())[1] == Code.NOT_LEADER_OR_FOLLOWER, "it would begin in the middle"
+    assert [(await pipe.answer())[1:] for _ in range(2)] == [(0, 0), (0, 2)]
+    await pipe.leave()
+
+
+async def test_what_a_client_sent_before_it_left_is_written(
+    one: Broker, gate: tuple[threading.Event, threading.Event]
+) -> None:
+    """acks=0: send and leave is how such a client ends."""
+    begun, go_on = gate
+    pipe = await Pipe.to(one)
+    pipe.send(zipped(a_batch(2)), acks=0)
+    pipe.send(a_batch(3), acks=0)
+    await asyncio.to_thread(begun.wait, 30)
+    await pipe.leave()
+    go_on.set()
+    await until(lambda: one.hosted("t").log.log_end_offset == 5)
+    counts = [header.count for header in iter_headers(one.bytes_of("t"))]
+    assert counts == [2, 3]
+
+
+async def test_a_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(
+    one: Broker,
+    gate: tuple[threading.Event, threading.Event],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = gate
+    told: list[BaseException] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+    broken = RuntimeError("a bug of ours")
+
+    def breaks(*_: object) -> None:
+        raise broken
+
+    monkeypatch.setattr(produce.ProduceHandler, "_partition", breaks)
+    pipe = await Pipe.to(one)
+    pipe.send(zipped(a_batch(2)))
+    await asyncio.to_thread(begun.wait, 30)
+    pipe.vanish()
+    await until(lambda: one.server.connections == 0)
+    go_on.set()
+    await until(lambda: told == [broken])
+    loop.set_exception_handler(None)

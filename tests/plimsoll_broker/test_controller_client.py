@@ -1,0 +1,285 @@
+"""A broker finds the controller, keeps to it, and leaves one that is not it any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from plimsoll_broker.control.client import ControllerClient, NoController, Peers
+from plimsoll_broker.control.metadata_store import MetadataCopy
+from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.requests import (
+    AllocateProducerIds,
+    Answer,
+    CreateTopics,
+    Done,
+    Heartbeat,
+    HeartbeatAnswer,
+    LogPosition,
+    ProducerIdBlock,
+    Refused,
+)
+from plimsoll_wire import control
+
+CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
+NOT_CONTROLLER = Refused(reason="NotController", code=41, message="not me")
+ALIVE = HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)
+
+
+class FakeController:
+    """Says what it is told to say; `answer` None: it stays silent."""
+
+    def __init__(self, epoch: int, answer: Answer | None) -> None:
+        self.epoch = epoch
+        self.answer = answer
+        self.unconfirmed = False
+        self.heard: list[control.BrokerRequest] = []
+        self.streams = 0
+        self.connections = 0
+        self.deaf_to = 0
+        self.port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        try:
+            while True:
+                length = int.from_bytes(await reader.readexactly(4), "big")
+                request = control.decode_request(await reader.readexactly(length))
+                if not isinstance(request.body, control.Command):
+                    self.streams += 1
+                    continue
+                if number <= self.deaf_to:
+                    continue  # a connection whose packets are lost
+                self.heard.append(request.body.request)
+                if self.answer is not None:
+                    reply = control.CommandReply(
+                        controller_epoch=ControllerEpoch(self.epoch),
+                        unconfirmed=self.unconfirmed,
+                        answer=self.answer,
+                    )
+                    writer.write(control.encode_reply(request.correlation_id, reply))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def a_client(*controllers: FakeController) -> AsyncIterator[ControllerClient]:
+    for controller in controllers:
+        await controller.start()
+    peers = Peers(
+        cluster_id=CLUSTER,
+        broker_id=BrokerId(0),
+        controllers=tuple(f"127.0.0.1:{controller.port}" for controller in controllers),
+    )
+    client = ControllerClient(peers)
+    try:
+        yield client
+    finally:
+        client.close()
+        for controller in controllers:
+            await controller.stop()
+
+
+def a_request() -> AllocateProducerIds:
+    return AllocateProducerIds(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1))
+
+
+def a_heartbeat() -> Heartbeat:
+    position = LogPosition(
+        applied_offset=MetadataOffset(0), nonce=None, controller_epoch=ControllerEpoch(0)
+    )
+    return Heartbeat(broker_id=BrokerId(0), broker_epoch=BrokerEpoch(1), position=position)
+
+
+BLOCK = ProducerIdBlock(first=0, length=1000)
+
+
+async def test_the_active_controller_is_found_among_the_addresses() -> None:
+    standby, active = FakeController(0, NOT_CONTROLLER), FakeController(3, BLOCK)
+    async with a_client(standby, active) as client:
+        assert await client.command(a_request(), 10_000) == BLOCK
+        assert client.address == ("127.0.0.1", active.port)
+        assert client.highest_epoch == 3
+
+
+async def test_a_command_is_sent_again_to_the_successor() -> None:
+    old, new = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
+    async with a_client(old, new) as client:
+        await client.command(a_request(), 10_000)
+        old.answer, new.answer = NOT_CONTROLLER, BLOCK
+        assert await client.command(a_request(), 10_000) == BLOCK
+        assert client.address == ("127.0.0.1", new.port)
+
+
+async def test_a_lower_epoch_is_not_believed() -> None:
+    zombie, active = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
+    async with a_client(zombie, active) as client:
+        client.highest_epoch = ControllerEpoch(4)
+        active.answer = Done()
+        assert await client.command(a_request(), 10_000) == Done()
+        assert client.address == ("127.0.0.1", active.port)
+
+
+async def test_without_any_controller_a_command_ends_at_its_deadline() -> None:
+    controller = FakeController(1, NOT_CONTROLLER)
+    async with a_client(controller) as client:
+        with pytest.raises(NoController, match="300 ms"):
+            await client.command(a_request(), 300)
+
+
+async def test_a_request_that_is_not_idempotent_is_never_sent_twice() -> None:
+    controller = FakeController(1, None)
+    async with a_client(controller) as client:
+        asked = asyncio.ensure_future(client.command(CreateTopics(topics=()), 10_000, once=True))
+        await until(lambda: len(controller.heard) == 1)
+        client.give_up("the connection breaks")
+        with pytest.raises(NoController, match="outcome is unknown"):
+            await asked
+        assert len(controller.heard) == 1
+
+
+async def test_an_unconfirmed_controller_is_left_for_a_confirmed_newer_one() -> None:
+    """R4: a zombie that is cut off from its log still answers heartbeats."""
+    zombie, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
+    async with a_client(zombie, successor) as client:
+        assert await client.heartbeat(a_heartbeat(), 5_000) is not None
+        zombie.unconfirmed, successor.answer = True, ALIVE
+        result = await client.heartbeat(a_heartbeat(), 5_000)
+        assert result is not None
+        assert not result.confirmed
+        assert client.address == ("127.0.0.1", successor.port)
+        result = await client.heartbeat(a_heartbeat(), 5_000)
+        assert result is not None
+        assert result.confirmed
+
+
+async def test_an_unconfirmed_controller_without_a_newer_one_is_kept() -> None:
+    alone, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
+    alone.unconfirmed = True
+    async with a_client(alone, standby) as client:
+        for _ in range(2):
+            result = await client.heartbeat(a_heartbeat(), 5_000)
+            assert result is not None
+            assert not result.confirmed
+        assert client.address == ("127.0.0.1", alone.port)
+
+
+async def test_a_silent_controller_is_compared_with_the_others() -> None:
+    silent, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
+    async with a_client(silent, successor) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        silent.answer, successor.answer = None, ALIVE
+        assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert client.address == ("127.0.0.1", successor.port)
+
+
+async def test_many_dead_addresses_do_not_use_up_the_session() -> None:
+    """They are asked at once: one after another they would take a second each."""
+    silent, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
+    dead = [FakeController(0, None) for _ in range(6)]
+    async with a_client(silent, *dead, successor) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        silent.answer, successor.answer = None, ALIVE
+        async with asyncio.timeout(4):
+            assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert client.address == ("127.0.0.1", successor.port)
+        assert (await client.heartbeat(a_heartbeat(), 5_000)) is not None
+
+
+async def test_a_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time() -> None:
+    silent, dead = FakeController(3, ALIVE), [FakeController(0, None) for _ in range(6)]
+    async with a_client(silent, *dead) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        silent.answer = None
+        async with asyncio.timeout(4):
+            assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert client.address == ("127.0.0.1", silent.port)
+
+
+async def test_a_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connection() -> None:
+    """After a cut of 3 s the old one may wait out a retransmission longer than the session."""
+    controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
+    async with a_client(controller, standby) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        controller.deaf_to = controller.connections
+        assert await client.heartbeat(a_heartbeat(), 200) is None
+        assert len(controller.heard) == 2
+        assert await client.heartbeat(a_heartbeat(), 200) is not None
+
+
+async def test_a_controller_that_a_peer_tells_of_is_found_with_the_next_heartbeat() -> None:
+    old, new = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
+    async with a_client(old, new) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        new.answer = ALIVE
+        client.heard_of(ControllerEpoch(4))
+        await client.heartbeat(a_heartbeat(), 5_000)
+        assert client.address == ("127.0.0.1", new.port)
+        assert client.highest_epoch == 4
+
+
+async def test_a_made_up_controller_epoch_leaves_the_broker_with_its_controller() -> None:
+    """A client that claims to be a broker may name any number in its Fetch."""
+    controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
+    async with a_client(controller, standby) as client:
+        await client.heartbeat(a_heartbeat(), 5_000)
+        for claimed in (2**31, 2**31 + 1, 2**62):
+            client.heard_of(ControllerEpoch(claimed))
+            result = await client.heartbeat(a_heartbeat(), 5_000)
+            assert result is not None
+            assert result.confirmed
+        assert client.highest_epoch == 3, "and is not told on to peers"
+        assert client.address == ("127.0.0.1", controller.port)
+        assert standby.connections <= 2, "one look, whatever is claimed meanwhile"
+
+
+async def test_the_metadata_stream_leaves_a_frozen_controller_with_the_commands(
+    tmp_path: Path,
+) -> None:
+    """It must not sit out the time in which a long poll or a large snapshot may be answered."""
+    frozen, successor = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
+    async with a_client(frozen, successor) as client:
+        copy = MetadataCopy(tmp_path)
+        stream = asyncio.create_task(MetadataStream(client, copy).run())
+        await client.command(a_request(), 10_000)
+        await until(lambda: frozen.streams == 1)
+        successor.answer = BLOCK
+        client.heard_of(ControllerEpoch(4))
+        await client.heartbeat(a_heartbeat(), 5_000)
+        await until(lambda: successor.streams == 1, seconds=5)
+        stream.cancel()
+        await asyncio.gather(stream, return_exceptions=True)
+        copy.close()
+
+
+async def until(condition: Callable[[], bool], *, seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
+            await asyncio.sleep(0.005)

@@ -1,0 +1,173 @@
+"""A client shortens a log: durable on the leader, taken over by followers, and never too far."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.plimsoll_broker.test_replication import Make, Three, until
+from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
+
+from plimsoll_broker.storage.checkpoints import LOG_STARTS
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.offsets import OffsetFile
+from plimsoll_core.replica.values import Code
+from plimsoll_wire.batches import parse_header
+from plimsoll_wire.versions import ApiKey
+
+KEPT = {"retention.ms": "-1"}
+"""What only a client deletes: these records are old."""
+
+
+async def delete(
+    client: Client, *partitions: tuple[int, int], version: int = 2, timeout_ms: int = 5_000
+) -> list[tuple[int, int]]:
+    """Code and low watermark of each (index, offset)."""
+    named = [{"partition_index": index, "offset": offset} for index, offset in partitions]
+    values = {"topics": [{"name": "t", "partitions": named}], "timeout": timeout_ms}
+    reply = await client.ask(ApiKey.DELETE_RECORDS, version, values)
+    return [(int(one.error_code), one.low_watermark) for one in reply.topics[0].partitions]
+
+
+async def written(broker: Broker, batches: int = 5) -> Client:
+    """Batches of two records."""
+    client = await broker.client()
+    for _ in range(batches):
+        assert (await client.produce("t", a_batch(2)))[0] == Code.NONE
+    return client
+
+
+def starts(*brokers: Broker) -> list[int]:
+    return [broker.hosted("t").log.log_start_offset for broker in brokers]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_all_in_sync_begin_there_when_the_client_hears_of_it(
+    controller: Controller, three: Three, version: int
+) -> None:
+    controller.create("t", (0, 1, 2), **KEPT)
+    client = await written(three[0])
+    assert await delete(client, (0, 5), version=version) == [(Code.NONE, 5)]
+    assert starts(*three) == [5, 5, 5]
+    assert (await client.latest("t", timestamp=-2)) == (Code.NONE, 5)
+    assert (await client.fetch("t", 4)).code == Code.OFFSET_OUT_OF_RANGE
+    assert (await client.fetch("t", 5)).records
+
+
+async def test_minus_one_deletes_all_that_is_committed_and_writing_goes_on(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2), **KEPT)
+    client = await written(three[0])
+    assert await delete(client, (0, -1)) == [(Code.NONE, 10)]
+    assert starts(*three) == [10, 10, 10]
+    assert (await client.produce("t", a_batch(1))) == (Code.NONE, 10)
+    assert (await client.fetch("t", 10)).records
+
+
+async def test_what_cannot_be_deleted_is_refused_one_by_one(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2), (1, 2, 0), (0, 1, 2), **KEPT)
+    client = await written(three[0])
+    asked = ((0, 11), (0, -2))
+    for one in asked:
+        assert await delete(client, one) == [(Code.OFFSET_OUT_OF_RANGE, -1)]
+    found = await delete(client, (0, 3), (1, 0), (9, 0), (2, 0), (2, 0))
+    assert found == [
+        (Code.NONE, 3),
+        (Code.NOT_LEADER_OR_FOLLOWER, -1),
+        (Code.UNKNOWN_TOPIC_OR_PARTITION, -1),
+        (Code.INVALID_REQUEST, -1),
+        (Code.INVALID_REQUEST, -1),
+    ]
+    assert await delete(client, (0, 2)) == [(Code.NONE, 3)], "it begins later already"
+
+
+async def test_what_was_deleted_stays_deleted_when_the_leader_is_killed(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **KEPT)
+    client = await written(one)
+    assert await delete(client, (0, 5)) == [(Code.NONE, 5)]
+    await one.stop()  # nothing is written down at such an end
+    again = await broker(0).start(previous=one.epoch)
+    await until(lambda: again.hosted("t").replica.leader is not None)
+    assert starts(again) == [5]
+
+
+async def test_nobody_hears_of_a_deletion_that_is_not_on_the_disk(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **KEPT)
+    client = await written(one)
+
+    def full(self: OffsetFile, _: object) -> Callable[[], None]:
+        def save() -> None:
+            raise StorageError(StorageFault.FULL, one.directory / LOG_STARTS, "no space")
+
+        return save
+
+    monkeypatch.setattr(OffsetFile, "begin_replace", full)
+    assert await delete(client, (0, 5)) == [(Code.KAFKA_STORAGE_ERROR, -1)]
+
+
+async def test_a_follower_that_does_not_follow_is_waited_for_until_the_timeout(
+    controller: Controller, three: Three
+) -> None:
+    controller.create("t", (0, 1, 2), **KEPT)
+    client = await written(three[0])
+    await three[2].path.fetchers.close()
+    assert await delete(client, (0, 5), timeout_ms=1_000) == [(Code.REQUEST_TIMED_OUT, -1)]
+    assert starts(*three[:2]) == [5, 5]
+
+
+async def test_what_a_follower_took_over_is_soon_on_its_disk(
+    controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower that was killed and led would begin with what was deleted."""
+    controller.create("t", (0, 1, 2), **KEPT)
+    client = await written(three[0])
+    await delete(client, (0, 5))
+
+    def saved(broker: Broker) -> int | None:
+        file = OffsetFile(broker.store.disk, broker.directory / LOG_STARTS)
+        file.load()
+        return file.get(("t", 0))
+
+    chores = three[1].path._upkeep
+    await chores._retain()
+    assert saved(three[1]) == 5
+
+
+async def test_a_deletion_ends_with_its_leaders_term(controller: Controller, three: Three) -> None:
+    controller.create("t", (0, 1, 2), **KEPT)
+    client = await written(three[0])
+    await three[2].path.fetchers.close()
+    waiting = asyncio.create_task(delete(client, (0, 5)))
+    await until(lambda: bool(three[0].hosted("t").replica.waiters.for_start))
+    controller.heartbeat(three[0], fence=True)
+    assert await waiting == [(Code.NOT_LEADER_OR_FOLLOWER, -1)]
+
+
+async def test_an_owner_gets_past_a_batch_that_stops_its_readers(
+    controller: Controller, broker: Make
+) -> None:
+    """What this broker would not write any more may lie in a log from before."""
+    one = await broker(0).start()
+    controller.create("t", (0,), **KEPT)
+    client = await written(one, 2)
+    hosted = one.hosted("t")
+    bad = bytearray(a_batch(3))
+    bad[61:] = b"\xff" * (len(bad) - 61)
+    place = hosted.replica.produce(parse_header(bad), 1)
+    assert one.manager.driver.append_produced(
+        hosted, memoryview(bad), parse_header(bad), place, None
+    )
+    one.manager.touch(hosted)
+    assert (await client.produce("t", a_batch(1))) == (Code.NONE, 7)
+    assert await delete(client, (0, 7)) == [(Code.NONE, 7)]
+    fetched = await client.fetch("t", 7)
+    assert (fetched.code, fetched.log_start_offset) == (Code.NONE, 7)
+    assert bytes(fetched.records)[:8] == (7).to_bytes(8), "and the rest reads on"

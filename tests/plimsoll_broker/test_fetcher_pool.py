@@ -1,0 +1,66 @@
+"""Which fetcher follows which partition, when a fetcher has given up a partition by itself."""
+
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+from plimsoll_broker.replication.fetcher_pool import FetcherPool, Source
+from plimsoll_broker.replication.follower_session import Followed
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.replica.values import Code
+
+LEADER: Any = 1
+ONE = Source(LEADER, 0)
+TOPIC = UUID(int=7)
+
+
+def partition(index: int) -> Any:
+    return SimpleNamespace(
+        key=PartitionKey(TOPIC, index),
+        topic_id_bytes=TOPIC.bytes,
+        replica=SimpleNamespace(stopped=False, fetches_from=None),
+    )
+
+
+def a_pool(fetchers: int) -> FetcherPool:
+    settings = SimpleNamespace(fetchers_per_leader=fetchers)
+    manager: Any = SimpleNamespace(now_ms=lambda: 0, settings=settings)
+    epoch: Any = 1
+    return FetcherPool(manager, lambda: epoch)
+
+
+async def test_a_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
+    pool = a_pool(fetchers=1)
+    stopped, other = partition(0), partition(1)
+    pool.follow(stopped, LEADER)
+    pool.follow(other, LEADER)
+    try:
+        pool._fetchers[ONE]._refused(Followed(stopped), Code.FENCED_LEADER_EPOCH)
+        assert stopped.replica.stopped
+        pool.unfollow(other)
+        assert not pool._fetchers, "a leader of nothing keeps no fetcher"
+        pool.unfollow(stopped)
+        pool.follow(stopped, LEADER)
+        assert len(pool._fetchers[ONE]) == 1
+    finally:
+        await pool.close()
+
+
+async def test_a_leaders_partitions_are_shared_out_evenly_and_always_alike():
+    """num.replica.fetchers: a topic's partitions take turns, and keep their connection."""
+    pool, again = a_pool(fetchers=3), a_pool(fetchers=3)
+    partitions = [partition(index) for index in range(30)]
+    try:
+        for one in partitions:
+            pool.follow(one, LEADER)
+        assert sorted(pool._fetchers) == [Source(LEADER, n) for n in range(3)]
+        assert {len(fetcher) for fetcher in pool._fetchers.values()} == {10}
+        for one in reversed(partitions):
+            again.follow(one, LEADER)
+        assert again._following == pool._following
+        for one in partitions[::3]:
+            pool.unfollow(one)
+        assert len(pool._fetchers) == 2, "the third has nothing left to fetch"
+    finally:
+        await pool.close()
+        await again.close()

@@ -1,0 +1,146 @@
+"""The broker's copy of the metadata: whatever is torn off, what is left is true."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import msgspec
+import pytest
+
+from plimsoll_broker.control.metadata_store import MetadataCopy, Replica, advance
+from plimsoll_core.cluster.metadata_versions import MetadataTooNew
+from plimsoll_core.cluster.records import ClusterDeclared, ControllerChanged, MembersChanged, Record
+from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+
+CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
+
+
+def a_batch(offset: int, *records: Record) -> MetadataBatchCopy:
+    return MetadataBatchCopy(
+        base_offset=MetadataOffset(offset),
+        controller_epoch=ControllerEpoch(1),
+        nonce=f"nonce-{offset}",
+        records_json=msgspec.json.encode(list(records)),
+        record_count=len(records),
+    )
+
+
+def batches(count: int) -> list[MetadataBatchCopy]:
+    first = a_batch(
+        0, ControllerChanged(cause="t", controller_epoch=ControllerEpoch(1), identity="t")
+    )
+    second = a_batch(1, ClusterDeclared(cause="t", cluster_id=CLUSTER, name="c"))
+    more = [
+        a_batch(offset, MembersChanged(cause="t", broker_ids=(BrokerId(offset),)))
+        for offset in range(2, count)
+    ]
+    return [first, second, *more][:count]
+
+
+def written(directory: Path, count: int, *, snapshot_at: int | None = None) -> Replica:
+    copy = MetadataCopy(directory)
+    replica = copy.load(CLUSTER)
+    for number, batch in enumerate(batches(count)):
+        replica = advance(replica, batch)
+        copy.append(batch)
+        if number == snapshot_at:
+            copy.write_snapshot(replica)
+    copy.close()
+    return replica
+
+
+def loaded(directory: Path, cluster_id: UUID = CLUSTER) -> Replica:
+    copy = MetadataCopy(directory)
+    try:
+        return copy.load(cluster_id)
+    finally:
+        copy.close()
+
+
+def test_an_empty_directory_is_an_empty_cluster(tmp_path: Path) -> None:
+    replica = loaded(tmp_path)
+    assert (replica.image.next_offset, replica.nonce) == (0, None)
+
+
+@pytest.mark.parametrize("snapshot_at", [None, 0, 4, 9])
+def test_what_was_kept_is_there_again(tmp_path: Path, snapshot_at: int | None) -> None:
+    assert loaded_equals(written(tmp_path, 10, snapshot_at=snapshot_at), loaded(tmp_path))
+
+
+def loaded_equals(a: Replica, b: Replica) -> bool:
+    return a.image == b.image and a.position == b.position
+
+
+@pytest.mark.parametrize("snapshot_at", [None, 4])
+def test_a_tail_torn_anywhere_leaves_a_prefix(tmp_path: Path, snapshot_at: int | None) -> None:
+    whole = written(tmp_path, 10, snapshot_at=snapshot_at)
+    tail = max((tmp_path / "__cluster_metadata").glob("tail-*"))
+    data = tail.read_bytes()
+    for cut in range(0, len(data), 13):
+        tail.write_bytes(data[:cut])
+        replica = loaded(tmp_path)
+        assert replica.image.next_offset <= whole.image.next_offset
+        assert replica.image.next_offset >= (snapshot_at or -1) + 1
+        if replica.image.next_offset > 2:
+            assert replica.nonce == f"nonce-{replica.image.next_offset - 1}"
+
+
+def test_a_flipped_bit_ends_what_is_believed(tmp_path: Path) -> None:
+    written(tmp_path, 10)
+    tail = max((tmp_path / "__cluster_metadata").glob("tail-*"))
+    data = bytearray(tail.read_bytes())
+    third = sum(len(line) + 1 for line in bytes(data).split(b"\n")[:3])
+    at = data.index(b"broker_ids", third)
+    data[at + 13] ^= 1
+    tail.write_bytes(data)
+    assert loaded(tmp_path).image.next_offset == 3
+
+
+def test_writing_goes_on_after_a_torn_tail(tmp_path: Path) -> None:
+    written(tmp_path, 5)
+    tail = max((tmp_path / "__cluster_metadata").glob("tail-*"))
+    tail.write_bytes(tail.read_bytes()[:-7])
+    copy = MetadataCopy(tmp_path)
+    replica = copy.load(CLUSTER)
+    assert replica.image.next_offset == 4
+    for batch in batches(8)[4:]:
+        replica = advance(replica, batch)
+        copy.append(batch)
+    copy.close()
+    assert loaded_equals(replica, loaded(tmp_path))
+
+
+def test_a_damaged_snapshot_is_not_believed(tmp_path: Path) -> None:
+    written(tmp_path, 10, snapshot_at=9)
+    path = max((tmp_path / "__cluster_metadata").glob("snapshot-*"))
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    assert loaded(tmp_path).image.next_offset == 0
+
+
+def test_a_snapshot_takes_the_place_of_what_it_covers(tmp_path: Path) -> None:
+    written(tmp_path, 10, snapshot_at=9)
+    names = sorted(path.name for path in (tmp_path / "__cluster_metadata").iterdir())
+    assert names == ["snapshot-00000000000000000010.json", "tail-00000000000000000010.jsonl"]
+
+
+def test_another_clusters_copy_is_not_believed(tmp_path: Path) -> None:
+    written(tmp_path, 10, snapshot_at=9)
+    other = UUID("00000000-0000-4000-8000-000000000001")
+    assert loaded(tmp_path, other).image.next_offset == 0
+
+
+def test_a_record_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
+    replica = written(tmp_path, 2)
+    batch = MetadataBatchCopy(
+        base_offset=MetadataOffset(2),
+        controller_epoch=ControllerEpoch(1),
+        nonce="n",
+        records_json=b'[{"type":"FromTheFuture","cause":"x"}]',
+        record_count=1,
+    )
+    with pytest.raises(MetadataTooNew, match="FromTheFuture"):
+        advance(replica, batch)

@@ -1,0 +1,141 @@
+"""What is sent behind a refused batch does not begin a producer's log in the middle."""
+
+import pytest
+from tests.plimsoll_broker.test_replication import Make, Three, kill, until
+from tests.plimsoll_broker.trio import Controller, a_batch
+
+from plimsoll_broker.server.in_flight_order import REMEMBERED_MAX, REMEMBERED_MS, Refused
+from plimsoll_core.replica.values import Code
+
+LAST = 2**31 - 1
+NOW = 1_000
+
+
+def batch(sequence: int, epoch: int = 0, producer: int = 7) -> bytes:
+    return a_batch(1, producer=(producer, epoch, sequence))
+
+
+def overtakes(
+    seen: Refused,
+    at: tuple[str, int],
+    records: bytes,
+    *,
+    newest: tuple[int, int] | None = None,
+    ms: int = 0,
+) -> int | None:
+    """`newest`: what the log has of the producer."""
+    return seen.overtaken_by(at, records, {7: newest}.get, NOW + ms)
+
+
+def refused(sequence: int) -> Refused:
+    found = Refused()
+    found.answered(("t", 0), batch(sequence), Code.NOT_ENOUGH_REPLICAS, NOW)
+    return found
+
+
+def test_what_comes_after_a_refused_batch_overtakes_it_until_that_is_taken() -> None:
+    seen = refused(3)
+    assert overtakes(seen, ("t", 0), batch(4)) == Code.NOT_ENOUGH_REPLICAS
+    assert overtakes(seen, ("t", 0), batch(3)) is None
+    assert overtakes(seen, ("t", 0), batch(2)) is None
+    seen.answered(("t", 0), batch(3), Code.NONE, NOW)
+    assert not seen
+    assert overtakes(seen, ("t", 0), batch(4)) is None
+
+
+def test_another_partition_producer_or_epoch_is_another_matter() -> None:
+    seen = refused(3)
+    assert not overtakes(seen, ("t", 1), batch(4))
+    assert not overtakes(seen, ("u", 0), batch(4))
+    assert not overtakes(seen, ("t", 0), batch(4, producer=8))
+    assert not overtakes(seen, ("t", 0), batch(4, epoch=1))
+    assert not overtakes(seen, ("t", 0), a_batch(1)), "not idempotent"
+    assert not overtakes(seen, ("t", 0), b"nothing that is a batch")
+
+
+def test_a_log_that_has_what_was_refused_is_left_to_judge_what_comes_next() -> None:
+    """The producer wrote elsewhere meanwhile, and this log followed."""
+    assert overtakes(refused(3), ("t", 0), batch(50), newest=(0, 49)) is None
+    assert overtakes(refused(3), ("t", 0), batch(4), newest=(0, 3)) is None
+    assert overtakes(refused(3), ("t", 0), batch(4), newest=(1, 0)) is None
+
+
+def test_a_log_that_lacks_what_was_refused_is_not_asked() -> None:
+    """It would say "out of order", and the producer begin another epoch."""
+    for newest in ((0, 2), (0, LAST), None):
+        assert overtakes(refused(3), ("t", 0), batch(4), newest=newest) == Code.NOT_ENOUGH_REPLICAS
+    later = Refused()
+    later.answered(("t", 0), batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)
+    old = (0, 9)
+    assert overtakes(later, ("t", 0), batch(1, epoch=1), newest=old) == Code.NOT_ENOUGH_REPLICAS
+
+
+def test_what_was_not_sent_again_for_long_holds_nobody_up() -> None:
+    assert overtakes(refused(3), ("t", 0), batch(4), ms=REMEMBERED_MS - 1) is not None
+    assert overtakes(refused(3), ("t", 0), batch(4), ms=REMEMBERED_MS) is None
+
+
+def test_sequences_wrap() -> None:
+    assert overtakes(refused(LAST), ("t", 0), batch(0))
+    assert not overtakes(refused(0), ("t", 0), batch(LAST))
+
+
+def test_what_does_not_pass_by_itself_is_not_remembered() -> None:
+    seen = Refused()
+    for code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.MESSAGE_TOO_LARGE, Code.INVALID_RECORD):
+        seen.answered(("t", 0), batch(3), code, NOW)
+    assert not seen
+
+
+def test_a_connection_remembers_no_more_than_so_many() -> None:
+    seen = Refused()
+    for producer in range(REMEMBERED_MAX + 1):
+        seen.answered(("t", 0), batch(0, producer=producer), Code.NOT_ENOUGH_REPLICAS, NOW)
+    assert not overtakes(seen, ("t", 0), batch(1, producer=0))
+    assert overtakes(seen, ("t", 0), batch(1, producer=1))
+    assert overtakes(seen, ("t", 0), batch(1, producer=REMEMBERED_MAX))
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_batch_does_not_overtake_another_when_replicas_return_between_the_two(
+    controller: Controller, three: Three, broker: Make, known: bool
+) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    first = batch(0) if known else a_batch(1)
+    assert (await client.produce("t", first))[0] == Code.NONE
+    one, two = (batch(1), batch(2)) if known else (batch(0), batch(1))
+    for follower in three[1:]:
+        await kill(follower)
+    assert (await client.produce("t", one))[0] == Code.NOT_ENOUGH_REPLICAS
+    for number in (1, 2):
+        await broker(number).start()
+    await until(lambda: len(controller.partition("t").isr) == 3)
+    assert (await client.produce("t", two))[0] == Code.NOT_ENOUGH_REPLICAS
+    assert await client.produce("t", one) == (Code.NONE, 1)
+    assert await client.produce("t", two) == (Code.NONE, 2)
+
+
+async def test_a_producer_that_wrote_elsewhere_meanwhile_goes_on_over_its_old_connection(
+    controller: Controller, three: Three
+) -> None:
+    """A batch was refused here by a follower, and written to the leader; then this one leads."""
+    controller.create("t", (0, 1, 2))
+    follower, leader = await three[1].client(), await three[0].client()
+    assert (await follower.produce("t", batch(0)))[0] == Code.NOT_LEADER_OR_FOLLOWER
+    for sequence in (0, 1):
+        assert (await leader.produce("t", batch(sequence)))[0] == Code.NONE
+    await kill(three[0])
+    await until(lambda: three[1].hosted("t").replica.leader is not None)
+    assert await follower.produce("t", batch(2)) == (Code.NONE, 2)
+
+
+async def test_nor_when_a_topic_is_heard_of_between_two_batches(
+    controller: Controller, three: Three
+) -> None:
+    client = await three[0].client()
+    assert (await client.produce("t", batch(0)))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    controller.create("t", (0, 1, 2))
+    await until(lambda: three[0].manager.by_name("t", 0) is not None)
+    assert (await client.produce("t", batch(1)))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+    assert await client.produce("t", batch(0)) == (Code.NONE, 0)

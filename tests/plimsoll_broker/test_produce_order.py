@@ -1,0 +1,44 @@
+"""What a connection's long produces come to when it has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from plimsoll_broker.handlers.produce_order import InOrder
+from plimsoll_broker.server.dispatch import CloseConnection, Connection
+
+
+async def left_to_the_loop(error: Exception, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the event loop's handler hears of a produce that fails so, whose client was gone in the
+    very turn in which it came."""
+    met: list[str] = []
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "call_exception_handler", lambda c: met.append(str(c["exception"])))
+    served = asyncio.Event()
+
+    async def serve() -> None:
+        served.set()
+        raise error
+
+    asyncio.ensure_future(InOrder().add(Connection(), serve)).cancel()
+    await served.wait()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gc.collect()
+    return met
+
+
+async def test_a_produce_that_is_refused_when_its_client_has_gone_is_no_bug_of_the_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended the process: found by frames that were spoilt."""
+    assert await left_to_the_loop(CloseConnection("produce-failed"), monkeypatch) == []
+
+
+async def test_a_bug_in_a_produce_whose_client_has_gone_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert await left_to_the_loop(RuntimeError("a bug"), monkeypatch) == ["a bug"]

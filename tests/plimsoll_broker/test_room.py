@@ -1,0 +1,145 @@
+"""A full disk heals by itself when there is room again; no other fault does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.plimsoll_broker.test_replication import same_logs, until
+from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
+
+from plimsoll_broker.replication.full_disks import RESERVE, ROOM_BYTES_MAX, Room, enough
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
+from plimsoll_core.replica.values import Code
+
+Make = Callable[[int], Broker]
+
+
+def broken_disk(
+    broker: Broker, fault: StorageFault, monkeypatch: pytest.MonkeyPatch
+) -> pytest.MonkeyPatch:
+    """Its logs' appends fail; `undo` it."""
+    patched = pytest.MonkeyPatch()
+    file_type = type(broker.hosted("t").log.segments[-1].file)
+    plain = file_type.append
+
+    def append(file: object, data: object) -> None:
+        if file.path.is_relative_to(broker.directory):  # type: ignore[attr-defined]
+            raise StorageError(fault, file.path, "no space")  # type: ignore[attr-defined]
+        plain(file, data)  # type: ignore[arg-type]
+
+    patched.setattr(file_type, "append", append)
+    patched.setattr(Disk, "room", lambda *_: (0, 2**30))
+    return patched
+
+
+def out_of_the_isr(controller: Controller, broker: Broker) -> None:
+    """What the broker's reports do."""
+    partition = controller.partition("t")
+    controller.request(
+        ReportFailedReplicas(
+            broker_id=broker.id,
+            broker_epoch=broker.epoch,
+            replicas=(FailedReplica(topic_id=partition.topic_id, index=0),),
+        )
+    )
+
+
+@pytest.fixture
+async def two(controller: Controller, broker: Make) -> tuple[Broker, Broker, Client]:
+    leader, follower = await broker(0).start(), await broker(1).start()
+    controller.create("t", (0, 1))
+    client = await leader.client()
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)
+    await until(lambda: set(controller.partition("t").isr) == {0, 1})
+    return leader, follower, client
+
+
+async def test_a_full_disk_that_has_room_again_follows_again(
+    controller: Controller,
+    two: tuple[Broker, Broker, Client],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader, follower, client = two
+    full = broken_disk(follower, StorageFault.FULL, monkeypatch)
+    room = Room(follower.manager)
+    try:
+        await client.produce("t", a_batch(1), acks=1)
+        await until(lambda: follower.hosted("t").replica.failed)
+        out_of_the_isr(controller, follower)
+        await until(lambda: follower.manager.image is controller.image)
+        await room.look()
+        assert follower.hosted("t").replica.failed, "there is no room yet"
+    finally:
+        full.undo()
+    monkeypatch.setattr(Disk, "room", lambda *_: (2**30, 2**30))
+    await room.look()
+    await until(lambda: set(controller.partition("t").isr) == {0, 1})
+    await until(lambda: same_logs("t", leader, follower))
+    assert follower.manager.traffic.room_again == 1
+    assert await client.produce("t", a_batch(1)) == (Code.NONE, 2)
+
+
+async def test_it_waits_until_the_controller_counts_on_it_no_more(
+    controller: Controller,
+    two: tuple[Broker, Broker, Client],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, follower, client = two
+    full = broken_disk(follower, StorageFault.FULL, monkeypatch)
+    await client.produce("t", a_batch(1), acks=1)
+    await until(lambda: follower.hosted("t").replica.failed)
+    full.undo()
+    monkeypatch.setattr(Disk, "room", lambda *_: (2**30, 2**30))
+    await Room(follower.manager).look()
+    assert follower.hosted("t").replica.failed
+    out_of_the_isr(controller, follower)
+    await until(lambda: follower.manager.image is controller.image)
+    await Room(follower.manager).look()
+    assert not follower.hosted("t").replica.failed
+
+
+async def test_a_disk_that_fails_otherwise_stays_out_of_service(
+    controller: Controller,
+    two: tuple[Broker, Broker, Client],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, follower, client = two
+    failing = broken_disk(follower, StorageFault.IO, monkeypatch)
+    await client.produce("t", a_batch(1), acks=1)
+    await until(lambda: follower.hosted("t").replica.failed)
+    failing.undo()
+    out_of_the_isr(controller, follower)
+    await until(lambda: follower.manager.image is controller.image)
+    await Room(follower.manager).look()
+    assert follower.hosted("t").replica.failed
+
+
+async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
+    two: tuple[Broker, Broker, Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, follower, client = two
+    room = Room(follower.manager)
+    await room.look()
+    assert (follower.directory / RESERVE).stat().st_size == 2**20
+    full = broken_disk(follower, StorageFault.FULL, monkeypatch)
+    await client.produce("t", a_batch(1), acks=1)
+    await until(lambda: follower.hosted("t").replica.failed)
+    await room.look()
+    assert not (follower.directory / RESERVE).exists()
+    full.undo()
+
+
+@pytest.mark.parametrize(
+    ("free", "of", "is_enough"),
+    [
+        (0, 2**40, False),
+        (ROOM_BYTES_MAX, 2**40, False),
+        (ROOM_BYTES_MAX + 2**20, 2**40, True),
+        (2**24, 2**28, True),
+        (2**23, 2**28, False),
+    ],
+)
+def test_what_is_room(free: int, of: int, is_enough: bool) -> None:
+    assert enough(free, of) == is_enough

@@ -1,0 +1,60 @@
+"""An emptied volume that may stand for the last copy is refused; naming a leader is the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from plimsoll_core.cluster.model import Recovery
+from plimsoll_core.messages.requests import Refused, Registered
+
+FLAP_MS = 60_000
+
+
+def test_it_is_let_in_once_another_leader_is_named(world: Any) -> None:
+    world.propose([0, 1])
+    world.kill(1, 0)
+    world.register(1)
+    refused = world.register(0, volume_is_empty=True)
+    assert isinstance(refused, Refused)
+    assert "spec.uncleanRecovery.elect" in refused.message
+    world.tell(2, (0, 4))
+    world.name_leader(2)
+    assert isinstance(world.register(0, volume_is_empty=True), Registered)
+
+
+def test_only_copy_is_given_up_by_naming_its_own_broker(new_world: Callable[..., Any]) -> None:
+    world = new_world(3)
+    world.declare(
+        strategy="Explicit", assignment=((0,), (0,)), partitions=2, replication_factor=1,
+        min_isr=1,
+    )  # fmt: skip
+    world.kill(0)
+    assert isinstance(world.register(0, volume_is_empty=True), Refused)
+    (answer,) = world.name_leader(0)
+    assert (answer.reason, "given up" in answer.message) == ("LeaderNotEligible", True)
+    refused = world.register(0, volume_is_empty=True)
+    assert "only complete copy of 1 partitions, such as orders-1" in refused.message
+    world.name_leader(0, 1)
+    assert isinstance(world.register(0, volume_is_empty=True), Registered)
+    world.now_ms += FLAP_MS
+    world.beat(0)
+    for index in (0, 1):
+        world.tell(0, (None, 0), index)
+        assert (world.p(index).leader, world.p(index).recovery) == (0, Recovery.RECOVERING)
+
+
+def test_what_was_given_up_in_one_term_of_a_partition_is_not_in_the_next(
+    new_world: Callable[..., Any],
+) -> None:
+    world = new_world(3)
+    world.declare(strategy="Explicit", assignment=((0,),), replication_factor=1, min_isr=1)
+    world.kill(0)
+    world.register(0, volume_is_empty=True)
+    world.name_leader(0)
+    world.register(0, clean=True)
+    world.now_ms += FLAP_MS
+    world.beat(0)
+    assert world.p().leader == 0, "its old volume came back"
+    world.kill(0)
+    assert isinstance(world.register(0, volume_is_empty=True), Refused)

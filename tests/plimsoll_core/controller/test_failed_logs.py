@@ -1,0 +1,103 @@
+"""Newly offline logs: "change(p, isr−{b}) for the partitions in them"; the broker stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from plimsoll_core.cluster.invariants import EVERY_DECISION, always_led
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages.requests import Done, FailedReplica, Refused, ReportFailedReplicas
+
+
+def failed(world: Any, broker: int, *indexes: int, broker_epoch: int | None = None) -> Any:
+    epoch = world.image.brokers[BrokerId(broker)].broker_epoch
+    request = ReportFailedReplicas(
+        broker_id=BrokerId(broker),
+        broker_epoch=BrokerEpoch(epoch if broker_epoch is None else broker_epoch),
+        replicas=tuple(FailedReplica(topic_id=world.p().topic_id, index=i) for i in indexes),
+    )
+    return world.ask(request)
+
+
+@pytest.fixture
+def served(world: Any) -> Any:
+    world.declare(partitions=3, replication_factor=3, min_isr=2)
+    return world
+
+
+def test_a_leader_without_a_disk_hands_its_partition_on_and_keeps_its_others(served: Any) -> None:
+    before = [served.p(index) for index in range(3)]
+    victim = before[0].leader
+    assert failed(served, victim, 0) == Done()
+    p = served.p(0)
+    assert p.leader not in (None, victim)
+    assert set(p.isr) == {0, 1, 2} - {victim}
+    assert p.leader_epoch == before[0].leader_epoch + 1
+    assert [served.p(1), served.p(2)] == before[1:]
+    assert served.image.brokers[victim].active
+
+
+def test_a_follower_without_a_disk_leaves_without_a_new_term(served: Any) -> None:
+    before = served.p(0)
+    victim = before.isr[-1]
+    failed(served, victim, 0)
+    after = served.p(0)
+    assert victim not in after.isr
+    assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
+
+
+def test_the_last_member_goes_offline_and_may_be_elected_when_it_starts_again(served: Any) -> None:
+    # The image does not say which disks failed: by it alone a leader could be chosen.
+    served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
+    first, second, third = served.p(0).replicas
+    for victim in (first, second, third):
+        failed(served, victim, 0)
+    p = served.p(0)
+    assert (p.leader, p.isr) == (None, ())
+    assert third in p.elr, "what was acknowledged is in its log"
+    served.beat(second)
+    assert served.p(0) == p, "no election among logs that are out of service"
+    served.start(third, clean=True)
+    assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
+
+
+def test_a_report_told_twice_changes_nothing_more(served: Any) -> None:
+    victim = served.p(0).leader
+    failed(served, victim, 0, 0)
+    after = served.image
+    failed(served, victim, 0, 7)
+    assert served.image == after
+
+
+def test_a_report_of_an_earlier_lifetime_is_refused(served: Any) -> None:
+    before = served.image
+    answer = failed(served, 0, 0, broker_epoch=0)
+    assert isinstance(answer, Refused)
+    assert answer.reason == "StaleBrokerEpoch"
+    assert served.image == before
+
+
+def test_a_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served: Any) -> None:
+    """All disks were full at once: whoever has everything leads when there is room again."""
+    served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
+    first, second, third = served.p(0).replicas
+    for victim in (first, second, third):
+        failed(served, victim, 0)
+    served.tell(first, (0, 5))
+    assert served.p(0).leader is None, "it left before the others went on: it may lack something"
+    served.tell(third, (0, 5))
+    assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
+
+
+def test_a_replica_that_follows_again_has_a_disk_again_and_may_lead(served: Any) -> None:
+    p = served.p(0)
+    leader, victim = p.leader, p.isr[-1]
+    failed(served, victim, 0)
+    served.propose([*served.p(0).isr, victim])
+    failed(served, leader, 0)
+    others = [member for member in p.replicas if member not in (leader, victim)]
+    for other in others:
+        failed(served, other, 0)
+    assert served.p(0).leader == victim

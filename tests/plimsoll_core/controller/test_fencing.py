@@ -1,0 +1,334 @@
+"""Fencing: by silence after the session timeout, by proof at once, never by our own lateness."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from plimsoll_core.controller.decide import Soft
+from plimsoll_core.messages.requests import BrokerProvenDead, Done, Refused, Tick
+
+TIMEOUT = 6_000
+
+
+def tick(world: Any, after_ms: int, late_ms: int = 0) -> Any:
+    """One scan; whoever it fences, the decision is checked."""
+    world.now_ms += after_ms
+    decision = world.decide(Tick(late_ms=late_ms))
+    for record in decision.records:
+        world.commit(record)
+    if decision.again is None and not decision.hand_over:
+        world.check()
+    return decision
+
+
+def fenced(world: Any) -> list[int]:
+    return [b for b, broker in sorted(world.image.brokers.items()) if broker.fenced]
+
+
+def proof(world: Any, broker: int, epoch: int | None = None) -> Any:
+    known = world.image.brokers[broker].broker_epoch
+    return world.ask(
+        BrokerProvenDead(
+            broker_id=broker,
+            broker_epoch=known if epoch is None else epoch,
+            evidence="its listener refuses connections",
+        )
+    )
+
+
+def beat_all(world: Any, *brokers: int) -> None:
+    for broker in brokers:
+        world.beat(broker)
+
+
+class TestSilence:
+    def test_fences_after_the_session_timeout_and_not_before(self, new_world: Any) -> None:
+        world = new_world(3)
+        world.declare()
+        beat_all(world, 0, 1, 2)
+        world.now_ms += TIMEOUT - 1
+        beat_all(world, 0, 1)
+        tick(world, 0)
+        assert fenced(world) == []
+        tick(world, 1)
+        assert fenced(world) == [2]
+        assert world.p().isr == (0, 1)
+
+    def test_cutting_every_link_for_three_seconds_changes_nothing(self, world: Any) -> None:
+        beat_all(world, 0, 1, 2)
+        end = len(world.log)
+        for _ in range(6):
+            assert not tick(world, 500).hand_over
+        beat_all(world, 0, 1, 2)
+        tick(world, 500)
+        assert len(world.log) == end
+
+    def test_fencing_is_not_a_restart(self, world: Any) -> None:
+        """BE survives; the ISR is not joined by unfencing."""
+        epoch = world.image.brokers[2].broker_epoch
+        world.now_ms += TIMEOUT
+        beat_all(world, 0, 1)
+        tick(world, 0)
+        world.now_ms += world.settings.flap_wait_ms_max
+        assert not world.beat(2).is_fenced
+        assert world.image.brokers[2].broker_epoch == epoch
+        assert world.p().isr == (0, 1)
+
+    def test_a_late_scan_moves_every_deadline(self, world: Any) -> None:
+        """R16: a paused controller must not fence everybody when it wakes."""
+        beat_all(world, 0, 1, 2)
+        tick(world, 8_000, late_ms=7_500)
+        assert fenced(world) == []
+        beat_all(world, 0, 1)
+        tick(world, TIMEOUT - 600)
+        beat_all(world, 0, 1)
+        assert fenced(world) == []
+        tick(world, 200)
+        assert fenced(world) == [2]
+
+    def test_a_new_term_gives_everybody_a_full_session(self, world: Any) -> None:
+        """S29 (b): nobody is fenced for one session timeout."""
+        world.now_ms += TIMEOUT
+        world.take_over()
+        tick(world, TIMEOUT - 1)
+        assert fenced(world) == []
+
+    def test_who_was_never_heard_in_this_term_is_watched_from_now_on(self, world: Any) -> None:
+        """Contacts are not part of the log: without one a broker is not silent, but unknown."""
+        world.soft = Soft()
+        tick(world, 60_000)
+        assert fenced(world) == []
+        world.now_ms += TIMEOUT
+        beat_all(world, 0, 1)
+        tick(world, 0)
+        assert fenced(world) == [2]
+
+    def test_cause_says_for_how_long(self, world: Any) -> None:
+        world.now_ms += TIMEOUT
+        beat_all(world, 0, 1)
+        tick(world, 5)
+        assert world.log[-1].cause == f"fenced after {TIMEOUT + 5} ms of silence"
+
+
+class TestMassLoss:
+    """Two or more and at least half silent at once: we may be cut off, rather than they dead."""
+
+    def test_commits_nothing_and_hands_over(self, world: Any) -> None:
+        beat_all(world, 0, 1, 2)
+        world.now_ms += TIMEOUT
+        world.beat(0)
+        decision = tick(world, 0)
+        assert decision.hand_over
+        assert decision.records == ()
+        assert fenced(world) == []
+
+    def test_staggered_silence_is_the_same_event(self, world: Any) -> None:
+        """The second one is not fenced because the first already was."""
+        beat_all(world, 0, 1, 2)
+        world.now_ms += 3_500
+        beat_all(world, 0, 1)
+        tick(world, 2_500)
+        assert fenced(world) == [2]
+        world.now_ms += 3_500
+        world.beat(0)
+        assert tick(world, 0).hand_over
+        assert fenced(world) == [2]
+
+    def test_second_controller_that_sees_the_same_may_fence(self, world: Any) -> None:
+        world.take_over(second_opinion=True)
+        world.now_ms += TIMEOUT
+        world.beat(0)
+        decision = tick(world, 0)
+        assert not decision.hand_over
+        assert isinstance(decision.again, Tick)
+        tick(world, 0)
+        assert fenced(world) == [1, 2]
+
+    def test_without_a_second_controller_judges_itself_one_timeout_later(self, world: Any) -> None:
+        world.now_ms += TIMEOUT
+        for _ in range(12):
+            world.beat(0)
+            assert tick(world, 0).hand_over
+            world.now_ms += TIMEOUT // 12
+        world.beat(0)
+        assert not tick(world, 0).hand_over
+        tick(world, 0)
+        assert fenced(world) == [1, 2]
+
+    def test_is_forgotten_when_they_come_back(self, world: Any) -> None:
+        world.now_ms += TIMEOUT
+        world.beat(0)
+        assert tick(world, 0).hand_over
+        beat_all(world, 0, 1, 2)
+        tick(world, 0)
+        world.now_ms += TIMEOUT
+        world.beat(0)
+        assert tick(world, 0).hand_over, "the second time is judged anew"
+
+    def test_two_of_five_are_no_mass_loss(self, new_world: Callable[..., Any]) -> None:
+        world = new_world(5)
+        world.now_ms += TIMEOUT
+        beat_all(world, 0, 1, 2)
+        tick(world, 0)
+        tick(world, 0)
+        assert fenced(world) == [3, 4]
+
+    def test_proof_needs_no_second_opinion(self, world: Any) -> None:
+        for broker in (1, 2):
+            proof(world, broker)
+        assert fenced(world) == [1, 2]
+
+
+class TestProof:
+    def test_fences_at_once(self, world: Any) -> None:
+        assert proof(world, 0) == Done()
+        assert world.image.brokers[0].fenced
+        assert (world.p().leader, world.p().isr) == (1, (1, 2))
+        assert world.log[-1].cause == "fenced on proof: its listener refuses connections"
+
+    def test_late_news_never_hits_the_successor(self, world: Any) -> None:
+        """Signals name (pod uid, broker epoch)."""
+        old = world.image.brokers[0].broker_epoch
+        world.start(0)
+        answer = proof(world, 0, old)
+        assert isinstance(answer, Refused)
+        assert world.image.brokers[0].active
+
+    def test_of_a_fenced_broker_is_no_news(self, world: Any) -> None:
+        proof(world, 0)
+        end = len(world.log)
+        assert proof(world, 0) == Done()
+        assert len(world.log) == end
+
+
+class TestFlapping:
+    """A broker fenced k times in 10 min is unfenced only after min(2^k, 60) s."""
+
+    @pytest.mark.parametrize(("times", "wait_ms"), [(1, 2_000), (3, 8_000), (6, 60_000)])
+    def test_waits_longer_each_time(self, world: Any, times: int, wait_ms: int) -> None:
+        for n in range(times):
+            if n:
+                world.now_ms += world.settings.flap_wait_ms_max
+                assert not world.beat(2).is_fenced
+            proof(world, 2)
+        world.now_ms += wait_ms - 1
+        assert world.beat(2).is_fenced
+        world.now_ms += 1
+        assert not world.beat(2).is_fenced
+
+    def test_planned_shutdowns_do_not_count(self, world: Any) -> None:
+        assert world.beat(2, want_shutdown=True).should_shut_down
+        world.register(2, clean=True)
+        assert not world.beat(2).is_fenced
+
+    def test_dying_in_a_planned_shutdown_does_not_count(self, world: Any) -> None:
+        world.beat(0, want_shutdown=True)
+        assert world.image.brokers[0].shutting_down
+        proof(world, 0)
+        assert world.image.brokers[0].fenced
+        assert 0 not in world.soft.flaps
+
+    def test_crash_that_nobody_noticed_counts(self, world: Any) -> None:
+        world.register(2)
+        assert world.beat(2).is_fenced
+
+    @pytest.mark.parametrize("slice_partitions_max", [3, 1_000])
+    @pytest.mark.parametrize(
+        "noticed",
+        ["proof", "silence", "registration", "proof, registration", "registration, proof"],
+    )
+    def test_a_kill_counts_once_however_it_is_noticed(
+        self, new_world: Callable[..., Any], noticed: str, slice_partitions_max: int
+    ) -> None:
+        """Killed and started again: no more than 2 s after the kill the broker takes part."""
+        world = new_world(3, slice_partitions_max=slice_partitions_max)
+        world.declare(partitions=8)
+        epoch = world.image.brokers[2].broker_epoch
+        killed_ms = world.now_ms
+        for how in noticed.split(", "):
+            if how == "proof":
+                proof(world, 2, epoch)
+            elif how == "registration":
+                world.register(2)
+            else:
+                world.now_ms = killed_ms = killed_ms + world.settings.session_timeout_ms
+                world.soft.contacts[0].last_ms = world.soft.contacts[1].last_ms = world.now_ms
+                world.ask(Tick())
+                assert world.image.brokers[2].fenced
+        if world.image.brokers[2].broker_epoch == epoch:
+            world.register(2)
+        assert len(world.soft.flaps[2]) == 1
+        world.now_ms = killed_ms + 2_000
+        assert not world.beat(2).is_fenced
+
+    def test_a_proof_between_the_slices_of_a_registration_counts_once(
+        self, new_world: Callable[..., Any]
+    ) -> None:
+        world = new_world(3, slice_partitions_max=3)
+        world.declare(partitions=8)
+        epoch = world.image.brokers[2].broker_epoch
+        registration = world.registration(2)
+        decision = world.decide(registration)
+        assert decision.again is registration
+        for record in decision.records:
+            world.commit(record)
+        proof(world, 2, epoch)
+        world.ask(registration)
+        assert len(world.soft.flaps[2]) == 1
+
+    def test_is_forgotten_after_a_while(self, world: Any) -> None:
+        proof(world, 2)
+        world.now_ms += world.settings.flap_window_ms
+        assert not world.beat(2).is_fenced
+
+
+class TestElections:
+    def test_last_replica_standing_is_elected_when_it_comes_back(self, world: Any) -> None:
+        """S10 without loss: ISR ∅, ELR {0,1}; unfencing elects whoever is complete."""
+        for broker in (2, 1, 0):
+            proof(world, broker)
+        assert (world.p().isr, world.p().elr, world.p().leader) == ((), (0, 1), None)
+        world.now_ms += world.settings.flap_wait_ms_max
+        world.beat(2)
+        assert world.p().leader is None, "2 left while the quorum was full"
+        world.beat(1)
+        assert (world.p().leader, world.p().isr, world.p().elr) == (1, (1,), (0,))
+
+    def test_power_outage_waits_for_whoever_may_be_complete(self, world: Any) -> None:
+        """S11: never 2 (it left while the quorum was full), and no blind choice of 0 or 1."""
+        for broker in (2, 1, 0):
+            proof(world, broker)
+        world.start(2, 1, 0)
+        assert (world.p().leader, world.p().elr, world.p().last_known_elr) == (None, (), (0, 1))
+
+    def test_long_fences_come_in_slices(self, new_world: Callable[..., Any]) -> None:
+        world = new_world(3, slice_partitions_max=3)
+        world.declare(partitions=7)
+        decision = world.decide(
+            BrokerProvenDead(
+                broker_id=0, broker_epoch=world.image.brokers[0].broker_epoch, evidence="e"
+            )
+        )
+        assert decision.again is not None
+        changed = sum(last - first + 1 for r in decision.records for first, last in r.ranges)
+        assert changed == 3
+
+    def test_a_fence_that_was_begun_is_finished_although_the_broker_is_heard_again(
+        self, new_world: Callable[..., Any]
+    ) -> None:
+        """Given up half-way it would leave a broker that is neither fenced nor electable."""
+        world = new_world(3, slice_partitions_max=3)
+        world.declare(partitions=8)
+        beat_all(world, 0, 1, 2)
+        world.now_ms += TIMEOUT
+        beat_all(world, 0, 1)
+        assert tick(world, 0).again == Tick()
+        world.beat(2)
+        while tick(world, 0).again is not None:
+            pass
+        assert fenced(world) == [2]
+        world.now_ms += TIMEOUT
+        world.beat(2)
+        assert fenced(world) == []
+        assert world.soft.leaving == set()

@@ -1,0 +1,114 @@
+"""A broker that a move adds goes away: it is named, and replaced where that is wished."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.plimsoll_core.controller.test_reassignment_object import (
+    OTHER,
+    client_topic,
+    dies,
+    five,
+    run,
+    to,
+)
+
+from plimsoll_core.controller.moves import targets
+from plimsoll_core.messages.reassignments import TopicMove
+
+__all__ = ["five"]
+
+
+class TestTargetLost:
+    def test_a_target_that_dies_is_named(self, five: Any) -> None:
+        run(five, to(0, 3, 4))
+        dies(five, 3)
+        state = run(five, to(0, 3, 4))
+        assert (state.phase, state.reason) == ("Running", "TargetDown")
+        assert "Broker 3 is down" in state.message
+        assert "orders-0" in state.message
+        five.start(3)
+        assert run(five, to(0, 3, 4)).reason == ""
+
+    def test_after_a_while_another_one_is_chosen_if_that_is_wished(self, five: Any) -> None:
+        moves = (to(0, 1, 3, replan=True),)
+        run(five, *moves)
+        dies(five, 3)
+        run(five, *moves)
+        assert five.p().adding == (3,)
+        five.now_ms += five.settings.target_lost_ms
+        for broker in (0, 1, 2, 4):
+            five.beat(broker)
+        assert run(five, *moves).reason == ""
+        assert (five.p().target, five.p().adding) == ((0, 1, 4), (4,))
+
+    def test_without_that_wish_it_waits(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        dies(five, 3)
+        five.now_ms += five.settings.target_lost_ms
+        for broker in (0, 1, 2, 4):
+            five.beat(broker)
+        assert run(five, to(0, 1, 3)).reason == "TargetDown"
+        assert five.p().adding == (3,)
+
+    def test_nobody_else_to_choose(self, new_world: Callable[..., Any]) -> None:
+        world = new_world(4)
+        client_topic(world)
+        moves = (to(0, 1, 3, replan=True),)
+        run(world, *moves)
+        dies(world, 3)
+        world.now_ms += world.settings.target_lost_ms
+        for broker in (0, 1, 2):
+            world.beat(broker)
+        state = run(world, *moves)
+        assert world.p().target == (0, 1, 2), "a former replica may be had for nothing"
+        assert (state.phase, state.reason) == ("Running", "")
+
+    def test_too_few_left_for_the_factor(self, new_world: Callable[..., Any]) -> None:
+        """It says so and waits; the move itself stays as it is."""
+        world = new_world(4)
+        client_topic(world)
+        moves = (TopicMove(topic="orders", replication_factor=4, replan=True),)
+        run(world, *moves)
+        dies(world, 3)
+        world.now_ms += world.settings.target_lost_ms
+        for broker in (0, 1, 2):
+            world.beat(broker)
+        state = run(world, *moves)
+        assert (state.phase, state.reason) == ("Running", "NotEnoughBrokers")
+        assert "without broker 3 only 3 brokers" in state.message
+        assert world.p().adding == (3,)
+
+    def test_the_others_that_are_down_are_named_too(self, five: Any) -> None:
+        run(five, to(0, 3, 4))
+        dies(five, 4)
+        dies(five, 3)
+        state = run(five, to(0, 3, 4))
+        assert state.reason == "TargetDown"
+        assert "Broker 3 is down (so are 4)" in state.message
+
+    def test_a_partition_without_a_leader_is_named(self, five: Any) -> None:
+        run(five, to(0, 1, 3))
+        for broker in (0, 1, 2):
+            dies(five, broker)
+        state = run(five, to(0, 1, 3))
+        assert state.reason == "NoLeader"
+        assert "orders-0" in state.message
+
+
+class TestLargeClusters:
+    """A turn must be short, so that loads are evened over the topics in question alone."""
+
+    def test_who_is_free_of_the_topic_is_taken(
+        self, five: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Broker 3 holds most, but nothing of `orders`; so it is as good as 4, and comes first."""
+        client_topic(five, "others", ((3, 0, 1), (3, 1, 2), (3, 2, 0)))
+        move = TopicMove(topic="orders", partitions=(0,), away_from=(2,))
+        run(five, move)
+        assert five.p().adding == (4,)
+        run(five, move, cancelled=True)
+        assert not five.p().moving
+        monkeypatch.setattr(targets, "COMPARED_MAX", 3)
+        run(five, move, object=OTHER)
+        assert five.p().adding == (3,)

@@ -1,0 +1,100 @@
+"""A Rebalance that empties brokers, when its plan is through: what is on them still."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.plimsoll_core.rebalances import begin, copied, finish, look, topic
+
+from plimsoll_core.cluster.model import RebalanceMove
+from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
+
+
+@pytest.fixture
+def five(new_world: Callable[..., Any]) -> Any:
+    """Brokers 0 to 4; `orders` has six partitions on 0, 1, 2."""
+    world = new_world(5)
+    topic(world, ((0, 1, 2), (1, 2, 0), (2, 0, 1)) * 2)
+    return world
+
+
+def a_reorder(world: Any) -> RebalanceMove:
+    """A plan's only row, that copies nothing."""
+    p = world.p()
+    after = p.replicas[::-1]
+    return RebalanceMove(number=0, topic_id=p.topic_id, index=0, before=p.replicas, after=after)
+
+
+@pytest.fixture
+def through(five: Any) -> Any:
+    """Everything in the plan is off broker 1; it was not looked at since."""
+    begin(five, "RemoveBrokers", 1)
+    while look(five, paused=True).phase == "Running" and 1 in five.image.hosted:
+        look(five)
+        copied(five)
+    return five
+
+
+def move(world: Any, *replicas: int) -> None:
+    target = PartitionTarget(topic="late", index=0, replicas=replicas)
+    (answer,) = world.ask(AlterReassignments(targets=(target,))).partitions
+    assert answer.code == 0, answer
+
+
+def arrives(world: Any) -> None:
+    p = world.p(0, "late")
+    world.ask(world.proposal(list(p.replicas), 0, name="late"))
+    assert not world.p(0, "late").moving
+
+
+def test_what_somebody_moves_there_is_waited_for_and_moved_on(through: Any) -> None:
+    topic(through, ((0, 2, 3),), "late")
+    move(through, 0, 1, 2)
+    state = look(through)
+    assert (state.phase, state.reason) == ("Running", "ReassignmentInProgress")
+    assert state.message == "late-0 is moved by something else, which is waited for."
+    arrives(through)
+    look(through)
+    assert look(through).reason == ""
+    assert 1 in through.p(0, "late").removing
+    arrives(through)
+    assert look(through).phase == "Completed"
+    assert 1 not in through.image.hosted
+
+
+def test_what_somebody_moves_off_may_come_back(through: Any) -> None:
+    topic(through, ((0, 1, 2),), "late")
+    move(through, 0, 2, 3)
+    assert look(through).reason == "ReassignmentInProgress", "broker 1 is not empty yet"
+    target = PartitionTarget(topic="late", index=0, replicas=None)
+    through.ask(AlterReassignments(targets=(target,)))
+    look(through)
+    assert look(through).reason == ""
+    assert 1 in through.p(0, "late").removing
+    arrives(through)
+    assert look(through).phase == "Completed"
+    assert 1 not in through.image.hosted
+
+
+def test_what_two_leaving_brokers_hold_is_named_once(five: Any) -> None:
+    begin(five, "RemoveBrokers", 3, 4, moves=(a_reorder(five),))
+    topic(five, ((0, 3, 4),), "late")
+    move(five, 1, 3, 4)
+    look(five)
+    state = look(five)
+    assert state.message == "late-0 is moved by something else, which is waited for."
+
+
+def test_rows_that_an_object_states_stay(five: Any) -> None:
+    five.declare("stated", strategy="Explicit", assignment=((0, 1, 2),))
+    begin(five, "RemoveBrokers", 1)
+    assert finish(five).phase == "Completed"
+    assert set(five.image.hosted[1]) == {five.p(0, "stated").key}
+
+
+def test_too_few_brokers_to_take_it(through: Any) -> None:
+    topic(through, ((0, 1, 2, 3, 4),), "late")
+    state = look(through)
+    assert (state.phase, state.reason) == ("Running", "NotEnoughBrokers")
+    assert "without broker 1 only 4 brokers" in state.message
+    assert not through.p(0, "late").moving

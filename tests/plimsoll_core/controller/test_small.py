@@ -1,0 +1,187 @@
+"""Membership, producer ids, topic configs: the small decisions."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plimsoll_core.cluster.topic_configs import (
+    BROKER_DEFAULTS,
+    BY_NAME,
+    KEYS,
+    broker_configs,
+    check_configs,
+    integer_of,
+    split_min_isr,
+    value_of,
+)
+from plimsoll_core.controller import decide
+from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.requests import (
+    AllocateProducerIds,
+    Done,
+    ProducerIdBlock,
+    SetMembers,
+    Tick,
+)
+
+
+class TestSlices:
+    def test_a_decision_that_would_be_made_again_for_ever_is_a_fault(
+        self, world: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def spin(turn: Any, request: Any) -> Done:
+            turn.again = request
+            return Done()
+
+        monkeypatch.setitem(decide._RULES, Tick, spin)
+        with pytest.raises(AssertionError, match="no progress"):
+            world.decide(Tick())
+
+
+class TestMembership:
+    """R20: sticky and committed."""
+
+    @pytest.mark.parametrize(
+        ("current", "count", "excluded", "expected"),
+        [
+            ((), 3, (), (0, 1, 2)),
+            ((0, 1, 2), 2, (1,), (0, 2)),
+            ((0, 2), 2, (), (0, 2)),
+            ((0, 1, 2), 3, (1,), (0, 2, 3)),
+            ((0, 2, 3), 3, (), (0, 2, 3)),
+            ((0, 1, 2), 2, (), (0, 1)),
+            ((0, 2), 3, (), (0, 1, 2)),
+            ((), 2, (0, 1), (2, 3)),
+        ],
+    )
+    def test_examples(self, current: Any, count: int, excluded: Any, expected: Any) -> None:
+        assert next_members(current, count, excluded) == expected
+
+    @given(
+        st.sets(st.integers(0, 9), max_size=6),
+        st.integers(1, 8),
+        st.sets(st.integers(0, 9), max_size=5),
+    )
+    def test_lifting_an_exclusion_removes_nobody(
+        self, current: set[int], count: int, excluded: set[int]
+    ) -> None:
+        members = next_members(current, count, excluded)
+        assert len(members) == count
+        assert not set(members) & excluded
+        assert next_members(members, count, ()) == members
+        assert next_members(members, count, excluded) == members
+
+    def test_is_committed_once(self, world: Any) -> None:
+        assert world.ask(SetMembers(broker_ids=(2, 0, 1))) == Done()
+        assert world.image.members == (0, 1, 2)
+        end = len(world.log)
+        world.ask(SetMembers(broker_ids=(0, 1, 2)))
+        assert len(world.log) == end
+
+    def test_a_cluster_of_nobody_is_refused(self, world: Any) -> None:
+        assert world.ask(SetMembers(broker_ids=())).reason == "InvalidRequest"
+
+
+class TestProducerIds:
+    def test_blocks_never_overlap_over_terms(self, world: Any) -> None:
+        blocks = []
+        for broker in (0, 1, 0):
+            epoch = world.image.brokers[broker].broker_epoch
+            blocks.append(world.ask(AllocateProducerIds(broker_id=broker, broker_epoch=epoch)))
+            world.take_over()
+        assert blocks == [ProducerIdBlock(first=n * 1_000, length=1_000) for n in range(3)]
+
+    def test_stale_broker_gets_none(self, world: Any) -> None:
+        answer = world.ask(AllocateProducerIds(broker_id=0, broker_epoch=99))
+        assert answer.code == 77
+
+
+class TestConfigs:
+    def test_every_default_is_a_legal_value(self) -> None:
+        for key in KEYS:
+            assert key.parse(key.default) is not None
+            assert check_configs({key.name: key.default}) is None
+        assert [key.name for key in KEYS] == sorted(key.name for key in KEYS)
+
+    @pytest.mark.parametrize(
+        ("name", "text"),
+        [
+            ("retention.ms", "-2"),
+            ("retention.ms", "1e3"),
+            ("retention.ms", " 5"),
+            ("retention.ms", "٣"),
+            ("retention.ms", "9" * 400),
+            ("segment.bytes", "0"),
+            ("max.message.bytes", str(2**31)),
+            ("flush.messages", "0"),
+            ("compression.type", "gzip"),
+            ("message.timestamp.type", "createtime"),
+        ],
+    )
+    def test_ill_typed_value_is_refused_with_what_is_wanted(self, name: str, text: str) -> None:
+        refusal = check_configs({name: text})
+        assert refusal is not None
+        assert refusal.reason is Reason.InvalidConfig
+        assert f"{name} must be" in refusal.message
+        assert len(refusal.message) < 400
+
+    def test_values_come_typed_with_their_defaults(self) -> None:
+        assert integer_of({"retention.ms": "-1"}, "retention.ms") == -1
+        assert integer_of({}, "retention.ms") == 604_800_000
+        assert value_of({}, "message.timestamp.type") == "CreateTime"
+
+    def test_min_isr_is_split_off_for_clients(self) -> None:
+        configs = {"min.insync.replicas": "2", "flush.ms": "1"}
+        assert split_min_isr(configs) == ({"flush.ms": "1"}, 2)
+        assert split_min_isr({"flush.ms": "1"}) == ({"flush.ms": "1"}, None)
+        assert isinstance(split_min_isr({"min.insync.replicas": "two"}), Refusal)
+
+
+class TestBrokerConfigs:
+    """What a cluster's `config` may say, as its brokers read it."""
+
+    def test_every_name_is_known(self) -> None:
+        pairs = BROKER_DEFAULTS.items()
+        stated = {name: BY_NAME[key].default for name, key in pairs if key in BY_NAME}
+        stated |= {"replica.lag.time.max.ms": "1", "log.index.interval.bytes": "0"}
+        assert broker_configs(stated) == stated
+
+    @pytest.mark.parametrize(
+        ("stated", "read"),
+        [
+            ({"log.retention.hours": "168"}, {"log.retention.ms": "604800000"}),
+            ({"log.retention.minutes": "2"}, {"log.retention.ms": "120000"}),
+            ({"log.retention.hours": "-1"}, {"log.retention.ms": "-1"}),
+            ({"log.roll.hours": "1"}, {"log.roll.ms": "3600000"}),
+        ],
+    )
+    def test_longer_units_become_milliseconds(self, stated: Any, read: Any) -> None:
+        assert broker_configs(stated) == read
+
+    def test_the_finer_unit_wins(self) -> None:
+        """As in Kafka: ms before minutes before hours."""
+        stated = {"log.retention.hours": "1", "log.retention.minutes": "2"}
+        assert broker_configs(stated) == {"log.retention.ms": "120000"}
+        assert broker_configs({**stated, "log.retention.ms": "3"}) == {"log.retention.ms": "3"}
+
+    @pytest.mark.parametrize(
+        ("name", "text", "words"),
+        [
+            ("log.retention.hours", "a week", "log.retention.hours must be a whole number"),
+            ("log.retention.hours", "\u00b2", "log.retention.hours must be a whole number"),
+            ("log.retention.hours", "9" * 10, "log.retention.hours must be a whole number"),
+            ("log.roll.hours", "0", "log.roll.ms must be a whole number from 1"),
+            ("replica.lag.time.max.ms", "0", "replica.lag.time.max.ms must be"),
+            ("log.segment.bytes", "13", "log.segment.bytes must be a whole number from 14"),
+            ("num.io.threads", "8", "no broker config num.io.threads; known are connections.max"),
+        ],
+    )
+    def test_what_is_none_is_refused(self, name: str, text: str, words: str) -> None:
+        """ "unknown key -> InvalidConfig", and so is an ill-typed value."""
+        refusal = broker_configs({name: text})
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason is Reason.InvalidConfig
+        assert words in refusal.message

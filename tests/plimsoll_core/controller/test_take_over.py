@@ -1,0 +1,66 @@
+"""What a new term finishes, after a crash between any two records of its predecessor."""
+
+from typing import Any
+
+import pytest
+
+from plimsoll_core.cluster.records import ClusterDeclared
+from plimsoll_core.messages.requests import Activated
+
+
+@pytest.mark.parametrize("crash_after", range(4))
+def test_unfence_cut_short_leaves_nobody_without_a_leader(world: Any, crash_after: int) -> None:
+    """R18: crash inside 3.4 (unfenced first, elections after)."""
+    for broker in (2, 1, 0):
+        world.beat(broker, want_fence=True)
+    assert world.p().leader is None
+    world.ask(world.heartbeat(0), crash_after=crash_after)
+    world.beat(0)
+    assert world.p().leader == 0
+
+
+@pytest.mark.parametrize("crash_after", range(5))
+def test_fence_cut_short_is_done_again(new_world: Any, crash_after: int) -> None:
+    """The record comes last, so that the broker is fenced again."""
+    world = new_world(3)
+    world.declare(partitions=6)
+    world.ask(world.heartbeat(0, want_fence=True), crash_after=crash_after)
+    assert world.image.brokers[0].active == (crash_after < 5)
+    world.beat(0, want_fence=True)
+    assert all(0 not in p.isr for p in world.image.partitions.values())
+
+
+def test_leaderless_partitions_are_elected_in_slices(new_world: Any) -> None:
+    world = new_world(3, slice_partitions_max=2)
+    world.declare(partitions=5)
+    for broker in (2, 1, 0):
+        world.beat(broker, want_fence=True)
+    decision = world.decide(world.heartbeat(0))
+    world.commit(decision.records[0])
+    world.take_over()
+    assert {p.leader for p in world.image.partitions.values()} == {0}
+
+
+def test_declares_a_new_cluster_once(new_world: Any) -> None:
+    world = new_world(0)
+    assert [r.name for r in world.log if isinstance(r, ClusterDeclared)] == ["main"]
+    world.take_over()
+    assert len([r for r in world.log if isinstance(r, ClusterDeclared)]) == 1
+    assert world.image.name == "main"
+
+
+def test_without_a_name_nothing_is_declared(new_world: Any) -> None:
+    world = new_world(0)
+    world.image = world.empty
+    assert world.decide(Activated()).records == ()
+
+
+@pytest.mark.parametrize("crash_after", range(1, 4))
+def test_a_shutdown_cut_short_is_finished_in_slices(new_world: Any, crash_after: int) -> None:
+    """I14: who began to shut down leaves every ISR, also where the last term got no further."""
+    world = new_world(3, slice_partitions_max=2)
+    world.declare(partitions=7)
+    world.ask(world.heartbeat(0, want_shutdown=True), crash_after=crash_after)
+    assert world.image.brokers[0].shutting_down
+    assert all(0 not in p.isr and p.leader != 0 for p in world.image.partitions.values())
+    assert not world.soft.leaving

@@ -1,0 +1,117 @@
+"""How far a client may shorten a log, and when it hears that everybody's is as short."""
+
+from tests.plimsoll_core.replica.copies import Copy, a_partition
+
+from plimsoll_core.replica.values import Code, FollowerFetch
+from plimsoll_core.replica.waiters import AckWaiter
+
+
+def fetched(leader: Copy, broker_id: int, log_start: int) -> None:
+    """A follower that has everything says where its log begins."""
+    epoch = leader.replica.partition.leader_epoch
+    fetch = FollowerFetch(broker_id, 10 * broker_id, epoch, leader.end, None, log_start)
+    assert leader.replica.follower_fetch(fetch, leader.now_ms) is Code.NONE
+    leader.step()
+
+
+def a_leader(written: int = 10, committed: int = 6) -> Copy:
+    leader = Copy(1)
+    leader.write(written)
+    for broker_id in (2, 3):
+        leader.fetched_by(broker_id, committed)
+    assert leader.hw == committed
+    return leader
+
+
+def delete(leader: Copy, offset: int, token: object = "gone") -> int | Code:
+    """As the shell does it."""
+    required = leader.replica.delete_records(offset)
+    if not isinstance(required, Code):
+        leader.log.log_start_offset = max(leader.log.log_start_offset, required)
+        leader.replica.start_moved()
+        waiter = AckWaiter(required, leader.now_ms + 1_000, token)
+        leader.replica.waiters.for_start.add(waiter)
+        leader.step()
+    return required
+
+
+def test_a_log_is_shortened_up_to_what_is_committed_and_not_beyond() -> None:
+    leader = a_leader()
+    assert leader.replica.delete_records(7) is Code.OFFSET_OUT_OF_RANGE
+    assert leader.replica.delete_records(-2) is Code.OFFSET_OUT_OF_RANGE
+    assert leader.replica.delete_records(6) == 6
+    assert leader.replica.delete_records(0) == 0
+    assert leader.replica.delete_records(-1) == 6, "all that is committed"
+
+
+def test_only_the_leader_shortens_a_log() -> None:
+    follower = Copy(2)
+    assert follower.replica.delete_records(0) is Code.NOT_LEADER_OR_FOLLOWER
+    follower.replica.fail()
+    assert follower.replica.delete_records(0) is Code.KAFKA_STORAGE_ERROR
+
+
+def test_who_deletes_hears_of_it_when_everybody_in_sync_has_followed() -> None:
+    leader = a_leader(committed=10)
+    assert delete(leader, 4) == 4
+    assert (leader.answers, leader.replica.low_watermark) == ([], 0)
+    fetched(leader, 2, 4)
+    assert leader.answers == []
+    fetched(leader, 3, 5)
+    assert (leader.answers, leader.replica.low_watermark) == ([("gone", Code.NONE)], 4)
+
+
+def test_a_replica_that_is_not_in_sync_is_not_waited_for() -> None:
+    leader = a_leader(committed=10)
+    delete(leader, 4)
+    fetched(leader, 2, 4)
+    leader.hear(a_partition(isr=(1, 2), partition_epoch=1))
+    assert leader.answers == [("gone", Code.NONE)]
+
+
+def test_a_replica_that_is_about_to_join_is_waited_for() -> None:
+    leader = Copy(1, a_partition(isr=(1, 2)))
+    leader.write(10)
+    for broker_id in (2, 3):
+        leader.fetched_by(broker_id, 10)
+    assert leader.proposals
+    delete(leader, 4)
+    fetched(leader, 2, 4)
+    assert leader.answers == []
+    fetched(leader, 3, 4)
+    assert leader.answers == [("gone", Code.NONE)]
+
+
+def test_who_waits_too_long_hears_timeout_and_the_log_stays_short() -> None:
+    leader = a_leader(committed=10)
+    delete(leader, 4)
+    assert leader.replica.waiters
+    leader.replica.expire_waiters(leader.now_ms + 1_000)
+    leader.step()
+    assert leader.answers == [("gone", Code.REQUEST_TIMED_OUT)]
+    assert leader.log.log_start_offset == 4
+    assert not leader.replica.waiters
+
+
+def test_the_end_of_a_term_ends_the_wait() -> None:
+    leader = a_leader(committed=10)
+    delete(leader, 4)
+    leader.hear(a_partition(leader=2, leader_epoch=1, partition_epoch=1))
+    assert leader.answers == [("gone", Code.NOT_LEADER_OR_FOLLOWER)]
+
+
+def test_too_few_in_sync_end_no_wait_for_a_shorter_log() -> None:
+    """Nothing has to commit for it."""
+    leader = a_leader(committed=10)
+    delete(leader, 4)
+    leader.hear(a_partition(isr=(1,), elr=(2, 3), partition_epoch=1))
+    assert leader.answers == [("gone", Code.NONE)], "nobody else is in sync"
+
+
+def test_a_new_term_knows_nothing_of_where_its_followers_begin() -> None:
+    leader = a_leader(committed=10)
+    delete(leader, 4)
+    for broker_id in (2, 3):
+        fetched(leader, broker_id, 4)
+    leader.hear(a_partition(leader_epoch=1, partition_epoch=1))
+    assert leader.replica.low_watermark == 0

@@ -1,0 +1,90 @@
+"""Batches as bytes: canonical, sealed, and split only where they must be."""
+
+import json
+from dataclasses import replace
+from typing import Any, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.plimsoll_operator.metalog.writer import a_chain, marked, new_nonce
+
+from plimsoll_core.cluster.records import MembersChanged, Record
+from plimsoll_operator.metalog import codec
+from plimsoll_operator.metalog.interface import EMPTY_TIP, AppendRefused, LogCorrupt, UnknownRecord
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+@given(texts, st.lists(st.integers(0, 2**31), max_size=5))
+def test_a_batch_survives_storage_that_writes_its_json_anew(
+    cause: str, broker_ids: list[int]
+) -> None:
+    record = MembersChanged(cause=cause, broker_ids=tuple(broker_ids))  # type: ignore[arg-type]
+    batch = codec.pack([record], EMPTY_TIP, 1, new_nonce)[0]
+    stored = codec.encode_batch(batch)
+    for ascii_only in (True, False):
+        shuffled = dict(reversed(json.loads(stored).items()))
+        anew = json.dumps(shuffled, ensure_ascii=ascii_only, indent=2).encode()
+        assert codec.decode_batch(anew) == batch
+    assert codec.decode_records(batch) == (record,)
+
+
+@pytest.mark.parametrize("field", sorted(json.loads(codec.encode_batch(a_chain(1, 1)[1]))))
+def test_a_change_of_any_field_is_noticed(field: str) -> None:
+    stored = json.loads(codec.encode_batch(a_chain(1, 1)[1]))
+    changed: Any = {
+        str: lambda value: value + "x",
+        int: lambda value: value + 1,
+        list: lambda value: [*value, value[0]],
+    }[type(stored[field])](stored[field])
+    with pytest.raises(LogCorrupt):
+        codec.decode_batch(json.dumps({**stored, field: changed}).encode())
+
+
+def test_fields_of_a_newer_version_are_kept_sealed_and_refused() -> None:
+    batch = a_chain(1)[0]
+    newer = codec.sealed(
+        batch, codec.canonical(batch.records_json.replace(b'"cause"', b'"added":7,"cause"'))
+    )
+    assert codec.decode_batch(codec.encode_batch(newer)) == newer
+    assert b'"added":7' in newer.records_json
+    with pytest.raises(UnknownRecord, match="added"):
+        codec.decode_records(newer)
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b"null", b'{"sequence": -1}', b"\xff\xfe"])
+def test_garbage_is_not_a_batch(garbage: bytes) -> None:
+    with pytest.raises(LogCorrupt):
+        codec.decode_batch(garbage)
+
+
+def test_a_decision_too_large_for_one_batch_is_a_group() -> None:
+    records = [marked(f"{number} ", padding=100_000) for number in range(20)]
+    batches = codec.pack(records, EMPTY_TIP, 1, new_nonce)
+    assert [len(batch.records_json) <= codec.BATCH_BYTES_MAX for batch in batches] == [True] * 3
+    assert len({batch.group for batch in batches}) == 1
+    assert batches[0].group is not None
+    assert [batch.last_of_group for batch in batches] == [False, False, True]
+    assert [batch.base_offset for batch in batches] == [0, 8, 16]
+    assert [record for batch in batches for record in codec.decode_records(batch)] == records
+    assert all(batch.checksum == codec.checksum(batch) for batch in batches)
+
+
+def test_a_record_too_large_for_any_batch_is_refused_in_a_sentence() -> None:
+    record = marked("x", padding=codec.BATCH_BYTES_MAX)
+    assert "MembersChanged record of" in str(codec.record_too_large([record]))
+    with pytest.raises(AppendRefused, match="larger than a metadata batch"):
+        codec.pack([marked("fits"), record], EMPTY_TIP, 1, new_nonce)
+
+
+def test_no_record_holds_a_float() -> None:
+    """Storage that writes JSON anew may spell a float otherwise; integers and strings it keeps."""
+    for kind in Record.__args__:
+        assert "float" not in str(get_type_hints(kind)), kind
+
+
+def test_a_checksum_is_bound_to_the_place_in_the_log() -> None:
+    batch = a_chain(1)[0]
+    assert codec.checksum(replace(batch, sequence=7)) != batch.checksum
+    assert codec.checksum(replace(batch, previous_nonce="other")) != batch.checksum

@@ -1,0 +1,60 @@
+"""An object of the log that somebody deletes under a writer: found, snapshotted, made again."""
+
+import pytest
+from tests.plimsoll_operator.metalog.shells import PLACE, RingShell
+from tests.plimsoll_operator.metalog.writer import Writer, image_of
+
+from plimsoll_operator.metalog.interface import LogRegressed
+
+
+def slot(number: int) -> tuple[str, str]:
+    return "metadatabatches", f"{PLACE.prefix}-{number:04d}"
+
+
+async def a_writer(ring: RingShell) -> Writer:
+    writer = Writer(ring.log())
+    await writer.take_over()
+    for name in ("a", "b", "c"):
+        await writer.put(name)
+    return writer
+
+
+async def test_nothing_is_lost_of_a_log_that_nobody_touched(ring: RingShell) -> None:
+    writer = await a_writer(ring)
+    assert await writer.log.lost() == ()
+
+
+async def test_deleted_batch_is_found_and_a_snapshot_makes_the_log_whole(ring: RingShell) -> None:
+    writer = await a_writer(ring)
+    del ring.store.objects[slot(2)]
+    assert await writer.log.lost() == (slot(2)[1],)
+    with pytest.raises(LogRegressed):
+        await ring.log().open()
+    await writer.snapshot()
+    await writer.log.mend()
+    assert await writer.log.lost() == ()
+    assert image_of(await ring.log().open()) == writer.image
+    await writer.put("d")
+    assert image_of(await ring.log().open()) == writer.image
+
+
+async def test_slot_that_was_made_again_serves_when_the_ring_comes_round(ring: RingShell) -> None:
+    writer = await a_writer(ring)
+    del ring.store.objects[slot(1)]
+    await writer.snapshot()
+    await writer.log.mend()
+    for number in range(20):
+        if writer.log.needs_snapshot():
+            await writer.snapshot()
+        await writer.put(f"more {number}")
+    assert image_of(await ring.log().open()) == writer.image
+
+
+async def test_deleted_snapshot_is_found(ring: RingShell) -> None:
+    writer = await a_writer(ring)
+    await writer.snapshot()
+    (name,) = await ring.snapshot_names()
+    await ring.tear_snapshot(name)
+    assert await writer.log.lost() == (name,)
+    await writer.snapshot()
+    assert await writer.log.lost() == ()

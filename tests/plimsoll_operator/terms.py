@@ -1,0 +1,89 @@
+"""A term whose controller answers as told: what the handlers of one cluster work with."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.plimsoll_operator.builders import a_cluster_body
+from tests.plimsoll_operator.fake_kube import FakeKube
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.records import Record
+from plimsoll_core.controller.decide import decide
+from plimsoll_core.controller.kernel.decision import Settings, Soft
+from plimsoll_core.messages.requests import Answer, Done, Request
+from plimsoll_operator.kube.cache import Objects
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.options import Options
+from plimsoll_operator.reconcile.context import Term, Work
+
+Reply = Callable[[Request], Answer]
+
+
+class StubController:
+    """`image` is committed; `reply` may replace it, as a commit would."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self.image = image
+        self.soft = Soft()
+        self.settings = Settings()
+        self.now_ms = 1_000_000
+        self.reply: Reply = lambda _: Done()
+        self.asked: list[Request] = []
+
+    async def request(self, request: Request) -> Answer:
+        self.asked.append(request)
+        return self.reply(request)
+
+
+class Scene:
+    """A LogCluster that exists, its API server, and its term."""
+
+    def __init__(
+        self, image: ClusterImage, controller: StubController | None = None, **cluster_spec: Any
+    ) -> None:
+        self.kube = FakeKube()
+        self.objects = Objects()
+        self.controller = controller or StubController(image)
+        self.work: list[Work] = []
+        self.marked: list[Any] = []
+        self.declare(**cluster_spec)
+        self.term = Term(
+            key=("kafka", "main"),
+            cluster_id=image.cluster_id,
+            controller=self.controller,  # type: ignore[arg-type]
+            kube=self.kube,  # type: ignore[arg-type]
+            objects=self.objects,
+            options=Options(identity="x", broker_image="b:1", controllers=("c:1",)),
+            lease_name="main-1",
+            add=self.work.append,
+            add_later=lambda work, _: self.work.append(work),
+            mark=self.marked.append,
+        )
+
+    def declare(self, **cluster_spec: Any) -> None:
+        """The LogCluster as its owner has it now."""
+        body = a_cluster_body(**cluster_spec)
+        self.kube.put(LOG_CLUSTERS, body)
+        self.objects.clusters.put(body)
+
+    def made(self, plural: str) -> list[str]:
+        """The names of what exists of a kind."""
+        return sorted(name for kind, _, name in self.kube.objects if kind == plural)
+
+
+class Deciding(StubController):
+    """A controller that decides as the real one does, and commits at once."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        super().__init__(image)
+        self.records: list[Record] = []
+
+    async def request(self, request: Request) -> Answer:
+        self.asked.append(request)
+        again: Request | None = request
+        while again is not None:
+            decision = decide(self.image, self.soft, again, self.now_ms, self.settings)
+            self.image = decision.image
+            self.records += decision.records
+            again = decision.again
+        return decision.answer

@@ -1,0 +1,157 @@
+"""A broker that holds more than the metadata log stalls it for as long as somebody says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
+
+from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
+from plimsoll_operator.controller import clock as clock_module
+from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.runtime import Controller
+
+WAIT_S = 10
+
+
+def a_controller(log: MemoryLog, *, listen_ms: int) -> Controller:
+    return Controller(
+        cluster_id=CLUSTER,
+        name="test",
+        log=log,  # type: ignore[arg-type]
+        settings=Settings(),
+        identity="test",
+        options=Options(backoff_ms=1, backoff_ms_max=5, listen_ms=listen_ms),
+    )
+
+
+def a_claim(offset: int = 900, epoch: int = 1, broker_id: int = 5) -> Heartbeat:
+    nonce = "x" if offset else None
+    position = LogPosition(
+        applied_offset=MetadataOffset(offset), nonce=nonce, controller_epoch=ControllerEpoch(epoch)
+    )
+    return Heartbeat(broker_id=BrokerId(broker_id), broker_epoch=BrokerEpoch(3), position=position)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets so many milliseconds pass at once."""
+    real, passed = clock_module._monotonic_ms, 0
+
+    def let_pass(ms: int) -> None:
+        nonlocal passed
+        passed += ms
+
+    monkeypatch.setattr(clock_module, "_monotonic_ms", lambda: real() + passed)
+    return let_pass
+
+
+LONG_MS = Options().claim_ms + 1
+
+
+async def stall(controller: Controller, claim: Heartbeat) -> None:
+    """A first term that the claim ends."""
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        await controller.request(claim)
+        assert await task in (Outcome.STALLED, Outcome.DEPOSED)
+
+
+async def test_a_claim_that_nobody_repeats_stalls_the_cluster_only_for_a_time(
+    clock: Callable[[int], None],
+) -> None:
+    """One broker with a bogus position, deleted since: the cluster goes on without a restart."""
+    log = MemoryLog()
+    controller = a_controller(log, listen_ms=100)
+    await stall(controller, a_claim())
+    clock(LONG_MS)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        assert controller.stalled is None
+        assert isinstance(await controller.request(a_registration()), Registered)
+    await controller.stop()
+    assert await task is Outcome.STOPPED
+
+
+async def test_a_claim_that_is_repeated_stalls_on_and_nothing_is_committed(
+    clock: Callable[[int], None],
+) -> None:
+    """The log really went back in time: its broker still is there, or another one that knows."""
+    for repeated in (a_claim(), a_claim(broker_id=6, offset=800)):
+        log = MemoryLog()
+        controller = a_controller(log, listen_ms=60_000)
+        await stall(controller, a_claim())
+        clock(LONG_MS)
+        committed, opens = len(log.batches), log.opens
+        task = asyncio.create_task(controller.run())
+        async with asyncio.timeout(WAIT_S):
+            while log.opens == opens:  # noqa: ASYNC110 - the log has no event for it
+                await asyncio.sleep(0)
+            while not task.done():
+                answer = await controller.request(repeated)
+                assert isinstance(answer, Refused)
+                assert answer.reason == "MetadataRegressed"
+                await asyncio.sleep(0.005)
+            assert await task is Outcome.STALLED
+        assert len(log.batches) == committed
+
+
+async def test_a_claim_whose_broker_may_be_starting_again_stalls_at_once() -> None:
+    log = MemoryLog()
+    controller = a_controller(log, listen_ms=0)
+    await stall(controller, a_claim())
+    committed = len(log.batches)
+    async with asyncio.timeout(WAIT_S):
+        assert await controller.run() is Outcome.STALLED
+    assert len(log.batches) == committed
+
+
+async def test_a_broker_takes_its_claim_back_while_it_is_listened_to(
+    clock: Callable[[int], None],
+) -> None:
+    log = MemoryLog()
+    controller = a_controller(log, listen_ms=60_000)
+    await stall(controller, a_claim())
+    clock(LONG_MS)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        while not controller.active:
+            await controller.request(a_claim(offset=0, epoch=0))
+            await asyncio.sleep(0.005)
+    await controller.stop()
+    assert await task is Outcome.STOPPED
+
+
+async def test_a_claim_of_a_newer_controller_deposes_first_and_is_listened_for_too(
+    clock: Callable[[int], None],
+) -> None:
+    log = MemoryLog()
+    controller = a_controller(log, listen_ms=50)
+    await stall(controller, a_claim(epoch=9))
+    clock(LONG_MS)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        assert controller.epoch == 2, "nobody repeated that there was an epoch 9"
+    await controller.stop()
+    assert await task is Outcome.STOPPED
+
+
+async def test_a_stop_ends_the_listening(clock: Callable[[int], None]) -> None:
+    log = MemoryLog()
+    controller = a_controller(log, listen_ms=60_000)
+    await stall(controller, a_claim())
+    clock(LONG_MS)
+    opens = log.opens
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        while log.opens == opens:  # noqa: ASYNC110 - the log has no event for it
+            await asyncio.sleep(0)
+        await controller.stop()
+        assert await task is Outcome.STOPPED

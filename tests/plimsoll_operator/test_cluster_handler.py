@@ -1,0 +1,225 @@
+"""A LogCluster's children: members first, brokers with data stay, foreign objects are left."""
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import CLUSTER_UID, an_image, replay
+from tests.plimsoll_operator.terms import Scene
+
+from plimsoll_core.cluster.records import MembersChanged
+from plimsoll_core.cluster.topic_configs import broker_configs
+from plimsoll_core.errors import Refusal
+from plimsoll_core.messages.requests import Answer, Done, Request, SetMembers
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.crds import LOG_CLUSTER
+from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.resources import CONFIG_MAPS, LOG_CLUSTERS, STATEFUL_SETS, VOLUME_CLAIMS
+from plimsoll_operator.leadership.drafts import Drafts
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.writer import Target
+
+
+def committing(scene: Scene) -> None:
+    """The controller commits members as it is asked to."""
+
+    def reply(request: Request) -> Answer:
+        if isinstance(request, SetMembers):
+            record = MembersChanged(cause="declared", broker_ids=request.broker_ids)
+            scene.controller.image = replay(scene.controller.image, record)
+        return Done()
+
+    scene.controller.reply = reply
+
+
+def a_scene(brokers: tuple[int, ...] = (), **spec: Any) -> Scene:
+    scene = Scene(an_image(brokers), **spec)
+    committing(scene)
+    return scene
+
+
+BROKERS_3 = ["main-broker-0", "main-broker-1", "main-broker-2"]
+
+
+async def test_new_cluster_gets_members_and_then_their_children():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    assert scene.controller.asked == [SetMembers(broker_ids=(0, 1, 2))]
+    assert scene.made("statefulsets") == BROKERS_3
+    assert scene.made("services") == ["main-bootstrap", "main-brokers"]
+
+
+async def test_reconciling_again_changes_no_stateful_set():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    scene.kube.calls.clear()
+    await cluster.reconcile(scene.term)
+    changes = [
+        c for c in scene.kube.calls if c[1] == "statefulsets" and c[0] not in ("get", "list")
+    ]
+    assert changes == []
+    assert len(scene.controller.asked) == 1
+
+
+async def test_child_of_an_earlier_object_is_waited_out():
+    scene = a_scene()
+    meta = {
+        "name": "main-broker-1",
+        "namespace": "kafka",
+        "labels": {},
+        "ownerReferences": [{"uid": "an-earlier-uid"}],
+    }
+    scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {}})
+    with pytest.raises(Retry, match="earlier object"):
+        await cluster.reconcile(scene.term)
+    assert scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1")["spec"] == {}
+
+
+async def test_child_that_is_going_is_waited_out():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    (name,) = scene.made("configmaps")
+    found = scene.kube.find(CONFIG_MAPS, "kafka", name)
+    assert found["metadata"]["ownerReferences"][0]["uid"] == CLUSTER_UID
+    found["metadata"]["deletionTimestamp"] = "now"
+    with pytest.raises(Retry, match="still there"):
+        await cluster.reconcile(scene.term)
+
+
+async def test_child_that_the_api_server_refuses_stands_in_the_status():
+    scene = a_scene()
+    scene.kube.fail = [None, Rejected(403, "exceeded quota")]
+    with pytest.raises(Retry):
+        await cluster.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert note.reason == "ChildRefused"
+    assert "exceeded quota" in note.message
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+
+
+async def test_unknown_config_changes_nothing_that_runs():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    before = scene.made("configmaps")
+    scene.declare(config={"log.retention.houres": 1})
+    await cluster.reconcile(scene.term)
+    assert scene.made("configmaps") == before
+    ready = scene.term.notes["Ready"]
+    assert (ready.status, ready.reason) == ("False", "InvalidConfig")
+    assert "log.retention.houres" in ready.message
+    scene.declare()
+    await cluster.reconcile(scene.term)
+    assert "Ready" not in scene.term.notes
+
+
+def test_longer_units_are_turned_into_the_finest_one():
+    assert broker_configs({"log.retention.hours": "168"}) == {"log.retention.ms": "604800000"}
+    assert broker_configs({"log.retention.hours": "-1"}) == {"log.retention.ms": "-1"}
+    both = {"log.retention.hours": "1", "log.retention.minutes": "2"}
+    assert broker_configs(both) == {"log.retention.ms": "120000"}
+
+
+@pytest.mark.parametrize(
+    ("configs", "sentence"),
+    [
+        ({"log.retention.hours": "soon"}, "must be a whole number"),
+        ({"log.retention.bytes": "x"}, "must be a whole number from -1"),
+        ({"unknown": "1"}, "There is no broker config unknown"),
+        ({"retention.ms": "1"}, "There is no broker config retention.ms"),
+    ],
+)
+def test_wrong_broker_config_is_refused_with_a_sentence(configs, sentence):
+    refusal = broker_configs(configs)
+    assert isinstance(refusal, Refusal)
+    assert sentence in refusal.message
+
+
+def hold_volume(scene: Scene, size: str) -> None:
+    found = labels.labels("main", scene.term.cluster_id, "broker") | {labels.BROKER_ID: "0"}
+    meta = {"name": "data-main-broker-0-0", "namespace": "kafka", "labels": found}
+    spec = {"resources": {"requests": {"storage": size}}}
+    scene.kube.put(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
+
+
+def volume_size(scene: Scene) -> str:
+    found = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
+    return str(found["spec"]["resources"]["requests"]["storage"])
+
+
+@pytest.mark.parametrize(
+    ("held", "wanted", "after"),
+    [("1Gi", "2Gi", "2Gi"), ("2Gi", "2048Mi", "2Gi"), ("2Gi", "1Gi", "2Gi"), ("1G", "1Gi", "1Gi")],
+)
+async def test_volumes_grow_and_never_shrink(held: str, wanted: str, after: str):
+    scene = a_scene(storage={"size": wanted})
+    hold_volume(scene, held)
+    await cluster.reconcile(scene.term)
+    assert volume_size(scene) == after
+
+
+FORBIDDEN = Rejected(403, "PATCH /api/v1/… answered: the class does not allow expansion")
+
+
+async def test_volume_that_cannot_grow_stalls_and_says_what_to_do():
+    scene = a_scene(storage={"size": "2Gi"})
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    scene.kube.refuse["merge"] = FORBIDDEN
+    await cluster.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert (note.status, note.reason) == ("True", "VolumeCannotGrow")
+    assert "asks for 2Gi" in note.message
+    assert "at 1Gi: the class does not allow expansion. Set storage.size back" in note.message
+    assert "PATCH" not in note.message
+    assert "Blocked" not in scene.term.notes
+    (row,) = scene.term.blocked["GrowVolume"]
+    assert (row.broker, row.reason) == (0, "VolumeCannotGrow")
+    assert scene.term.volume_size == "1Gi"
+
+
+async def test_size_that_went_back_to_what_the_volumes_have_ends_the_stall():
+    scene = a_scene(storage={"size": "2Gi"})
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    scene.kube.refuse["merge"] = FORBIDDEN
+    await cluster.reconcile(scene.term)
+    scene.declare(storage={"size": "1Gi"})
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+    assert scene.term.blocked["GrowVolume"] == ()
+
+
+async def test_size_may_go_back_to_what_the_smallest_volume_has():
+    (rule,) = [rule for rule, text in LOG_CLUSTER.object_rules if "never shrinks" in text]
+    assert "oldSelf.status.volumeSize" in rule
+    scene = a_scene(storage={"size": "2Gi"})
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    scene.kube.refuse["merge"] = FORBIDDEN
+    await cluster.reconcile(scene.term)
+    shown = Drafts(scene.term).draft(Target(LOG_CLUSTERS, "kafka", "main"))
+    assert shown is not None
+    assert isinstance(shown.status, LogClusterStatus)
+    assert shown.status.volume_size == "1Gi"
+    conditions = {c.type: (c.status, c.reason) for c in shown.status.conditions}
+    assert conditions["Stalled"] == ("True", "VolumeCannotGrow")
+    assert conditions["Blocked"] == ("False", "NothingWaits")
+    assert [row.action for row in shown.status.blocked] == ["GrowVolume"]
+
+
+async def test_volume_claim_that_was_deleted_is_told_of_before_its_pod_ends():
+    scene = a_scene()
+    await cluster.reconcile(scene.term)
+    hold_volume(scene, "1Gi")
+    found = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
+    found["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    await cluster.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert note.reason == "VolumeDeleted"
+    assert "data-main-broker-0-0" in note.message
+    assert "delete the pods (main-broker-0-0)" in note.message
+    scene.kube.drop(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes

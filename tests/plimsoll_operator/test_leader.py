@@ -1,0 +1,104 @@
+"""A term as its LogCluster shows it: what is led says so, what cannot be led says why at once."""
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster_body
+from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.test_group_commit import MemoryLog
+
+from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.kube.cache import Objects
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.leadership.led_cluster import Leader
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, Opened
+from plimsoll_operator.options import Options
+
+WAIT_S = 20
+HOLE = "metadata batches 2 to 2 are missing while 8 exists"
+
+
+class BrokenLog(MemoryLog):
+    """Its storage lost something."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    async def open(self) -> Opened:
+        raise self.error
+
+
+class NoServer:
+    """The controllers' server, which nobody connects to."""
+
+    def add(self, *_: Any) -> None: ...
+
+    async def remove(self, *_: Any) -> None: ...
+
+
+class NoMetrics:
+    def begin(self, *_: Any) -> None: ...
+
+
+class Scene:
+    """A LogCluster and the process that leads it."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.kube = FakeKube()
+        kube: Any = self.kube
+        self.parts = Parts(
+            options=Options(identity="x", broker_image="b:1", controllers=("c:1",)),
+            kube=kube,
+            lease_kube=kube,
+            status_kube=kube,
+            watch_kube=kube,
+            objects=Objects(),
+            server=NoServer(),  # type: ignore[arg-type]
+            metrics=NoMetrics(),  # type: ignore[arg-type]
+        )
+        body = a_cluster_body()
+        self.kube.put(LOG_CLUSTERS, body)
+        found = self.parts.objects.clusters.put(body)
+        assert found is not None
+        metadata_log: Any = log
+        self.leader = Leader(self.parts, found, UUID(CLUSTER_UID), metadata_log, "main-1")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return dict(self.kube.find(LOG_CLUSTERS, "kafka", "main").get("status") or {})
+
+    def shown(self, type_: str) -> tuple[str, str, str]:
+        (found,) = [c for c in self.status["conditions"] if c["type"] == type_]
+        return found["status"], found["reason"], found["message"]
+
+    @property
+    def events(self) -> list[str]:
+        return [
+            body["reason"]
+            for (plural, _, _), body in self.kube.objects.items()
+            if plural == "events"
+        ]
+
+
+@pytest.mark.parametrize("error", [LogRegressed(HOLE), LogCorrupt(HOLE)])
+async def test_log_that_does_not_open_stalls_its_cluster_at_once(error: Exception):
+    scene = Scene(BrokenLog(error))
+    async with asyncio.timeout(WAIT_S):
+        assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED
+    for type_, status in (("Stalled", "True"), ("Ready", "False")):
+        assert scene.shown(type_)[:2] == (status, "MetadataRegressed")
+        assert HOLE in scene.shown(type_)[2]
+    assert "brokers" not in scene.status, "nothing is known of them"
+    assert scene.events == ["MetadataRegressed"]
+
+
+async def test_stall_is_told_in_one_event_and_not_at_every_attempt():
+    scene = Scene(BrokenLog(LogRegressed(HOLE)))
+    async with asyncio.timeout(WAIT_S):
+        for _ in range(3):
+            assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED
+    assert scene.events == ["MetadataRegressed"]

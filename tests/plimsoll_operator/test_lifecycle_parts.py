@@ -1,0 +1,130 @@
+"""What the watches bring: objects remembered, unreadable ones left out, strays told."""
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import a_cluster_body
+from tests.plimsoll_operator.fake_kube import FakeKube
+
+from plimsoll_operator.kube.cache import Objects
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.options import BadOption, from_environment
+from plimsoll_operator.process.missing_cluster import look_at_strays
+
+
+def a_topic_body(**more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "orders", "namespace": "kafka", "uid": "t1", "generation": 3},
+        "spec": {"clusterRef": {"name": "main"}},
+        **more,
+    }
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.kube = FakeKube()
+        self.objects = Objects()
+        self.parts = Parts(
+            options=from_environment(
+                {"PLIMSOLL_BROKER_IMAGE": "b", "PLIMSOLL_CONTROLLERS": "c:1", "POD_NAME": "x"}
+            ),
+            kube=self.kube,  # type: ignore[arg-type]
+            lease_kube=self.kube,  # type: ignore[arg-type]
+            status_kube=self.kube,  # type: ignore[arg-type]
+            watch_kube=self.kube,  # type: ignore[arg-type]
+            objects=self.objects,
+            server=None,  # type: ignore[arg-type]
+            metrics=None,  # type: ignore[arg-type]
+        )
+        self.kube.put(TOPICS, a_topic_body())
+        self.objects.topics.put(a_topic_body())
+
+    @property
+    def writes(self) -> int:
+        return sum(verb == "status" for verb, _, _ in self.kube.calls)
+
+
+async def test_topic_without_a_cluster_is_told_so_once():
+    scene = Scene()
+    await look_at_strays(scene.parts)
+    status = scene.kube.find(TOPICS, "kafka", "orders")["status"]
+    assert status["observedGeneration"] == 3
+    assert status["conditions"][0]["reason"] == "ClusterNotFound"
+    scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", "orders"))
+    await look_at_strays(scene.parts)
+    assert scene.writes == 1
+
+
+async def test_cluster_that_exists_but_was_not_seen_yet_makes_no_stray():
+    scene = Scene()
+    scene.kube.put(LOG_CLUSTERS, a_cluster_body())
+    await look_at_strays(scene.parts)
+    assert scene.writes == 0
+
+
+async def test_topic_of_a_seen_cluster_is_left_to_its_leader():
+    scene = Scene()
+    scene.objects.clusters.put(a_cluster_body())
+    await look_at_strays(scene.parts)
+    assert scene.kube.calls == []
+
+
+def test_object_that_cannot_be_read_is_left_out():
+    objects = Objects()
+    assert objects.topics.put(a_topic_body(spec={"clusterRef": {}})) is None
+    assert objects.topics.get(("kafka", "orders")) is None
+
+
+async def test_topic_hears_why_the_cluster_that_it_waited_for_is_not_led():
+    scene = Scene()
+    await look_at_strays(scene.parts)
+    scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", "orders"))
+    stalled = {"type": "Stalled", "status": "True", "reason": "x", "message": "The log has a hole."}
+    ready = {"type": "Ready", "status": "False", "reason": "x", "message": "x"}
+    body = {**a_cluster_body(), "status": {"conditions": [stalled, ready]}}
+    scene.kube.put(LOG_CLUSTERS, body)
+    scene.objects.clusters.put(body)
+    await look_at_strays(scene.parts)
+    (shown,) = scene.kube.find(TOPICS, "kafka", "orders")["status"]["conditions"]
+    assert shown["reason"] == "ClusterNotLed"
+    assert "The log has a hole." in shown["message"]
+
+
+async def test_object_of_which_nothing_can_be_read_is_told_so_once():
+    scene = Scene()
+    scene.objects.topics.drop(("kafka", "orders"))
+    body = a_topic_body(spec={"clusterRef": {}})
+    scene.objects.topics.put(body)
+    await look_at_strays(scene.parts)
+    shown = scene.kube.find(TOPICS, "kafka", "orders")
+    (ready,) = shown["status"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("False", "InvalidSpec")
+    scene.objects.topics.put({**shown, "spec": body["spec"]})
+    await look_at_strays(scene.parts)
+    assert scene.writes == 1
+
+
+def test_fields_of_a_newer_crd_are_ignored():
+    body = a_topic_body(spec={"clusterRef": {"name": "main"}, "fromTheFuture": 1})
+    assert Objects().topics.put(body) is not None
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({}, "PLIMSOLL_BROKER_IMAGE"),
+        ({"PLIMSOLL_BROKER_IMAGE": "b"}, "PLIMSOLL_CONTROLLERS"),
+        (
+            {
+                "PLIMSOLL_BROKER_IMAGE": "b",
+                "PLIMSOLL_CONTROLLERS": "c",
+                "PLIMSOLL_METRICS_PORT": "x",
+            },
+            "PLIMSOLL_METRICS_PORT",
+        ),
+    ],
+)
+def test_wrong_environment_is_named(env: dict[str, str], name: str):
+    with pytest.raises(BadOption, match=name):
+        from_environment(env)

@@ -1,0 +1,304 @@
+"""Manifests are what the golden files say, and every pod is restricted.
+
+After a deliberate change: `PLIMSOLL_REWRITE=1 pytest tests/plimsoll_operator/test_manifests.py`,
+and read the diff.
+"""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+import yaml
+from msgspec.structs import replace
+from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster
+
+from plimsoll_broker import config as broker_config
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.release import RELEASE
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
+from plimsoll_operator.api.load import from_object
+from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.local.brokers import BrokerProcess
+from plimsoll_operator.local.layout import Layout, Ports
+from plimsoll_operator.manifests.configmap import FILE, config_map
+from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.networkpolicy import network_policy
+from plimsoll_operator.manifests.statefulset import revision
+from plimsoll_operator.manifests.verification import Driver
+from plimsoll_operator.manifests.verification import children as driver_children
+from plimsoll_operator.reconcile.cluster.children import broker_sets, children
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def a_context(version: str = RELEASE, **spec: Any) -> Context:
+    return Context(
+        cluster=a_cluster(**spec),
+        version=version,
+        cluster_id=UUID(CLUSTER_UID),
+        broker_image="plimsoll/broker:1",
+        image_pull_policy="IfNotPresent",
+        controllers=("plimsoll-controller.plimsoll-system.svc:9093",),
+    )
+
+
+def a_driver() -> Driver:
+    body = {
+        "metadata": {"name": "orders-check", "namespace": "kafka", "uid": "v1"},
+        "spec": {
+            "clusterRef": {"name": "main"},
+            "topic": "orders",
+            "produce": {"records": 1000, "acks": "All", "idempotent": True},
+        },
+    }
+    return Driver(
+        verification=from_object(body, Verification),
+        image="plimsoll/spark:1",
+        image_pull_policy="IfNotPresent",
+    )
+
+
+CONFIGURED = {
+    "brokers": {
+        "count": 1,
+        "resources": {"requests": {"cpu": 1, "memory": "1Gi"}},
+        "template": {
+            "metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
+            "spec": {
+                "nodeSelector": {"disk": "fast"},
+                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+                "affinity": {"nodeAffinity": {}},
+                "priorityClassName": "high",
+            },
+        },
+    },
+    "storage": {"size": "10Gi", "storageClassName": "fast"},
+    "config": {"log.retention.hours": 168, "log.flush.interval.ms": 1000},
+    "onControllerLoss": "StopServing",
+}
+
+CASES: dict[str, list[dict[str, Any]]] = {
+    "cluster": [
+        *children(a_context()),
+        config_map(a_context()),
+        *broker_sets(a_context(), [BrokerId(0)]),
+    ],
+    "configured": [
+        config_map(a_context(**CONFIGURED)),
+        *broker_sets(a_context(**CONFIGURED), [BrokerId(7)]),
+    ],
+    "verification": driver_children(a_driver()),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_manifests_are_what_the_golden_file_says(name: str):
+    text = yaml.safe_dump_all(CASES[name], sort_keys=False)
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("PLIMSOLL_REWRITE"):
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "broker_id"),
+    [("cluster", {}, BrokerId(0)), ("configured", CONFIGURED, BrokerId(7))],
+    ids=["cluster", "configured"],
+)
+def test_brokers_that_stay_with_release_0_1_keep_their_revision_under_this_operator(
+    name: str, spec: dict[str, Any], broker_id: BrokerId
+) -> None:
+    """The golden files are 0.1's own: another revision would roll every broker at an upgrade of
+    the operator, and 0.1 starts with no key in its configuration that it does not know."""
+    path = GOLDEN / f"release-0.1-{name}.yaml"
+    configured, stored = yaml.safe_load_all(path.read_text())
+    context = a_context("0.1", **spec)
+    assert config_map(context) == configured
+    (made,) = broker_sets(context, [broker_id])
+    assert json.loads(json.dumps(made["spec"]["template"])) == stored["spec"]["template"]
+
+
+def test_another_release_is_another_revision() -> None:
+    assert revision(a_context("0.1")) != revision(a_context())
+
+
+def pods() -> list[dict[str, Any]]:
+    found = [m for case in CASES.values() for m in case]
+    return [m["spec"]["template"]["spec"] for m in found if "template" in m.get("spec", {})]
+
+
+@pytest.mark.parametrize("pod", pods())
+def test_every_pod_is_restricted(pod: dict[str, Any]):
+    security = pod["securityContext"]
+    assert security["runAsNonRoot"] is True
+    assert security["runAsUser"] >= 10_000
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@pytest.mark.parametrize(
+    ("spec", "means"), [({}, "KeepServing"), ({"onControllerLoss": "StopServing"}, "StopServing")]
+)
+def test_brokers_are_told_what_to_do_without_a_controller(
+    spec: dict[str, Any], means: str, tmp_path: Path
+):
+    """By ConfigMap and in local mode; a default is left out, for brokers that know no such key."""
+    in_pod = tmp_path / FILE
+    in_pod.write_text(config_map(a_context(**spec))["data"][FILE])
+    assert ("on_controller_loss" in in_pod.read_text()) == bool(spec)
+    layout = Layout(tmp_path)
+    process = BrokerProcess(0, layout, restart=False, changed=lambda: None)
+    wish = a_cluster(**spec).on_controller_loss
+    process.configure(UUID(CLUSTER_UID), "127.0.0.1:9", Ports(kafka=1, metrics=2), {}, wish)
+    environment = {"PLIMSOLL_BROKER_ID": "0", "PLIMSOLL_ADVERTISED_HOST": "b"}
+    for path in (in_pod, layout.broker_config(0)):
+        assert broker_config.read(path, environment).on_controller_loss == means
+
+
+def test_broker_pods_have_no_token():
+    (brokers,) = broker_sets(a_context(), [BrokerId(0)])
+    assert brokers["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+
+
+def test_children_go_with_their_cluster_and_hold_up_nothing():
+    for manifest in CASES["cluster"]:
+        (owner,) = manifest["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["blockOwnerDeletion"]) == (CLUSTER_UID, False)
+
+
+def test_volumes_outlive_their_cluster():
+    (brokers,) = broker_sets(a_context(), [BrokerId(0)])
+    (claim,) = brokers["spec"]["volumeClaimTemplates"]
+    assert "ownerReferences" not in claim["metadata"]
+    assert claim["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    policy = brokers["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert policy == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+
+
+def test_user_labels_never_shadow_the_ones_that_selectors_match():
+    template = {"metadata": {"labels": {"plimsoll.dev/cluster": "other", "mine": "1"}}}
+    (brokers,) = broker_sets(a_context(brokers={"template": template}), [BrokerId(0)])
+    labels = brokers["spec"]["template"]["metadata"]["labels"]
+    assert (labels["plimsoll.dev/cluster"], labels["mine"]) == ("main", "1")
+
+
+def test_cluster_id_is_the_uid_unless_one_is_adopted():
+    assert cluster_id(a_cluster()) == UUID(CLUSTER_UID)
+    adopted = UUID("00000000-0000-4000-8000-00000000beef")
+    assert cluster_id(a_cluster(clusterId=kafka_id(adopted))) == adopted
+    assert cluster_id(a_cluster(clusterId=str(adopted))) == adopted
+
+
+class TestRevisions:
+    def template(self, **spec: Any) -> dict[str, Any]:
+        (brokers,) = broker_sets(a_context(**spec), [BrokerId(1)])
+        return brokers["spec"]["template"]
+
+    def revision(self, **spec: Any) -> str:
+        return str(self.template(**spec)["metadata"]["annotations"]["plimsoll.dev/revision"])
+
+    def test_all_brokers_of_a_cluster_have_the_same(self):
+        found = broker_sets(a_context(), [BrokerId(0), BrokerId(7)])
+        names = [
+            m["spec"]["template"]["metadata"]["annotations"]["plimsoll.dev/revision"] for m in found
+        ]
+        assert names == [revision(a_context())] * 2
+
+    def test_the_process_is_told_which(self):
+        (container,) = self.template()["spec"]["containers"]
+        assert {"name": "PLIMSOLL_REVISION", "value": self.revision()} in container["env"]
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            {"image": "other@sha256:" + "0" * 64},
+            {"config": {"log.retention.hours": 1}},
+            {"onControllerLoss": "StopServing"},
+            {"brokers": {"resources": {"limits": {"memory": "2Gi"}}}},
+            {"brokers": {"template": {"metadata": {"labels": {"a": "b"}}}}},
+        ],
+        ids=["image", "config", "controller loss", "resources", "template"],
+    )
+    def test_whatever_a_process_would_notice_is_another_revision(self, spec: dict[str, Any]):
+        assert self.revision(**spec) != self.revision()
+
+    @pytest.mark.parametrize(
+        "spec", [{"brokers": {"count": 5}}, {"storage": {"size": "99Gi"}}], ids=["count", "size"]
+    )
+    def test_what_no_process_would_notice_is_not(self, spec: dict[str, Any]):
+        assert self.revision(**spec) == self.revision()
+
+    def test_the_owner_asks_for_a_restart_by_an_annotation(self):
+        def of(value: str) -> str:
+            context = a_context()
+            meta = replace(context.cluster.metadata, annotations={"plimsoll.dev/restart": value})
+            cluster = replace(context.cluster, metadata=meta)
+            return revision(dataclasses.replace(context, cluster=cluster))
+
+        assert len({of("1"), of("2"), revision(a_context())}) == 3
+
+    def test_a_config_map_is_named_by_its_content_and_never_changes(self):
+        one, other = (
+            config_map(a_context()),
+            config_map(a_context(config={"log.retention.hours": 1})),
+        )
+        assert one["immutable"] is True
+        assert one["metadata"]["name"] != other["metadata"]["name"]
+        (volume, _) = self.template()["spec"]["volumes"]
+        assert volume["configMap"]["name"] == one["metadata"]["name"]
+
+
+def test_processes_of_a_brokers_pod_see_each_other_only_for_drills():
+    def shared(**spec: Any) -> bool:
+        (manifest,) = broker_sets(a_context(**spec), [BrokerId(0)])
+        pod = manifest["spec"]["template"]["spec"]
+        return bool(pod["shareProcessNamespace"])
+
+    assert not shared()
+    assert not shared(maintenance={"suspended": True})
+    assert shared(maintenance={"allowDrills": True})
+
+
+def test_replication_port_is_open_to_the_clusters_brokers_and_the_operators_probe_only():
+    context = dataclasses.replace(a_context(), operator_namespace="plimsoll-system")
+    spec = network_policy(context)["spec"]
+    (rule,) = [r for r in spec["ingress"] if {"port": 9091, "protocol": "TCP"} in r["ports"]]
+    assert len(rule["ports"]) == 1
+    brokers, operator = rule["from"]
+    assert brokers == {"podSelector": {"matchLabels": labels.selector("main")}}
+    assert operator["namespaceSelector"]["matchLabels"] == {
+        "kubernetes.io/metadata.name": "plimsoll-system"
+    }
+    assert operator["podSelector"]["matchLabels"][labels.COMPONENT] == "operator"
+
+
+def test_brokers_go_to_each_other_to_the_controller_and_to_dns_and_nowhere_else():
+    spec = network_policy(a_context())["spec"]
+    assert spec["policyTypes"] == ["Ingress", "Egress"]
+    dns, brokers, controller = spec["egress"]
+    assert {port["port"] for port in dns["ports"]} == {53}
+    assert brokers["to"] == [{"podSelector": {"matchLabels": labels.selector("main")}}]
+    assert {port["port"] for port in brokers["ports"]} == {9091, 9092}
+    assert [port["port"] for port in controller["ports"]] == [9093]
+    assert controller["to"][0]["podSelector"]["matchLabels"][labels.COMPONENT] == "operator"
+
+
+def test_metrics_of_brokers_are_read_by_whom_the_chart_names():
+    peer = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
+    context = dataclasses.replace(a_context(), metrics_from=(peer,))
+    (rule,) = [
+        rule
+        for rule in network_policy(context)["spec"]["ingress"]
+        if {"port": 9100, "protocol": "TCP"} in rule["ports"]
+    ]
+    assert rule == {"ports": [{"port": 9100, "protocol": "TCP"}], "from": [peer]}

@@ -1,0 +1,144 @@
+"""A drain from the edit to its end: the handlers of both, and a controller that decides."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.plimsoll_operator.builders import an_image, isr_changed, replay, with_topic
+from tests.plimsoll_operator.terms import Deciding, Scene
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import BrokerProvenDead
+from plimsoll_operator.kube.resources import REBALANCES
+from plimsoll_operator.reconcile.cluster import members
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+
+ROWS = ((0, 1, 2), (1, 2, 3), (2, 3, 0), (3, 0, 1))
+
+
+class Draining(Scene):
+    """Brokers 0 to 3; `orders` has four partitions with three replicas each."""
+
+    def __init__(self) -> None:
+        super().__init__(*_image_and_controller())
+        self.ms = 0
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    async def look(self) -> None:
+        """Everything is looked at once, and statuses are written."""
+        await cluster.reconcile(self.term)
+        for gone in list(self.objects.rebalances):
+            if gone.key[1] not in self.made("rebalances"):
+                self.objects.rebalances.drop(gone.key)
+                await rebalance.reconcile(self.term, gone.key)
+        for (plural, namespace, name), body in list(self.kube.objects.items()):
+            if plural != REBALANCES.plural:
+                continue
+            self.objects.rebalances.put(_as_served(body))
+            await rebalance.reconcile(self.term, (namespace or "", name))
+            _, status = self.term.rebalances[namespace or "", name]
+            shown = msgspec.to_builtins(status)
+            self.kube.put(REBALANCES, {**body, "status": shown})
+
+    async def edit(self, **brokers: Any) -> None:
+        self.declare(brokers=brokers)
+        await self.look()
+        self.ms += members.SETTLE_MS
+        await self.look()
+
+    def copy(self) -> None:
+        """Whoever is added catches up."""
+        for p in [p for p in self.image.partitions.values() if p.moving]:
+            alive = [b for b in p.target if self.image.brokers[b].active]
+            leader = p.leader if p.leader in alive else alive[0]
+            record = isr_changed(
+                p.index,
+                tuple(alive),
+                leader=leader,
+                replicas=p.target,
+                adding=(),
+                removing=(),
+                leader_epoch_step=0 if leader == p.leader else 1,
+            )
+            self.controller.image = replay(self.controller.image, record)
+
+    async def kill(self, broker: int) -> None:
+        epoch = self.image.brokers[BrokerId(broker)].broker_epoch
+        dead = BrokerProvenDead(broker_id=BrokerId(broker), broker_epoch=epoch, evidence="gone")
+        await self.controller.request(dead)
+
+    async def until_gone(self, broker: int) -> None:
+        for _ in range(20):
+            self.copy()
+            await self.look()
+            if broker not in self.image.members and broker in self.image.brokers:
+                await self.kill(broker)
+            if BrokerId(broker) not in self.image.brokers:
+                return
+        raise AssertionError(self.image)
+
+
+def _image_and_controller() -> tuple[ClusterImage, Deciding]:
+    image = with_topic(an_image((0, 1, 2, 3)), ROWS, holder=None)
+    return image, Deciding(image)
+
+
+def _as_served(body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "metadata": {"generation": 1, **body["metadata"]}}
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Draining:
+    made = Draining()
+    monkeypatch.setattr(members, "now_ms", lambda: made.ms)
+    return made
+
+
+async def test_a_broker_is_emptied_and_goes(scene: Draining) -> None:
+    await scene.edit(count=3, excludedIds=[1])
+    assert scene.image.leaving == (1,)
+    assert any(p.moving for p in scene.image.partitions.values())
+    await scene.until_gone(1)
+    assert scene.image.members == (0, 2, 3)
+    assert all(set(p.replicas) == {0, 2, 3} for p in scene.image.partitions.values())
+    assert scene.made("statefulsets") == [f"main-broker-{n}" for n in (0, 2, 3)]
+    assert scene.kube.find(REBALANCES, "kafka", "main-drain-1")["status"]["phase"] == "Completed"
+
+
+async def test_a_dead_broker_is_emptied_from_the_others(scene: Draining) -> None:
+    await scene.kill(3)
+    await scene.edit(count=3)
+    assert scene.image.leaving == (3,)
+    await scene.until_gone(3)
+    assert all(set(p.replicas) == {0, 1, 2} for p in scene.image.partitions.values())
+
+
+async def test_what_has_left_stays_where_it_is_when_the_broker_may_stay(scene: Draining) -> None:
+    await scene.edit(count=3, excludedIds=[1])
+    moving = {p.key for p in scene.image.partitions.values() if p.moving}
+    await scene.edit(count=4)
+    await scene.look()
+    assert scene.image.leaving == ()
+    assert not [p for p in scene.image.partitions.values() if p.moving]
+    assert moving
+    assert scene.image.members == (0, 1, 2, 3)
+    assert not scene.made("rebalances")
+    assert {len(p.replicas) for p in scene.image.partitions.values()} == {3}
+
+
+async def test_survivors_that_are_too_few_are_said_in_the_status(scene: Draining) -> None:
+    """One of the survivors is down for so long that it is given nothing."""
+    await scene.kill(2)
+    await scene.edit(count=3, excludedIds=[1])
+    scene.controller.soft.away_ms[BrokerId(2)] = -1_000_000  # type: ignore[attr-defined]
+    await scene.look()
+    await scene.look()
+    rows = scene.term.blocked["Members"]
+    assert [(row.action, row.broker) for row in rows] == [("Drain", 1)]
+    assert rows[0].until.startswith("Rebalance main-drain-1: ")
+    assert scene.image.members == (0, 1, 2, 3)

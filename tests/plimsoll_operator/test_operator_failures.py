@@ -1,0 +1,98 @@
+"""A bug of the operator's: what it costs whom, and that nothing swallows it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.test_controller_server import Peer, a_listener, a_registration, serving
+
+from plimsoll_core.messages.requests import RegisterBroker, Registered
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.failures import surface
+from plimsoll_operator.status.metrics import FAILING, Metrics
+
+WAIT_S = 10
+
+
+def a_bug(*_: object) -> Any:
+    raise AssertionError("a bug")
+
+
+async def test_a_bug_in_a_request_costs_its_connection_and_nobody_elses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as (server, _):
+        listener = await a_listener()
+        port = listener.sockets[0].getsockname()[1]
+        first, second = await Peer.to(server), await Peer.to(server)
+        with monkeypatch.context() as patched:
+            patched.setattr(Controller, "submit", a_bug)
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await first.command(a_registration(port))
+        assert server.failures.counts == {"RegisterBroker": 1}
+        assert "AssertionError: a bug" in caplog.text
+        assert isinstance((await second.command(a_registration(port))).answer, Registered)
+        await first.close()
+        await second.close()
+        listener.close()
+
+
+async def test_a_bug_in_what_a_request_waits_for_costs_its_connection() -> None:
+    async def enrich(request: RegisterBroker) -> RegisterBroker:
+        raise AssertionError("a bug")
+
+    async with serving(enrich=enrich) as (server, _):
+        peer = await Peer.to(server)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await peer.command(a_registration(1))
+        assert server.failures.counts == {"RegisterBroker": 1}
+        await peer.close()
+
+
+async def test_a_bug_in_a_callback_of_ours_ends_the_operator() -> None:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[BaseException] = loop.create_future()
+    surface(loop, ended.set_result)
+    try:
+        loop.call_soon(Metrics().isr_changed, ("kafka", "main"), None)
+        async with asyncio.timeout(WAIT_S):
+            assert isinstance(await ended, AttributeError)
+    finally:
+        loop.set_exception_handler(None)
+
+
+async def test_a_librarys_exception_is_logged_and_left_to_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    loop = asyncio.get_running_loop()
+    ended: list[BaseException] = []
+    surface(loop, ended.append)
+    try:
+        loop.call_soon(a_bug)
+        after = loop.create_future()
+        loop.call_soon(after.set_result, None)
+        await after
+    finally:
+        loop.set_exception_handler(None)
+    assert ended == []
+    assert "AssertionError: a bug" in caplog.text
+
+
+def test_every_request_has_its_counter_before_it_first_fails() -> None:
+    class Shown:
+        def known(self) -> list[Any]:
+            return []
+
+        controllers = blocked = known
+
+        def failures(self) -> dict[str, int]:
+            return {"Heartbeat": 2}
+
+    metrics = Metrics()
+    metrics.watch(Shown())  # type: ignore[arg-type]
+    text = metrics.render().decode()
+    for kind in FAILING:
+        count = 2.0 if kind == "Heartbeat" else 0.0
+        assert f'plimsoll_operator_handler_failures_total{{request="{kind}"}} {count}' in text

@@ -1,0 +1,227 @@
+"""What the operator made and somebody deleted or changed is seen, looked at, and made again."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.terms import Scene
+from tests.plimsoll_operator.test_cluster_handler import committing
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube.access import Access
+from plimsoll_operator.kube.cache import Objects
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.resources import (
+    DISRUPTION_BUDGETS,
+    METADATA_BATCHES,
+    NAMESPACES,
+    SERVICES,
+    STATEFUL_SETS,
+    Kind,
+)
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.options import Options
+from plimsoll_operator.process.child_watches import OwnedWatches, Seen
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.context import Task, Work
+from plimsoll_operator.status.record_events import Occurrence
+
+WAIT_S = 20
+
+
+def an_item(name: str = "main-brokers", version: int = 1, **more: Any) -> dict[str, Any]:
+    meta = {
+        "name": name,
+        "namespace": "kafka",
+        "uid": f"uid-{name}",
+        "resourceVersion": str(version),
+        "labels": {labels.CLUSTER: "main"},
+        **more,
+    }
+    return {"metadata": meta}
+
+
+def listed(kind: Kind, *items: dict[str, Any]) -> Seen:
+    seen = Seen(kind)
+    seen.list(items, "1")
+    return seen
+
+
+def test_first_list_tells_nothing_and_a_later_one_what_differs():
+    seen = listed(SERVICES, an_item("a"), an_item("b"))
+    assert seen.changed == []
+    seen.list((an_item("a", 2), an_item("c")), "2")
+    assert sorted(seen.changed) == [
+        (("kafka", "a"), "main", False),
+        (("kafka", "b"), "main", True),
+        (("kafka", "c"), "main", False),
+    ]
+
+
+def test_status_of_a_stateful_set_is_no_change_and_its_spec_is():
+    seen = listed(STATEFUL_SETS, an_item("x", 1, generation=1))
+    seen.event("MODIFIED", an_item("x", 2, generation=1))
+    assert seen.changed == []
+    seen.event("MODIFIED", an_item("x", 3, generation=2))
+    assert seen.changed == [(("kafka", "x"), "main", False)]
+
+
+def test_batch_that_is_written_is_no_change_and_one_that_is_deleted_is():
+    seen = listed(METADATA_BATCHES, an_item("x"))
+    seen.event("MODIFIED", an_item("x", 2))
+    assert seen.changed == []
+    seen.event("DELETED", an_item("x", 3))
+    assert seen.changed == [(("kafka", "x"), "main", True)]
+
+
+# --- over the wire -------------------------------------------------------------------------------
+
+
+class Watched:
+    """An API server that lists one object of each kind and then tells one change."""
+
+    def __init__(self, kind: Kind, change: dict[str, Any]) -> None:
+        self.kind, self.change = kind, change
+        self.selectors: set[str | None] = set()
+        self.accepts: set[str] = set()
+        self.over = asyncio.Event()
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        mine = request.path.endswith(f"/{self.kind.plural}")
+        self.accepts.add(request.headers["Accept"])
+        if "watch" not in request.query:
+            if mine:
+                self.selectors.add(request.query.get("labelSelector"))
+            items = [an_item(self.change["object"]["metadata"]["name"])] if mine else []
+            return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if mine:
+            await response.write(json.dumps(self.change).encode() + b"\n")
+        await self.over.wait()
+        return response
+
+
+class Offers:
+    """Stands in for the clusters."""
+
+    def __init__(self) -> None:
+        self.works: asyncio.Queue[Work] = asyncio.Queue()
+
+    def offer(self, _: tuple[str, str], work: Work) -> None:
+        self.works.put_nowait(work)
+
+
+@asynccontextmanager
+async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
+    app = web.Application()
+    app.router.add_get("/{tail:.*}", server.handle)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    host, port = runner.addresses[0][:2]
+    kube = Kube(Access(server=f"http://{host}:{port}"), connections=0)
+    none: Any = None
+    parts = Parts(
+        options=Options(identity="x", broker_image="b:1", controllers=("c:1",)),
+        kube=kube,
+        lease_kube=kube,
+        status_kube=kube,
+        watch_kube=kube,
+        objects=objects,
+        server=none,
+        metrics=none,
+    )
+    offers = Offers()
+    task = asyncio.create_task(OwnedWatches(parts, offers).run())  # type: ignore[arg-type]
+    try:
+        yield offers
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        server.over.set()
+        await kube.close()
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [
+        (STATEFUL_SETS, Task.CLUSTER),
+        (DISRUPTION_BUDGETS, Task.CLUSTER),
+        (METADATA_BATCHES, Task.LOG),
+    ],
+    ids=lambda value: str(getattr(value, "plural", "")),
+)
+async def test_deleted_child_is_looked_at_at_once(kind: Kind, task: Task):
+    server = Watched(kind, {"type": "DELETED", "object": an_item(version=2)})
+    async with watching(server, Objects()) as offers, asyncio.timeout(WAIT_S):
+        assert await offers.works.get() == Work(task, ("kafka", "main"))
+    assert server.selectors == {labels.CLUSTER}
+    assert all("PartialObjectMetadata" in one for one in server.accepts), "no content is asked for"
+
+
+async def test_label_of_a_namespace_has_its_topics_looked_at_and_no_others():
+    objects = Objects()
+    for name, namespace in (("a", "team"), ("b", "other"), ("c", "kafka")):
+        spec = {"clusterRef": {"name": "main", "namespace": "kafka"}}
+        meta = {"name": name, "namespace": namespace, "uid": name}
+        objects.topics.put({"metadata": meta, "spec": spec})
+    change = an_item("team", 2, namespace="", labels={"new": "label"})
+    server = Watched(NAMESPACES, {"type": "MODIFIED", "object": change})
+    async with watching(server, objects) as offers, asyncio.timeout(WAIT_S):
+        assert await offers.works.get() == Work(Task.TOPIC, ("team", "a"))
+        assert offers.works.empty()
+
+
+# --- made again ----------------------------------------------------------------------------------
+
+
+async def a_scene() -> tuple[Scene, list[Occurrence]]:
+    scene = Scene(an_image(()))
+    committing(scene)
+    events: list[Occurrence] = []
+    scene.term.tell = events.append
+    await cluster.reconcile(scene.term)
+    await cluster.reconcile(scene.term)
+    assert events == []
+    return scene, events
+
+
+async def test_child_that_was_deleted_is_made_again_and_told():
+    scene, events = await a_scene()
+    scene.kube.drop(SERVICES, "kafka", "main-bootstrap")
+    scene.kube.drop(STATEFUL_SETS, "kafka", "main-broker-1")
+    await cluster.reconcile(scene.term)
+    assert [(e.reason, e.message) for e in events] == [
+        ("Restored", f"{what} was deleted by somebody else, and is as it should be again.")
+        for what in ("Service main-bootstrap", "StatefulSet main-broker-1")
+    ]
+
+
+async def test_child_that_was_changed_is_changed_back_and_told():
+    scene, events = await a_scene()
+    found = scene.kube.find(SERVICES, "kafka", "main-bootstrap")
+    right = found["spec"]
+    scene.kube.put(SERVICES, {**found, "spec": {**right, "selector": {"app": "other"}}})
+    await cluster.reconcile(scene.term)
+    assert scene.kube.find(SERVICES, "kafka", "main-bootstrap")["spec"] == right
+    assert "Service main-bootstrap was changed" in events[0].message
+
+
+async def test_stateful_set_that_lost_its_labels_gets_them_again():
+    scene, events = await a_scene()
+    found = scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1")
+    right = found["metadata"]["labels"]
+    bare = {**found["metadata"], "labels": {"theirs": "1"}}
+    scene.kube.put(STATEFUL_SETS, {**found, "metadata": bare})
+    await cluster.reconcile(scene.term)
+    shown = scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1")["metadata"]["labels"]
+    assert shown == {**right, "theirs": "1"}
+    assert "lost labels" in events[0].message

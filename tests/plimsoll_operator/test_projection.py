@@ -1,0 +1,253 @@
+"""Status says what is committed: placement, health, what waits for whom, and nothing more."""
+
+from typing import Any
+
+import msgspec
+from tests.plimsoll_operator.builders import (
+    TOPIC_ID,
+    a_cluster,
+    an_image,
+    isr_changed,
+    replay,
+    with_topic,
+)
+
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey, PendingDeletion
+from plimsoll_core.cluster.records import (
+    BrokerFenced,
+    BrokersLeaving,
+    MembersChanged,
+    PartitionsChanged,
+    TopicOrphaned,
+)
+from plimsoll_core.controller.kernel.decision import Report, Settings, Soft, Turn
+from plimsoll_core.controller.partitions.health import outlook
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
+from plimsoll_operator.status.projection import (
+    Sight,
+    cluster_conditions,
+    cluster_status,
+    topic_status,
+)
+
+ROWS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
+SINCE_MS = 1_000
+
+
+def shown(image: ClusterImage, soft: Soft | None = None, **settings: Any) -> TopicStatus:
+    turn = Turn(image=image, soft=soft or Soft(), now_ms=0, settings=Settings(**settings))
+    sight = Sight(outlook=lambda p: outlook(turn, p), since_ms=lambda _: SINCE_MS)
+    return topic_status(image, image.topics[TOPIC_ID], sight)
+
+
+def test_assignment_is_indexed_by_partition():
+    image = with_topic(an_image(), ROWS)
+    status = shown(image)
+    assert status.assignment == ("0,1,2", "0,2,1", "1,2,0")
+    assert status.topic_id == "uqyfYx1RSmK4pz5p_sRKqA"
+
+
+def test_topic_with_a_full_isr_is_ready():
+    image = with_topic(an_image(), ROWS)
+    status = shown(image)
+    assert status.health is not None
+    assert (status.health.full_isr, status.health.at_min_isr) == (3, 0)
+    assert (status.conditions[0].status, status.conditions[0].reason) == ("True", "Serving")
+    assert status.unhealthy is None
+
+
+def test_topic_at_min_isr_is_still_ready():
+    image = replay(with_topic(an_image(), ROWS), isr_changed(0, (0, 1)))
+    status = shown(image)
+    assert status.health is not None
+    assert (status.health.full_isr, status.health.at_min_isr) == (2, 1)
+    assert status.conditions[0].status == "True"
+
+
+def test_partition_under_min_isr_names_the_replicas_it_waits_for():
+    image = replay(with_topic(an_image(), ROWS), isr_changed(1, (0,)))
+    status = shown(image)
+    assert status.conditions[0].reason == "UnderMinISR"
+    assert status.unhealthy is not None
+    assert (status.unhealthy[0].partition, status.unhealthy[0].waits_for) == (1, (2, 1))
+
+
+def test_offline_partition_comes_first_and_names_its_eligible_leaders():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        isr_changed(0, (0,)),
+        isr_changed(2, (), leader=None, leader_epoch_step=1, elr=(BrokerId(2),)),
+    )
+    status = shown(image)
+    assert status.conditions[0].reason == "PartitionsOffline"
+    assert status.unhealthy is not None
+    worst = status.unhealthy[0]
+    assert (worst.partition, worst.leader, worst.waits_for) == (2, -1, (2,))
+
+
+def test_partition_that_lacks_one_replica_is_listed_after_those_that_lack_more():
+    image = replay(
+        with_topic(an_image(), ROWS), isr_changed(2, (1, 2)), isr_changed(0, (1,), leader=1)
+    )
+    status = shown(image)
+    assert status.conditions[0].reason == "UnderMinISR"
+    assert status.unhealthy is not None
+    assert [(p.partition, p.cause) for p in status.unhealthy] == [
+        (0, "CatchingUp"),
+        (2, "CatchingUp"),
+    ]
+
+
+def test_lists_are_shown_where_they_are_not_empty():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        isr_changed(0, (1, 2)),
+        isr_changed(
+            1,
+            (),
+            leader=None,
+            leader_epoch_step=1,
+            elr=(BrokerId(2),),
+            last_known_elr=(BrokerId(0),),
+        ),
+    )
+    worst, other = msgspec.to_builtins(shown(image).unhealthy)
+    assert (worst["elr"], worst["lastKnownElr"], worst["leaderEpoch"]) == ((2,), (0,), 1)
+    assert worst["since"] == "1970-01-01T00:00:01Z"
+    assert not other.keys() & {"elr", "lastKnownElr", "estimatedLoss"}
+
+
+def test_partition_that_waits_for_a_human_shows_what_naming_a_leader_would_cost():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        isr_changed(
+            0,
+            (),
+            leader=None,
+            leader_epoch_step=1,
+            last_known_elr=(BrokerId(1), BrokerId(2)),
+        ),
+    )
+    told = {
+        BrokerId(b): Report(
+            broker_epoch=image.brokers[BrokerId(b)].broker_epoch,
+            leader_epoch=image.partitions[PartitionKey(TOPIC_ID, 0)].leader_epoch,
+            last_written_epoch=b,
+            log_end_offset=end,
+        )
+        for b, end in ((0, 120), (1, 90), (2, 100))
+    }
+    soft = Soft(reports={PartitionKey(TOPIC_ID, 0): told})
+    status = shown(image, soft, unclean_recovery="Manual")
+    assert status.unhealthy is not None
+    worst = status.unhealthy[0]
+    assert (worst.cause, worst.waits_for) == ("LeaderNotNamed", ())
+    assert worst.estimated_loss == EstimatedLoss(leader=2, records=20)
+    message = status.conditions[0].message
+    assert "Partition 0: " in message
+    assert "spec.uncleanRecovery.elect" in message
+
+
+def test_assignment_is_left_out_above_200_partitions():
+    image = with_topic(an_image(), ((0, 1, 2),) * 201)
+    assert shown(image).assignment is None
+
+
+def test_cluster_counts_partitions_by_their_worst_state():
+    image = replay(
+        with_topic(an_image(), (*ROWS, (2, 0, 1))),
+        isr_changed(0, (0, 1)),
+        isr_changed(1, (0,)),
+        isr_changed(2, (), leader=None, leader_epoch_step=1),
+    )
+    partitions = cluster_status(image, a_cluster()).partitions
+    assert partitions is not None
+    assert (partitions.total, partitions.offline) == (4, 1)
+    assert (partitions.under_min_isr, partitions.at_min_isr) == (1, 1)
+    assert partitions.lowest_margin == -2
+
+
+def test_cluster_stays_ready_in_a_planned_roll():
+    image = with_topic(an_image(), ROWS)
+    broker = image.brokers[BrokerId(0)]
+    image = replay(
+        image,
+        PartitionsChanged(
+            cause="shutdown",
+            topic_id=TOPIC_ID,
+            ranges=((0, 2),),
+            isr=(BrokerId(1), BrokerId(2)),
+            leader=BrokerId(1),
+            leader_epoch_step=1,
+        ),
+        BrokerFenced(cause="shutdown", broker_id=BrokerId(0), broker_epoch=broker.broker_epoch),
+    )
+    status = cluster_status(image, a_cluster())
+    ready, reconciling = cluster_conditions(image, status)
+    assert (ready.status, ready.reason) == ("True", "Serving")
+    assert (reconciling.status, reconciling.reason) == ("True", "WaitingForBrokers")
+
+
+def test_cluster_whose_brokers_never_joined_is_not_ready():
+    image = an_image(())
+    ready, _ = cluster_conditions(image, cluster_status(image, a_cluster()))
+    assert (ready.status, ready.reason) == ("False", "WaitingForBrokers")
+
+
+def test_pending_deletion_is_shown_with_its_end():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        TopicOrphaned(
+            cause="its object is gone",
+            topic_id=TOPIC_ID,
+            pending=PendingDeletion(since_ms=0, until_ms=86_400_000),
+        ),
+    )
+    topics = cluster_status(image, a_cluster()).topics
+    assert topics is not None
+    assert topics.pending_deletion[0].until == "1970-01-02T00:00:00Z"
+
+
+def test_topics_that_cannot_survive_a_restart_are_counted():
+    exposure = cluster_status(with_topic(an_image(), ((0, 1),)), a_cluster()).exposure
+    assert exposure is not None
+    assert (exposure.replication_factor_one, exposure.replication_equals_min_isr) == (0, 1)
+
+
+def test_cluster_that_grows_stays_ready_and_says_what_it_does():
+    image = replay(
+        with_topic(an_image(), ROWS),
+        MembersChanged(cause="declared", broker_ids=tuple(BrokerId(b) for b in range(5))),
+    )
+    status = cluster_status(image, a_cluster(brokers={"count": 5}))
+    ready, reconciling = cluster_conditions(image, status)
+    assert (ready.status, reconciling.status) == ("True", "True")
+    assert reconciling.reason == "AddingBrokers"
+    assert reconciling.message == "Broker 3, 4 joins: 3 of 5 brokers take part."
+
+
+def test_cluster_that_shrinks_says_what_is_left():
+    image = replay(
+        with_topic(an_image((0, 1, 2, 3)), ((0, 1, 3), (1, 2, 3))),
+        BrokersLeaving(cause="declared", broker_ids=(BrokerId(3),)),
+    )
+    status = cluster_status(image, a_cluster())
+    assert status.brokers is not None
+    assert (status.brokers.desired, status.brokers.leaving) == (3, (3,))
+    ready, reconciling = cluster_conditions(image, status)
+    assert (ready.status, reconciling.reason) == ("True", "RemovingBrokers")
+    assert reconciling.message == "Broker 3 leaves: 2 replicas are still there."
+
+
+def test_cluster_that_cannot_shrink_is_not_done():
+    image = with_topic(an_image(), ROWS)
+    status = cluster_status(image, a_cluster(brokers={"count": 2}))
+    ready, reconciling = cluster_conditions(image, status)
+    assert (ready.status, reconciling.status) == ("True", "True")
+    assert reconciling.message == "There are 3 brokers, 2 are asked for."
+
+
+def test_one_partition_is_not_several():
+    (ready,) = shown(with_topic(an_image(), ((0, 1, 2),))).conditions
+    assert ready.message == "1 partition has a leader and at least min ISR."

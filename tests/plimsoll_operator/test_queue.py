@@ -1,0 +1,94 @@
+"""Our reconcile queue: no key twice at a time, no change lost, failures with backoff."""
+
+import asyncio
+
+import pytest
+
+from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry, backoff_ms
+
+
+async def started(queue: ReconcileQueue[str]) -> asyncio.Task[None]:
+    return asyncio.create_task(queue.run())
+
+
+async def stopped(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_keys_added_while_waiting_are_handled_once():
+    handled: list[str] = []
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+        if key == "last":
+            done.set()
+
+    queue = ReconcileQueue(handle, workers=1)
+    for key in ("a", "a", "b", "a", "last"):
+        queue.add(key)
+    task = await started(queue)
+    await asyncio.wait_for(done.wait(), 5)
+    await stopped(task)
+    assert handled == ["a", "b", "last"]
+
+
+async def test_key_added_while_it_runs_runs_again_and_never_twice_at_a_time():
+    running = 0
+    rounds = 0
+    entered, release, twice = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handle(key: str) -> None:
+        nonlocal running, rounds
+        running += 1
+        rounds += 1
+        assert running == 1
+        entered.set()
+        await release.wait()
+        running -= 1
+        if rounds == 2:
+            twice.set()
+
+    queue = ReconcileQueue(handle)
+    task = await started(queue)
+    queue.add("a")
+    await asyncio.wait_for(entered.wait(), 5)
+    queue.add("a")
+    release.set()
+    await asyncio.wait_for(twice.wait(), 5)
+    await stopped(task)
+
+
+async def test_refused_key_comes_again_by_itself():
+    attempts = 0
+    done = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 3:
+            raise Retry("not yet", after_ms=1)
+        done.set()
+
+    queue = ReconcileQueue(handle)
+    queue.add("a")
+    task = await started(queue)
+    await asyncio.wait_for(done.wait(), 5)
+    await stopped(task)
+
+
+async def test_a_handlers_bug_is_not_swallowed():
+    async def handle(key: str) -> None:
+        raise AssertionError("a bug")
+
+    queue = ReconcileQueue(handle)
+    queue.add("a")
+    with pytest.raises(ExceptionGroup) as raised:
+        await asyncio.wait_for(queue.run(), 5)
+    assert raised.group_contains(AssertionError, match="a bug")
+
+
+def test_backoff_doubles_and_is_bounded():
+    assert [backoff_ms(n) for n in (1, 2, 3, 7, 100)] == [1_000, 2_000, 4_000, 60_000, 60_000]

@@ -1,0 +1,325 @@
+"""A Reassignment is carried out once, shows how far it is, and goes back when its object goes."""
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import an_image, with_topic
+from tests.plimsoll_operator.moving import KEY, LOOK, MIB, Moves, an_object
+
+from plimsoll_core.messages.reassignments import LimitMovement
+from plimsoll_core.messages.requests import CreateTopics, NewTopic
+from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.resources import REASSIGNMENTS
+from plimsoll_operator.process.resync import _compare
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.context import Work
+from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.record_events import occurrences
+
+
+def conditions(status: ReassignmentStatus) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in status.conditions}
+
+
+async def test_a_running_one_shows_how_far_it_is():
+    scene = Moves()
+    status = await scene.look()
+    assert status.phase == "Running"
+    assert status.start_time
+    assert scene.p(0).adding == (3, 4)
+    assert (status.partitions.total, status.partitions.pending) == (2, 2)
+    assert scene.work == [LOOK]
+    assert conditions(status) == {
+        "Complete": ("False", "Moving"),
+        "Ready": ("False", "Moving"),
+        "Reconciling": ("True", "Moving"),
+        "Failed": ("False", "NotFailed"),
+        "Blocked": ("False", "NotBlocked"),
+    }
+    await scene.tell(0, 100 * MIB)
+    await scene.tell(1, 100 * MIB, 50 * MIB)
+    await scene.tell(3, 40 * MIB)
+    await scene.tell(4, 10 * MIB)
+    status = await scene.look()
+    assert (status.partitions.pending, status.partitions.copying) == (1, 1)
+    assert (status.bytes.total, status.bytes.copied) == ("300Mi", "50Mi")
+    assert status.bytes.left == "250Mi"
+    assert status.lowest_isr_margin == 1
+    first = status.active[0]
+    assert (first.topic, first.partition, first.from_) == ("orders", 0, (0, 1, 2))
+    assert (first.adding, first.removing) == ((3, 4), (1, 2))
+    assert (first.copied, first.total) == ("50Mi", "200Mi")
+
+
+async def test_what_is_done_stays_counted():
+    scene = Moves()
+    await scene.look()
+    await scene.tell(0, 100 * MIB)
+    await scene.tell(1, 0, 100 * MIB)
+    await scene.look()
+    scene.in_sync(0, 3, 4, 0)
+    status = await scene.look()
+    assert (status.partitions.done, status.partitions.pending) == (1, 1)
+    assert (status.bytes.total, status.bytes.copied) == ("400Mi", "200Mi")
+
+
+async def test_completed_is_final_and_for_ever():
+    scene = Moves()
+    await scene.look()
+    scene.in_sync(0, 3, 4, 0)
+    scene.in_sync(1, 3, 4, 0)
+    scene.work.clear()
+    status = await scene.look()
+    assert (status.phase, status.partitions.done, status.partitions.total) == ("Completed", 2, 2)
+    assert status.completion_time
+    assert conditions(status)["Complete"] == ("True", "Done")
+    assert conditions(status)["Ready"] == ("True", "Done")
+    assert scene.work == []
+    later = Moves(image=scene.deciding.image)
+    assert (await later.look()).phase == "Completed"
+    assert later.deciding.records == [], "the operator has restarted; nothing begins again"
+
+
+async def test_a_restart_of_the_operator_goes_on():
+    scene = Moves()
+    await scene.look()
+    later = Moves(image=scene.deciding.image)
+    status = await later.look()
+    assert (status.phase, status.partitions.total) == ("Running", 2)
+    assert later.deciding.records == []
+
+
+async def test_users_objects_stay_as_they_are():
+    scene = Moves()
+    before = scene.kube.find(REASSIGNMENTS, *KEY)
+    await scene.look()
+    assert scene.kube.find(REASSIGNMENTS, *KEY) == before
+    assert all(verb == "get" for verb, _, _ in scene.kube.calls)
+
+
+async def test_a_topic_that_comes_later_is_waited_for():
+    """Order-free apply."""
+    scene = Moves(moves=[{"topic": "later", "replicationFactor": 2}])
+    with pytest.raises(Retry, match="no topic later"):
+        await scene.look()
+    status = scene.term.reassignments[KEY][1]
+    assert status.phase == "Pending"
+    assert conditions(status)["Ready"] == ("False", "UnknownTopicOrPartition")
+    topic = NewTopic(name="later", partitions=1, replication_factor=1)
+    await scene.deciding.request(CreateTopics(topics=(topic,)))
+    assert (await scene.look()).phase == "Running"
+
+
+async def test_what_a_topic_object_states_has_failed():
+    image = with_topic(an_image((0, 1, 2, 3, 4)), ((0, 1, 2),))
+    scene = Moves(image=image, moves=[{"topic": "orders", "replicationFactor": 4}])
+    status = await scene.look()
+    assert status.phase == "Failed"
+    assert conditions(status)["Failed"] == ("True", "PolicyViolation")
+    assert "Topic kafka/orders" in status.conditions[0].message
+
+
+async def test_paused_and_limited_on_the_way():
+    scene = Moves(throttle={"bytesPerSecond": "5Mi"})
+    await scene.look()
+    row = scene.deciding.image.reassignments["r1"]
+    assert row.bytes_per_second == 5 * MIB
+    scene.change(paused=True)
+    status = await scene.look()
+    assert (status.phase, conditions(status)["Ready"]) == ("Paused", ("False", "Paused"))
+    assert scene.deciding.image.reassignments["r1"].paused
+    scene.change(throttle={"bytesPerSecond": "100m"})
+    assert (await scene.look()).phase == "Running"
+    assert scene.deciding.image.reassignments["r1"].bytes_per_second == 1
+
+
+async def test_paused_from_the_start_moves_nothing():
+    scene = Moves(paused=True)
+    status = await scene.look()
+    assert (status.phase, conditions(status)["Ready"]) == ("Paused", ("False", "Paused"))
+    assert not scene.p().moving
+
+
+async def test_a_target_that_dies_is_named():
+    scene = Moves()
+    await scene.look()
+    await scene.kill(4)
+    status = await scene.look()
+    assert status.phase == "Blocked"
+    assert conditions(status)["Blocked"] == ("True", "TargetDown")
+    assert "Broker 4 is down" in next(c for c in status.conditions if c.type == "Blocked").message
+    assert scene.work[-1] == LOOK
+
+
+@pytest.mark.parametrize(
+    ("spec", "replans"),
+    [
+        ({}, False),
+        ({"onTargetLost": "Replan"}, True),
+        ({"moves": [{"topic": "orders", "awayFrom": [2]}]}, True),
+        ({"moves": [{"topic": "orders", "awayFrom": [2]}], "onTargetLost": "Block"}, False),
+        ({"moves": [{"topic": "orders", "replicationFactor": 4}]}, True),
+    ],
+)
+async def test_a_target_that_stays_away_is_replaced_where_that_is_wished(
+    spec: dict[str, Any], replans: bool
+):
+    scene = Moves(**spec)
+    await scene.look()
+    lost = scene.p().adding[0]
+    await scene.kill(lost)
+    await scene.look()
+    scene.deciding.now_ms += scene.deciding.settings.target_lost_ms
+    status = await scene.look()
+    assert (lost not in scene.p().target) == replans
+    assert (status.phase == "Running") == replans
+
+
+async def test_cancelled_is_rolled_back():
+    scene = Moves()
+    await scene.look()
+    scene.change(cancelled=True)
+    status = await scene.look()
+    assert (status.phase, conditions(status)["Failed"]) == ("Cancelled", ("True", "Cancelled"))
+    assert status.partitions is not None
+    assert (status.partitions.done, status.partitions.rolled_back) == (0, status.partitions.total)
+    assert not scene.p(0).moving
+    assert {*scene.p(0).replicas} == {0, 1, 2}
+    scene.change(cancelled=False)
+    assert (await scene.look()).phase == "Cancelled"
+
+
+async def test_what_cannot_begin_says_why():
+    scene = Moves(moves=[{"topic": "nosuch", "awayFrom": [1]}])
+    with pytest.raises(Retry):
+        await scene.look()
+    _, status = scene.term.reassignments["kafka", "move"]
+    assert status.phase == "Pending"
+    assert conditions(status)["Blocked"] == ("True", "UnknownTopicOrPartition")
+
+
+async def test_what_cannot_go_back_yet_says_why():
+    scene = Moves()
+    await scene.look()
+    scene.in_sync(0, 0, 3)
+    scene.change(cancelled=True)
+    status = await scene.look()
+    assert (status.phase, status.active[0].partition) == ("Blocked", 0)
+    assert "broker 3" in status.conditions[0].message
+    assert not scene.p(1).moving
+    scene.in_sync(0, 0, 1, 3)
+    assert (await scene.look()).phase == "Cancelled"
+
+
+class TestDeletion:
+    async def gone(self, scene: Moves) -> None:
+        """The watch says so."""
+        scene.objects.reassignments.drop(KEY)
+        await reassignment.reconcile(scene.term, KEY)
+
+    async def test_a_proven_deletion_rolls_back_and_forgets(self):
+        scene = Moves()
+        await scene.look()
+        scene.kube.drop(REASSIGNMENTS, *KEY)
+        await self.gone(scene)
+        assert not scene.p().moving
+        assert not scene.deciding.image.reassignments
+        assert KEY not in scene.term.reassignments
+
+    async def test_not_being_seen_is_no_deletion(self):
+        scene = Moves()
+        await scene.look()
+        await self.gone(scene)
+        assert scene.p().moving
+
+    async def test_an_api_server_that_does_not_answer_proves_nothing(self):
+        scene = Moves()
+        await scene.look()
+        scene.kube.drop(REASSIGNMENTS, *KEY)
+        scene.kube.fail.append(Unavailable(0, "no answer"))
+        with pytest.raises(Retry):
+            await self.gone(scene)
+        assert scene.p().moving
+
+    async def test_a_deletion_that_is_held_up_rolls_back_too(self):
+        scene = Moves()
+        await scene.look()
+        body = an_object()
+        body["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+        scene.put(body)
+        await reassignment.reconcile(scene.term, KEY)
+        assert not scene.p().moving
+
+    async def test_another_object_of_the_name_is_another_one(self):
+        scene = Moves()
+        await scene.look()
+        scene.put(an_object(uid="r2", moves=[{"topic": "orders", "awayFrom": [2]}]))
+        status = await scene.look()
+        assert status.phase == "Running"
+        assert set(scene.deciding.image.reassignments) == {"r2"}
+        assert 2 in scene.p().removing
+
+    async def test_what_was_deleted_while_nobody_led_is_found_by_its_row(self):
+        scene = Moves()
+        await scene.look()
+        later = Moves(image=scene.deciding.image)
+        later.objects.reassignments.drop(KEY)
+        later.kube.drop(REASSIGNMENTS, *KEY)
+        assert reassignment.abandoned(later.term) == [KEY]
+        await reassignment.reconcile(later.term, KEY)
+        assert not later.deciding.image.reassignments
+
+    async def test_what_cannot_go_back_yet_is_tried_again(self):
+        scene = Moves()
+        await scene.look()
+        scene.in_sync(0, 0, 3)
+        scene.kube.drop(REASSIGNMENTS, *KEY)
+        with pytest.raises(Retry, match="broker 3"):
+            await self.gone(scene)
+        scene.in_sync(0, 0, 1, 3)
+        await self.gone(scene)
+        assert not scene.deciding.image.reassignments
+
+
+async def test_the_clusters_limit_is_told_once():
+    scene = Moves()
+    scene.declare(movement={"bytesPerSecond": "7Mi"})
+    for _ in range(2):
+        await cluster._limit_movement(scene.term, scene.term.cluster)
+    asked = [one for one in scene.deciding.asked if isinstance(one, LimitMovement)]
+    assert asked == [LimitMovement(bytes_per_second=7 * MIB)]
+    scene.declare()
+    await cluster._limit_movement(scene.term, scene.term.cluster)
+    assert scene.deciding.image.movement_bytes_per_second == 50 * MIB
+
+
+async def test_events_tell_of_the_beginning_and_the_end():
+    scene = Moves()
+    before = scene.deciding.image
+    await scene.look()
+    told = list(occurrences(before, scene.deciding.image, scene.deciding.records))
+    assert [(o.reason, o.message) for o in told] == [
+        ("ReassignmentRunning", "Reassignment move begins: 2 partitions.")
+    ]
+
+
+async def test_what_the_watch_missed_is_found_by_a_list():
+    class Offered:
+        def __init__(self) -> None:
+            self.work: list[tuple[Any, Work]] = []
+
+        def offer(self, key: Any, work: Work) -> None:
+            self.work.append((key, work))
+
+        def seen(self, found: Any) -> None: ...
+
+    scene = Moves()
+    offered = Offered()
+    parts = type("Parts", (), {"objects": scene.objects, "kube": scene.kube})()
+    parts.options = scene.term.options
+    scene.kube.drop(REASSIGNMENTS, *KEY)
+    await _compare(parts, offered)
+    assert scene.objects.reassignments.get(KEY) is None
+    assert offered.work == [(("kafka", "main"), LOOK)]

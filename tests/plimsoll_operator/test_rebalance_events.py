@@ -1,0 +1,50 @@
+"""What a Rebalance says to those who only read Events."""
+
+from tests.plimsoll_operator.rebalancing import Rebalancings
+
+from plimsoll_operator.status.record_events import Occurrence, occurrences
+
+MIB = 2**20
+
+
+async def test_events_tell_of_the_beginning_the_pause_and_the_end():
+    scene = Rebalancings(approval="Automatic")
+    before = scene.deciding.image
+    await scene.look()
+    told = list(occurrences(before, scene.deciding.image, scene.deciding.records))
+    total = scene.row.total
+    assert {(o.key, o.message) for o in told} == {
+        (
+            "rebalance-b1-Running-False",
+            f"Rebalance fill begins: {total} partitions, 6 replicas to be copied.",
+        )
+    }, "the same key is the same Event"
+    before, done = scene.deciding.image, len(scene.deciding.records)
+    scene.change(approval="Automatic", cancelled=True)
+    await scene.look()
+    told = list(occurrences(before, scene.deciding.image, scene.deciding.records[done:]))
+    assert [o.reason for o in told] == ["RebalanceCancelled"]
+
+
+async def test_an_event_tells_of_each_plan_that_waits_once():
+    scene = Rebalancings()
+    told: list[Occurrence] = []
+    scene.term.tell = told.append
+    await scene.tell(100 * MIB)
+    plan = (await scene.look()).plan
+    first, leaders = plan.hash, plan.moves.leaders
+    await scene.look()
+    assert [(o.reason, o.message) for o in told] == [
+        (
+            "RebalanceAwaitsApproval",
+            f"Rebalance fill waits for its approvedPlan to be {first} (6 replicas, {leaders} "
+            "leaders, 600Mi to be copied).",
+        )
+    ]
+    scene.change(mode="RemoveBrokers", brokers=[0])
+    second = (await scene.look()).plan.hash
+    assert second != first
+    assert [o.message.split()[8] for o in told] == [first, second]
+    scene.change(3, mode="RemoveBrokers", brokers=[0], approvedPlan=second)
+    await scene.look()
+    assert len(told) == 2

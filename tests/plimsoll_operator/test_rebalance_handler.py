@@ -1,0 +1,360 @@
+"""A Rebalance is planned and shown, begun when it is approved, carried out once, and goes back."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from tests.plimsoll_operator.builders import isr_changed, replay
+from tests.plimsoll_operator.rebalancing import KEY, LOOK, Rebalancings, an_object
+
+from plimsoll_operator.api.rebalance import RebalanceStatus
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
+from plimsoll_operator.process.resync import _compare
+from plimsoll_operator.reconcile.context import Work
+from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.reconcile.registry import draft_of, other_work
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.writer import Target
+
+MIB = 2**20
+
+
+def conditions(status: RebalanceStatus) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in status.conditions}
+
+
+def says(status: RebalanceStatus, type_: str) -> str:
+    return next(c.message for c in status.conditions if c.type == type_)
+
+
+async def test_a_plan_is_shown_and_waits():
+    scene = Rebalancings()
+    await scene.tell(100 * MIB)
+    status = await scene.look()
+    plan = status.plan
+    assert status.phase == "AwaitingApproval"
+    assert plan.hash.startswith("sha256:")
+    assert (plan.moves.replicas, plan.moves.bytes) == (6, "600Mi")
+    assert plan.moves.estimated_seconds == 6, "300 MiB for each at 50 MiB a second"
+    assert plan.moves.waves >= 1
+    loads = {load.id: (load.replicas.before, load.replicas.after) for load in plan.per_broker}
+    assert loads == {0: (5, 3), 1: (5, 3), 2: (5, 3), 3: (0, 3), 4: (0, 3)}
+    assert plan.per_broker[3].size.after == "300Mi"
+    assert plan.lowest_isr_margin == 1
+    assert [risk.under_min_isr for risk in plan.if_broker_dies_now] == [0] * 5
+    assert not scene.moving()
+    assert not scene.deciding.image.rebalances
+    found = conditions(status)
+    assert found["Planned"] == ("True", "MinimalMoves")
+    assert found["Ready"] == ("False", "AwaitingApproval")
+    assert found["Reconciling"] == ("False", "AwaitingApproval")
+    assert plan.hash in says(status, "Ready")
+    assert scene.work == [LOOK]
+
+
+async def test_what_would_go_below_min_isr_is_told_with_examples():
+    scene = Rebalancings()
+    await scene.kill(0)
+    status = await scene.look()
+    risks = {risk.broker: risk for risk in status.plan.if_broker_dies_now}
+    assert (risks[1].under_min_isr, risks[3].under_min_isr) == (5, 0)
+    assert risks[1].examples == ("orders-0", "orders-1", "orders-2")
+
+
+async def test_the_whole_plan_is_in_a_config_map_that_goes_with_the_object():
+    scene = Rebalancings()
+    status = await scene.look()
+    assert status.plan.details_config_map == "fill-plan"
+    body = scene.kube.find(CONFIG_MAPS, "kafka", "fill-plan")
+    (owner,) = body["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("Rebalance", "b1")
+    assert body["data"]["hash"] == status.plan.hash
+    lines = body["data"]["plan.csv"].splitlines()
+    assert lines[0] == "topic,partition,before,after,bytes,wave"
+    assert len(lines) - 1 >= 3
+    assert all(line.startswith("orders,") for line in lines[1:])
+
+
+async def test_nobody_elses_config_map_is_overwritten():
+    scene = Rebalancings()
+    mine = {"metadata": {"name": "fill-plan", "namespace": "kafka"}, "data": {"a": "b"}}
+    scene.kube.put(CONFIG_MAPS, mine)
+    status = await scene.look()
+    assert status.plan.details_config_map is None
+    assert scene.kube.find(CONFIG_MAPS, "kafka", "fill-plan")["data"] == {"a": "b"}
+
+
+async def test_the_approved_plan_is_carried_out():
+    scene = Rebalancings()
+    name = (await scene.look()).plan.hash
+    scene.change(approvedPlan=name)
+    scene.work.clear()
+    status = await scene.look()
+    assert status.phase == "Running"
+    assert scene.row.plan_hash == name
+    assert scene.moving()
+    assert scene.work == [LOOK]
+    assert status.plan.hash == name
+    assert conditions(status)["Reconciling"] == ("True", "Moving")
+    for _ in range(20):
+        scene.copied()
+        status = await scene.look()
+        if status.phase == "Completed":
+            break
+    assert (status.progress.replicas_moved, status.progress.partitions_left) == (6, 0)
+    assert conditions(status)["Complete"] == conditions(status)["Ready"] == ("True", "Done")
+    assert status.start_time
+    assert status.completion_time
+    held = [len(scene.deciding.image.hosted[b]) for b in range(5)]
+    assert held == [3] * 5
+
+
+async def test_a_hash_that_was_never_shown_is_called_unknown():
+    scene = Rebalancings()
+    await scene.look()
+    scene.change(approvedPlan="sha256:another")
+    status = await scene.look()
+    assert status.phase == "AwaitingApproval"
+    assert conditions(status)["Ready"] == ("False", "UnknownPlan")
+    assert "spec.approvedPlan is sha256:another, which is no plan" in says(status, "Ready")
+    assert status.plan.hash in says(status, "Ready")
+    assert not scene.deciding.image.rebalances
+
+
+async def test_approving_what_does_not_hold_any_more_asks_again():
+    """Between the plan and its approval somebody moved a partition."""
+    scene = Rebalancings()
+    name = (await scene.look()).plan.hash
+    index = rebalance.rebalancing_of(scene.term).sketches["b1"].planned.moves[0].index
+    before = scene.partitions()[index]
+    row = (before.replicas[0], before.replicas[1], 3)
+    scene.deciding.image = replay(
+        scene.deciding.image, isr_changed(index, row, leader=row[0], replicas=row)
+    )
+    scene.change(generation=1, approvedPlan=name)
+    status = await scene.look()
+    assert status.phase == "AwaitingApproval"
+    assert conditions(status)["Ready"] == ("False", "PlanChanged")
+    assert status.plan.hash != name
+    assert not scene.deciding.image.rebalances
+
+
+async def test_automatic_starts_at_once():
+    scene = Rebalancings(approval="Automatic")
+    assert (await scene.look()).phase == "Running"
+    assert scene.moving()
+
+
+async def test_completed_is_final_and_for_ever():
+    scene = Rebalancings(approval="Automatic")
+    for _ in range(20):
+        await scene.look()
+        scene.copied()
+    assert scene.status.phase == "Completed"
+    later = Rebalancings(image=scene.deciding.image, approval="Automatic")
+    assert (await later.look()).phase == "Completed"
+    assert later.deciding.records == [], "the operator has restarted; nothing begins again"
+    assert later.work == []
+
+
+async def test_nothing_to_do_says_so_and_has_ended():
+    scene = Rebalancings(mode="Full", brokers=None, approval="Automatic")
+    for _ in range(20):
+        await scene.look()
+        scene.copied()
+    assert scene.status.phase == "Completed"
+    again = Rebalancings(image=scene.deciding.image, mode="Full", brokers=None)
+    again.objects.rebalances.drop(KEY)
+    again.put(an_object(uid="b2", mode="Full", brokers=None))
+    status = await again.look()
+    assert status.phase == "NothingToDo"
+    assert conditions(status)["Ready"] == ("True", "NothingToDo")
+    assert again.deciding.image.rebalances["b2"].phase == "Completed"
+    assert again.work == []
+
+
+async def test_a_restart_of_the_operator_goes_on_and_still_shows_the_plan():
+    scene = Rebalancings(approval="Automatic", limits={"concurrentMovesPerBroker": 1})
+    before = await scene.look()
+    draft = draft_of(scene.term, Target(REBALANCES, *KEY))
+    assert draft is not None
+    later = Rebalancings(
+        image=scene.deciding.image, approval="Automatic", limits={"concurrentMovesPerBroker": 1}
+    )
+    body = {**later.kube.find(REBALANCES, *KEY), "status": msgspec.to_builtins(draft.status)}
+    later.kube.put(REBALANCES, body)
+    status = await later.look()
+    assert status.phase == "Running"
+    assert status.plan == before.plan
+    assert len(later.moving()) == len(scene.moving())
+
+
+async def test_users_objects_stay_as_they_are():
+    scene = Rebalancings(approval="Automatic")
+    before = scene.kube.find(REBALANCES, *KEY)
+    await scene.look()
+    assert scene.kube.find(REBALANCES, *KEY) == before
+
+
+async def test_what_cannot_be_planned_says_why():
+    scene = Rebalancings(brokers=[9], approval="Automatic")
+    with pytest.raises(Retry, match="broker 9"):
+        await scene.look()
+    status = scene.status
+    assert status.phase == "Blocked"
+    assert conditions(status)["Blocked"] == ("True", "BrokerIdNotRegistered")
+    assert conditions(status)["Planned"] == ("False", "BrokerIdNotRegistered")
+
+
+async def test_too_few_survivors_say_what_helps():
+    scene = Rebalancings(mode="RemoveBrokers", brokers=[0, 1, 2], approval="Automatic")
+    with pytest.raises(Retry, match="Add brokers first"):
+        await scene.look()
+    assert conditions(scene.status)["Blocked"] == ("True", "NotEnoughBrokers")
+
+
+async def test_a_dead_target_is_named():
+    scene = Rebalancings(approval="Automatic")
+    await scene.look()
+    await scene.kill(3)
+    status = await scene.look()
+    assert status.phase == "Blocked"
+    assert conditions(status)["Blocked"] == ("True", "TargetDown")
+    assert "Broker 3 is down" in says(status, "Blocked")
+
+
+async def test_another_one_that_runs_is_waited_for():
+    scene = Rebalancings(approval="Automatic")
+    await scene.look()
+    other = an_object(uid="b2", mode="RemoveBrokers", brokers=[1], approval="Automatic")
+    other["metadata"]["name"] = "drain"
+    scene.put(other)
+    with pytest.raises(Retry, match="Rebalance kafka/fill runs"):
+        await rebalance.reconcile(scene.term, ("kafka", "drain"))
+    status = scene.term.rebalances["kafka", "drain"][1]
+    assert (status.phase, conditions(status)["Blocked"][1]) == ("Blocked", "ReassignmentInProgress")
+
+
+async def test_paused_before_it_began_and_on_the_way():
+    scene = Rebalancings(approval="Automatic", paused=True)
+    assert (await scene.look()).phase == "Paused"
+    assert not scene.deciding.image.rebalances
+    scene.change(approval="Automatic")
+    assert (await scene.look()).phase == "Running"
+    scene.change(3, approval="Automatic", paused=True)
+    status = await scene.look()
+    assert (status.phase, status.progress.eta_seconds) == ("Paused", None)
+    assert scene.row.paused
+
+
+async def test_progress_in_bytes_and_time():
+    scene = Rebalancings(
+        approval="Automatic",
+        limits={"concurrentMovesPerBroker": 1, "maxBytes": "10Gi"},
+        throttle={"bytesPerSecond": "1Mi"},
+    )
+    await scene.tell(100 * MIB)
+    status = await scene.look()
+    assert status.progress.bytes_left != "0"
+    assert status.plan.moves.estimated_seconds == 300
+    assert scene.row.bytes_per_second == MIB
+    assert status.progress.wave == 1
+    left = status.progress.partitions_left
+    scene.copied()
+    assert (await scene.look()).progress.partitions_left < left
+
+
+class TestBack:
+    async def test_cancelled(self):
+        scene = Rebalancings(approval="Automatic")
+        await scene.look()
+        scene.change(approval="Automatic", cancelled=True)
+        status = await scene.look()
+        assert status.phase == "Cancelled"
+        assert conditions(status)["Failed"] == ("True", "Cancelled")
+        assert not scene.moving()
+
+    async def test_cancelled_before_it_began_is_final_too(self):
+        scene = Rebalancings()
+        await scene.look()
+        scene.change(cancelled=True)
+        assert (await scene.look()).phase == "Cancelled"
+        scene.change(3, approval="Automatic")
+        assert (await scene.look()).phase == "Cancelled"
+        assert not scene.moving()
+
+    async def gone(self, scene: Rebalancings) -> None:
+        scene.objects.rebalances.drop(KEY)
+        await rebalance.reconcile(scene.term, KEY)
+
+    async def test_deletion_rolls_back_and_forgets(self):
+        scene = Rebalancings(approval="Automatic")
+        await scene.look()
+        scene.kube.drop(REBALANCES, *KEY)
+        await self.gone(scene)
+        assert not scene.moving()
+        assert not scene.deciding.image.rebalances
+        assert KEY not in scene.term.rebalances
+        assert not scene.term.plans
+
+    async def test_a_plan_nobody_approved_is_forgotten_with_its_object(self):
+        scene = Rebalancings()
+        await scene.look()
+        scene.kube.drop(REBALANCES, *KEY)
+        await self.gone(scene)
+        assert not rebalance.rebalancing_of(scene.term).sketches
+        assert not scene.term.plans
+
+    async def test_not_being_seen_is_no_deletion(self):
+        scene = Rebalancings(approval="Automatic")
+        await scene.look()
+        await self.gone(scene)
+        assert scene.moving()
+
+    async def test_an_api_server_that_does_not_answer_proves_nothing(self):
+        scene = Rebalancings(approval="Automatic")
+        await scene.look()
+        scene.kube.drop(REBALANCES, *KEY)
+        scene.kube.fail.append(Unavailable(0, "no answer"))
+        with pytest.raises(Retry):
+            await self.gone(scene)
+        assert scene.moving()
+
+    async def test_another_object_of_the_name_is_another_one(self):
+        scene = Rebalancings(approval="Automatic")
+        await scene.look()
+        scene.put(an_object(uid="b2", mode="PreferredLeaders", brokers=None))
+        status = await scene.look()
+        assert "b1" not in scene.deciding.image.rebalances
+        assert status.phase in ("AwaitingApproval", "NothingToDo")
+
+    async def test_what_was_deleted_while_nobody_led_is_found_by_its_row(self):
+        scene = Rebalancings(approval="Automatic")
+        await scene.look()
+        later = Rebalancings(image=scene.deciding.image)
+        later.objects.rebalances.drop(KEY)
+        later.kube.drop(REBALANCES, *KEY)
+        assert list(other_work(later.term)) == [LOOK]
+        await rebalance.reconcile(later.term, KEY)
+        assert not later.deciding.image.rebalances
+
+
+async def test_what_the_watch_missed_is_found_by_a_list():
+    class Offered:
+        def __init__(self) -> None:
+            self.work: list[tuple[Any, Work]] = []
+
+        def offer(self, key: Any, work: Work) -> None:
+            self.work.append((key, work))
+
+        def seen(self, found: Any) -> None: ...
+
+    scene = Rebalancings()
+    offered = Offered()
+    parts = type("Parts", (), {"objects": scene.objects, "kube": scene.kube})()
+    parts.options = scene.term.options
+    scene.kube.drop(REBALANCES, *KEY)
+    await _compare(parts, offered)
+    assert scene.objects.rebalances.get(KEY) is None
+    assert offered.work == [(("kafka", "main"), LOOK)]

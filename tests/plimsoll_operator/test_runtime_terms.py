@@ -1,0 +1,300 @@
+"""How terms end and begin: brokers lost at once, a full log, a group that is refused half-way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import uuid4
+
+import pytest
+from msgspec.structs import replace
+from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
+
+from plimsoll_core.cluster.records import ControllerChanged, SnapshotTaken
+from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.ids import BrokerId, MetadataOffset
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
+from plimsoll_core.messages.requests import (
+    CreateTopics,
+    Heartbeat,
+    HeartbeatAnswer,
+    LogPosition,
+    NewTopic,
+    Refused,
+    RegisterBroker,
+    Registered,
+    TopicsAnswer,
+)
+from plimsoll_operator.controller import clock as clock_module
+from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.metalog.codec import decode_records, sealed
+from plimsoll_operator.metalog.interface import (
+    AppendRefused,
+    Batch,
+    SnapshotRequired,
+)
+
+WAIT_S = 20
+SESSION_MS = 200
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Lets so many milliseconds pass at once."""
+    real, passed = clock_module._monotonic_ms, 0
+
+    def let_pass(ms: int) -> None:
+        nonlocal passed
+        passed += ms
+
+    monkeypatch.setattr(clock_module, "_monotonic_ms", lambda: real() + passed)
+    return let_pass
+
+
+def a_controller(log: MemoryLog) -> Controller:
+    return Controller(
+        cluster_id=CLUSTER,
+        name="test",
+        log=log,  # type: ignore[arg-type]
+        settings=Settings(session_timeout_ms=SESSION_MS),
+        identity="test",
+        options=Options(backoff_ms=1, backoff_ms_max=5, tick_ms=10),
+    )
+
+
+async def take_part(
+    controller: Controller, broker_id: int, registration: RegisterBroker | None = None
+) -> None:
+    """Register the broker and unfence it."""
+    registered = await controller.request(registration or a_registration(broker_id))
+    assert isinstance(registered, Registered)
+    position = LogPosition(
+        applied_offset=controller.image.next_offset,
+        nonce=controller.tail.end_nonce,
+        controller_epoch=controller.epoch,
+    )
+    answer = await controller.request(
+        Heartbeat(
+            broker_id=BrokerId(broker_id),
+            broker_epoch=registered.broker_epoch,
+            position=position,
+        )
+    )
+    assert isinstance(answer, HeartbeatAnswer)
+    assert not answer.is_fenced
+
+
+def taking_part(controller: Controller) -> list[int]:
+    return [id_ for id_, broker in controller.image.brokers.items() if not broker.fenced]
+
+
+async def handed_over(controller: Controller) -> None:
+    """A first term with three brokers that all fall silent."""
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        for broker_id in range(3):
+            await take_part(controller, broker_id)
+        assert await task is Outcome.HANDED_OVER
+    assert taking_part(controller) == [0, 1, 2], "whoever is cut off fences nobody"
+
+
+async def test_the_next_term_after_a_hand_over_may_fence_whom_it_too_finds_silent() -> None:
+    log = MemoryLog()
+    controller = a_controller(log)
+    await handed_over(controller)
+    all_fenced = asyncio.Event()
+
+    def note(*_: object) -> None:
+        if not taking_part(controller):
+            all_fenced.set()
+
+    controller.subscribe(note)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await all_fenced.wait()
+        await controller.stop()
+        assert await task is Outcome.STOPPED
+    assert controller.epoch == 2
+
+
+async def test_an_opinion_of_long_ago_judges_nobody(clock: Callable[[int], None]) -> None:
+    """Days later half of the brokers fall silent again: somebody else must see it too, again."""
+    log = MemoryLog()
+    controller = a_controller(log)
+    await handed_over(controller)
+    clock(controller.options.opinion_ms + 1)
+    async with asyncio.timeout(WAIT_S):
+        assert await controller.run() is Outcome.HANDED_OVER
+    assert taking_part(controller) == [0, 1, 2]
+    assert controller.epoch == 2
+
+
+class FullLog(MemoryLog):
+    """Every place is taken until a snapshot is released; only its own record may still follow."""
+
+    def __init__(self, batches: list[Batch]) -> None:
+        super().__init__()
+        self.batches = batches
+        self.full = True
+        self.done: list[str] = []
+
+    async def append(self, batch: Batch) -> None:
+        names = [type(record).__name__ for record in decode_records(batch)]
+        if self.full and not ("written" in self.done and names == ["SnapshotTaken"]):
+            raise SnapshotRequired("every place is taken")
+        self.done += [f"committed {name} in epoch {batch.controller_epoch}" for name in names]
+        await super().append(batch)
+
+    async def write_snapshot(self, image: bytes, end_offset: int, nonce: str, epoch: int) -> str:
+        assert (self.batches[-1].end_offset, self.batches[-1].nonce) == (end_offset, nonce)
+        self.done.append("written")
+        return f"snapshot-{end_offset}"
+
+    async def release(self, taken: SnapshotTaken) -> None:
+        self.done.append(f"released {taken.name}")
+        self.full = False
+
+
+async def test_a_take_over_of_a_full_log_makes_room_first_and_keeps_everything() -> None:
+    before = MemoryLog()
+    controller = a_controller(before)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        assert isinstance(await controller.request(a_registration(4)), Registered)
+        await controller.stop()
+        await task
+    end = controller.image.next_offset
+
+    log = FullLog(list(before.batches))
+    successor = a_controller(log)
+    task = asyncio.create_task(successor.run())
+    async with asyncio.timeout(WAIT_S):
+        await successor.wait_active()
+        assert log.done[:3] == [
+            "written",
+            "committed SnapshotTaken in epoch 2",
+            f"released snapshot-{end}",
+        ]
+        assert log.done[3].startswith("committed ControllerChanged")
+        assert BrokerId(4) in successor.image.brokers
+        assert isinstance(await successor.request(a_registration(5)), Registered)
+        await successor.stop()
+        assert await task is Outcome.STOPPED
+    assert isinstance(decode_records(log.batches[len(before.batches) + 1])[0], ControllerChanged)
+
+
+class LogWithoutRoom(MemoryLog):
+    """Takes nothing more from `full` on, as long as no snapshot is released."""
+
+    full = False
+    turned_away = 0
+
+    async def append(self, batch: Batch) -> None:
+        if self.full:
+            self.turned_away += 1
+            raise SnapshotRequired("every place is taken")
+        await super().append(batch)
+
+    async def write_snapshot(self, image: bytes, end_offset: int, nonce: str, epoch: int) -> str:
+        return await asyncio.get_running_loop().create_future()  # the API server takes its time
+
+
+async def test_a_long_decision_is_not_made_over_and_over_while_the_log_is_full() -> None:
+    """Found by simulation: the first part of a sliced registration could not be committed, was
+    dropped, and was decided again at once, without end."""
+    log = LogWithoutRoom()
+    controller = a_controller(log)
+    controller.settings = Settings(slice_partitions_max=1, default_min_isr=1)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        process = a_registration(1)
+        await take_part(controller, 1, process)
+        topic = NewTopic(name="orders", partitions=3, replication_factor=1)
+        made = await controller.request(CreateTopics(topics=(topic,)))
+        assert isinstance(made, TopicsAnswer)
+        assert made.topics[0].code == 0
+        log.full = True
+        answer = await controller.request(replace(process, incarnation_id=uuid4()))
+        assert isinstance(answer, Refused)
+        assert answer.reason == "NotController"
+        assert log.turned_away < 10, "it was tried again and again"
+        log.full = False
+        await controller.stop()
+        await task
+
+
+class HalfLog(MemoryLog):
+    """Refuses the last batch of a group, once."""
+
+    refused = 0
+
+    async def append(self, batch: Batch) -> None:
+        if batch.group is not None and batch.last_of_group and not self.refused:
+            self.refused += 1
+            raise AppendRefused("not permitted")
+        await super().append(batch)
+
+
+async def test_a_group_that_is_refused_half_way_ends_the_term_and_never_happened() -> None:
+    log = HalfLog()
+    controller = a_controller(log)
+    task = asyncio.create_task(controller.run())
+    async with asyncio.timeout(WAIT_S):
+        await controller.wait_active()
+        assert isinstance(await controller.request(a_registration(1)), Registered)
+        end = controller.image.next_offset
+        large = tuple(
+            SnapshotTaken(cause="test", end_offset=end, name=f"{number}" * 400_000)
+            for number in range(4)
+        )
+        answer = await controller.commit_own(large)
+        assert isinstance(answer, Refused)
+        assert log.refused == 1
+        assert log.batches[-1].group is not None, "its first half is in the log"
+        await controller.wait_active()
+        assert controller.epoch == 2
+        assert isinstance(await controller.request(a_registration(2)), Registered)
+        fetch = FetchMetadata(cluster_id=CLUSTER, broker_id=BrokerId(1), offset=MetadataOffset(0))
+        update = await controller.fetch_metadata(fetch)
+        assert isinstance(update, MetadataUpdate)
+        assert not any(b"SnapshotTaken" in batch.records_json for batch in update.batches)
+        following = [b for b in update.batches if b.base_offset == end]
+        assert [b.controller_epoch for b in following] == [2], "the void left no gap"
+        await controller.stop()
+        assert await task is Outcome.STOPPED
+
+    again = a_controller(log)
+    task = asyncio.create_task(again.run())
+    async with asyncio.timeout(WAIT_S):
+        await again.wait_active()
+        assert set(again.image.brokers) == {BrokerId(1), BrokerId(2)}
+        await again.stop()
+        await task
+
+
+async def test_an_operator_older_than_the_log_does_not_lead_and_says_why() -> None:
+    """Before: it opened the log again and again, held the Lease, and said nothing in the status."""
+    log = MemoryLog()
+    async with asyncio.timeout(WAIT_S):
+        first = a_controller(log)
+        running = asyncio.create_task(first.run())
+        await first.wait_active()
+        await first.stop()
+        assert await running is Outcome.STOPPED
+        batch = log.batches[-1]
+        newer = batch.records_json.replace(b"ClusterDeclared", b"MoonPhaseChanged")
+        assert newer != batch.records_json
+        log.batches[-1] = sealed(batch, newer)
+        written = list(log.batches)
+        older = a_controller(log)
+        assert await older.run() is Outcome.TOO_NEW
+    assert older.stalled is not None
+    assert older.stalled.reason == "MetadataTooNew"
+    assert "MoonPhaseChanged" in older.stalled.message
+    assert "Run that release's operator" in older.stalled.message
+    assert not older.active
+    assert log.batches == written

@@ -1,0 +1,108 @@
+"""What the controllers' port reads and decides first, and what it does not decide any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.plimsoll_operator.test_controller_server import (
+    WAIT_S,
+    Peer,
+    a_heartbeat,
+    a_listener,
+    serving,
+    unfenced,
+)
+from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog
+
+from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.messages.requests import (
+    AlterPartition,
+    Answer,
+    CreateTopics,
+    Heartbeat,
+    PartitionsAnswer,
+    Refused,
+    Request,
+    SetMembers,
+)
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.controller.server import FORWARDED_MAX
+from plimsoll_wire import control
+
+
+def listening(controller: Controller) -> list[Request]:
+    """What the controller is asked from now on."""
+    heard: list[Request] = []
+    submit = controller.submit
+
+    def note(request: Request) -> asyncio.Future[Answer]:
+        heard.append(request)
+        return submit(request)
+
+    controller.submit = note  # type: ignore[method-assign]
+    return heard
+
+
+def send(peer: Peer, correlation_id: int, request: control.BrokerRequest) -> None:
+    """Ask without waiting for the answer."""
+    command = control.Command(
+        cluster_id=CLUSTER, controller_epoch=ControllerEpoch(0), request=request
+    )
+    peer.writer.write(control.encode_request(correlation_id, "test", command))
+
+
+async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_heard() -> None:
+    """The API server hangs: a broker that is alive must not look silent for its clients' sake."""
+    log = MemoryLog()
+    async with serving(log=log) as (server, controller):
+        heard = listening(controller)
+        peer, listener = await Peer.to(server), await a_listener()
+        epoch = await unfenced(peer, controller, listener.sockets[0].getsockname()[1])
+        heard.clear()
+        log.gate.clear()
+        unanswered = controller.submit(SetMembers(broker_ids=(BrokerId(4),)))
+        for number in range(FORWARDED_MAX):
+            send(peer, number, CreateTopics(topics=()))
+        async with asyncio.timeout(WAIT_S):
+            while len(heard) < FORWARDED_MAX + 1:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0)
+        send(peer, 100, a_heartbeat(epoch))
+        send(peer, 101, CreateTopics(topics=()))
+        frame = await peer.frame()
+        assert control.reply_correlation_id(frame) == 101
+        answer = control.decode_command_reply(frame).answer
+        assert isinstance(answer, Refused)
+        assert (answer.reason, answer.code) == ("TooManyWaiting", 89)
+        assert any(isinstance(request, Heartbeat) for request in heard)
+        log.gate.set()
+        await unanswered
+        for _ in range(FORWARDED_MAX + 1):
+            await peer.frame()
+        listener.close()
+        reply = await peer.command(CreateTopics(topics=()))
+        assert not isinstance(reply.answer, Refused), "whoever was answered makes room"
+        await peer.close()
+
+
+async def test_a_proposal_on_an_older_connection_is_never_decided_after_its_newer_copy() -> None:
+    """The leader was answered over the newer one; what it left behind must change nothing."""
+    async with serving() as (server, controller):
+        older, newer = await Peer.to(server), await Peer.to(server)
+        listener = await a_listener()
+        epoch = await unfenced(older, controller, listener.sockets[0].getsockname()[1])
+        proposal = AlterPartition(broker_id=BrokerId(0), broker_epoch=epoch, proposals=())
+        assert isinstance((await older.command(proposal)).answer, PartitionsAnswer)
+        await newer.command(a_heartbeat(epoch))
+        assert isinstance((await older.command(proposal)).answer, PartitionsAnswer), (
+            "a heartbeat that only looks for the controller takes nothing over"
+        )
+        assert isinstance((await newer.command(proposal)).answer, PartitionsAnswer)
+        heard = listening(controller)
+        send(older, 8, proposal)
+        send(older, 9, proposal)
+        assert await older.closed()
+        assert isinstance((await newer.command(proposal)).answer, PartitionsAnswer)
+        assert len([asked for asked in heard if isinstance(asked, AlterPartition)]) == 1
+        listener.close()
+        await older.close()
+        await newer.close()

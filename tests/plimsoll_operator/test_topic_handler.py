@@ -1,0 +1,98 @@
+"""A Topic object's wishes are asked for as often as it is looked at; a refusal is shown there."""
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import TOPIC_ID, an_image, with_topic
+from tests.plimsoll_operator.terms import Deciding, Scene
+
+from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.messages.elections import (
+    ElectionAnswer,
+    ElectionsAnswer,
+    NamedLeader,
+    NameLeaders,
+)
+from plimsoll_core.messages.requests import Answer, DeclareTopic, Request, TopicAnswer, TopicsAnswer
+from plimsoll_operator.kube.resources import NAMESPACES
+from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.record_events import Occurrence
+
+KEY = ("kafka", "orders")
+SENTENCE = "Partition 7 cannot be led by broker 2: it does not take part now."
+
+
+def a_scene(elect: list[dict[str, int]] | None = None) -> Scene:
+    scene = Scene(with_topic(an_image(), ((0, 1, 2),) * 8))
+    spec: dict[str, Any] = {"clusterRef": {"name": "main"}}
+    if elect is not None:
+        spec["uncleanRecovery"] = {"elect": elect}
+    metadata = {"name": "orders", "namespace": "kafka", "uid": "u1", "generation": 3}
+    scene.objects.topics.put({"metadata": metadata, "spec": spec})
+    return scene
+
+
+def answering(*elections: ElectionAnswer) -> Any:
+    def reply(request: Request) -> Answer:
+        if isinstance(request, DeclareTopic):
+            return TopicsAnswer(topics=(TopicAnswer(name="orders", topic_id=TOPIC_ID),))
+        return ElectionsAnswer(partitions=elections)
+
+    return reply
+
+
+async def test_leaders_are_named_after_the_declaration():
+    scene = a_scene([{"partition": 7, "leader": 2, "atLeaderEpoch": 41}])
+    scene.controller.reply = answering()
+    await topic.reconcile(scene.term, KEY)
+    declared, named = scene.controller.asked
+    assert isinstance(declared, DeclareTopic)
+    assert isinstance(named, NameLeaders)
+    assert named.object == declared.object
+    assert named.leaders == (NamedLeader(partition=7, leader=2, at_leader_epoch=41),)
+    assert KEY not in scene.term.refusals
+
+
+async def test_who_names_nobody_asks_for_nobody():
+    for scene in (a_scene(), a_scene([])):
+        scene.controller.reply = answering()
+        await topic.reconcile(scene.term, KEY)
+        assert [type(request) for request in scene.controller.asked] == [DeclareTopic]
+
+
+async def test_refusal_is_shown_and_asked_again():
+    scene = a_scene([{"partition": 7, "leader": 2, "atLeaderEpoch": 41}])
+    refused = ElectionAnswer(
+        topic="orders", index=7, code=83, reason="LeaderNotEligible", message=SENTENCE
+    )
+    scene.controller.reply = answering(ElectionAnswer(topic="orders", index=6), refused, refused)
+    with pytest.raises(Retry, match="cannot be led"):
+        await topic.reconcile(scene.term, KEY)
+    shown = scene.term.refusals[KEY]
+    assert (shown.type, shown.status, shown.reason) == ("Ready", "False", "LeaderNotEligible")
+    assert shown.message == f"{SENTENCE} And 1 more like this."
+    assert scene.term.observed[KEY] == 3
+    scene.controller.reply = answering(ElectionAnswer(topic="orders", index=7, leader=2))
+    await topic.reconcile(scene.term, KEY)
+    assert KEY not in scene.term.refusals
+
+
+async def test_topic_of_a_namespace_that_is_not_allowed_any_more_is_detached_and_told():
+    holder = TopicObject(namespace="team", name="orders", uid="u1")
+    image = with_topic(an_image(), ((0, 1, 2),), holder)
+    deciding = Deciding(image)
+    allowed = {"from": "Selector", "selector": {"matchLabels": {"team": "yes"}}}
+    scene = Scene(image, deciding, topics={"allowedNamespaces": allowed})
+    events: list[Occurrence] = []
+    scene.term.tell = events.append
+    scene.kube.put(NAMESPACES, {"metadata": {"name": "team", "labels": {}}})
+    spec = {"clusterRef": {"name": "main", "namespace": "kafka"}}
+    metadata = {"name": "orders", "namespace": "team", "uid": "u1", "generation": 3}
+    scene.objects.topics.put({"metadata": metadata, "spec": spec})
+    for _ in range(2):
+        await topic.reconcile(scene.term, ("team", "orders"))
+    (event,) = events
+    assert (event.reason, event.warning) == ("TopicDetached", True)
+    assert "the object team/orders" in event.message
+    assert deciding.image.topics[TOPIC_ID].object is None

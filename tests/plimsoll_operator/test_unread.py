@@ -1,0 +1,169 @@
+"""An object that cannot be read says so itself; its cluster is led on."""
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster_body, an_image, with_topic
+from tests.plimsoll_operator.terms import Scene
+
+from plimsoll_core.messages.requests import DeclareTopic, TopicAnswer, TopicsAnswer
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.crds import LOG_CLUSTER, TOPIC, Kind, spec_schema
+from plimsoll_operator.api.load import readable_part
+from plimsoll_operator.api.topic import Topic, TopicStatus
+from plimsoll_operator.kube.cache import Objects
+from plimsoll_operator.kube.resources import SERVICES, TOPICS
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.registry import unread_as_such
+from plimsoll_operator.reconcile.restarts import reconcile as restarts
+from plimsoll_operator.reconcile.topic import deletion_proof
+from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.status.writer import Draft, Target
+
+HALF_AN_HOUR = {"log.retention.hours": 1.5}
+KEY = ("kafka", "orders")
+
+
+def a_topic_body(uid: str = "u1", **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "orders", "namespace": "kafka", "uid": uid, "generation": 3},
+        "spec": {"clusterRef": {"name": "main"}, **spec},
+    }
+
+
+@pytest.mark.parametrize("kind", [LOG_CLUSTER, TOPIC], ids=lambda kind: kind.name)
+def test_schema_refuses_fractions_among_configs(kind: Kind):
+    values = spec_schema(kind)["properties"]["config"]["additionalProperties"]
+    assert values["multipleOf"] == 1
+    assert values["maxLength"] == 4096
+
+
+def test_cluster_that_cannot_be_read_stays_as_it_was_last_read():
+    objects = Objects()
+    objects.clusters.put(a_cluster_body(brokers={"count": 5}))
+    edited = a_cluster_body(brokers={"count": 1}, config=HALF_AN_HOUR)
+    edited["metadata"] |= {"generation": 2, "deletionTimestamp": "2026-11-22T00:00:00Z"}
+    kept = objects.clusters.put(edited)
+    assert kept is not None
+    assert kept.count == 5
+    assert kept.metadata.deletion_timestamp is not None
+    unread = objects.clusters.unread(kept.key)
+    assert unread is not None
+    assert unread.metadata.generation == 2
+    assert "got `float`" in unread.sentence
+    objects.clusters.put(a_cluster_body())
+    assert objects.clusters.unread(kept.key) is None
+
+
+def test_cluster_that_was_never_read_is_led_by_what_can_be_read():
+    objects = Objects()
+    body = a_cluster_body(brokers={"count": 5}, config=HALF_AN_HOUR, racks={"policy": "New"})
+    found = objects.clusters.put(body)
+    assert found is not None
+    assert (found.count, found.spec.config, found.rack_policy) == (5, None, "Preferred")
+    assert objects.clusters.missing(found.key) == {"config", "racks"}
+
+
+@pytest.mark.parametrize("spec", [{"clusterId": 7}, {"clusterId": "?", "config": HALF_AN_HOUR}])
+def test_nobody_guesses_whose_log_it_is(spec: dict[str, Any]):
+    objects = Objects()
+    assert objects.clusters.put(a_cluster_body(**spec)) is None
+    assert [unread.key for unread in objects.clusters.lost()] == [("kafka", "main")]
+
+
+def test_another_object_of_the_name_is_not_gone_by_what_the_earlier_one_said():
+    objects = Objects()
+    objects.topics.put(a_topic_body(partitions=9))
+    other = objects.topics.put(a_topic_body("u2", config={"retention.ms": 1.5}))
+    assert other is not None
+    assert (other.metadata.uid, other.spec.partitions) == ("u2", None)
+
+
+def test_what_holds_an_unreadable_value_is_left_out_whole():
+    expressions = [{"key": "team", "operator": "Like"}]
+    selector = {"matchLabels": {"a": "b"}, "matchExpressions": expressions}
+    allowed = {"from": "Selector", "selector": selector}
+    objects = Objects()
+    found = objects.clusters.put(a_cluster_body(topics={"allowedNamespaces": allowed}))
+    assert found is not None
+    assert objects.clusters.missing(found.key) == {"topics"}
+    assert readable_part(a_topic_body(clusterRef={}), Topic) is None
+
+
+async def test_cluster_that_cannot_be_read_says_so_and_changes_nothing():
+    scene = Scene(an_image(), config=HALF_AN_HOUR)
+    scene.kube.calls.clear()
+    await cluster.reconcile(scene.term)
+    await restarts.reconcile(scene.term)
+    stalled = scene.term.notes["Stalled"]
+    assert (stalled.status, stalled.reason) == ("True", "InvalidSpec")
+    assert "$.spec.config" in stalled.message
+    assert (scene.kube.calls, scene.controller.asked) == ([], [])
+    scene.declare()
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+
+
+async def test_cluster_that_was_read_before_is_looked_after_as_it_was():
+    scene = Scene(an_image())
+    await cluster.reconcile(scene.term)
+    scene.kube.drop(SERVICES, "kafka", "main-bootstrap")
+    scene.declare(config=HALF_AN_HOUR)
+    await cluster.reconcile(scene.term)
+    assert "main-bootstrap" in scene.made("services")
+    assert scene.term.notes["Stalled"].reason == "InvalidSpec"
+
+
+async def test_two_reasons_to_stall_are_both_said_and_end_apart():
+    scene = Scene(an_image())
+    scene.term.stall("VolumeCannotGrow", "The first.")
+    scene.term.stall("MassDeletion", "The second.")
+    assert scene.term.notes["Stalled"].message == "The first. The second."
+    scene.term.unstall("VolumeCannotGrow")
+    assert scene.term.notes["Stalled"].reason == "MassDeletion"
+
+
+async def test_new_topic_that_cannot_be_read_says_so_and_is_not_declared():
+    scene = Scene(an_image())
+    scene.objects.topics.put(a_topic_body(config={"retention.ms": 1.5}))
+    await topic.reconcile(scene.term, KEY)
+    shown = scene.term.refusals[KEY]
+    assert (shown.status, shown.reason) == ("False", "InvalidSpec")
+    assert scene.term.observed[KEY] == 3
+    assert scene.controller.asked == []
+
+
+async def test_topics_go_on_while_the_clusters_config_cannot_be_read():
+    scene = Scene(an_image(), config=HALF_AN_HOUR)
+    scene.objects.topics.put(a_topic_body())
+    scene.controller.reply = lambda _: TopicsAnswer(
+        topics=(TopicAnswer(name="orders", topic_id=None),)
+    )
+    await topic.reconcile(scene.term, KEY)
+    assert [type(one) for one in scene.controller.asked] == [DeclareTopic]
+
+
+async def test_no_topic_is_touched_while_what_the_cluster_says_of_topics_cannot_be_read():
+    image = with_topic(an_image(), ((0, 1, 2),))
+    scene = Scene(image, topics={"deletion": {"graceSeconds": 0.5}})
+    await deletion_proof.reconcile(scene.term)
+    scene.objects.topics.put(a_topic_body("new"))
+    await topic.reconcile(scene.term, KEY)
+    assert scene.controller.asked == []
+    assert scene.term.refusals[KEY].reason == "InvalidSpec"
+
+
+def test_status_of_an_object_that_cannot_be_read_is_not_ready():
+    scene = Scene(an_image())
+    scene.objects.topics.put(a_topic_body())
+    edited = a_topic_body(config={"retention.ms": 1e23})
+    edited["metadata"]["generation"] = 4
+    scene.objects.topics.put(edited)
+    serving = TopicStatus(conditions=(condition("Ready", True, "Serving", "x"),))
+    draft = Draft(uid="u1", status=serving, generation=3, shown=())
+    shown = unread_as_such(scene.term, Target(TOPICS, *KEY), draft)
+    assert shown is not None
+    (ready,) = shown.status.conditions
+    assert (shown.generation, ready.status, ready.reason) == (4, "False", "InvalidSpec")
+    other = Draft(uid=CLUSTER_UID, status=serving, generation=3, shown=())
+    assert unread_as_such(scene.term, Target(TOPICS, *KEY), other) is other

@@ -1,0 +1,199 @@
+"""A Verification runs once, when its topic serves, and shows what its driver reports."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.plimsoll_operator.builders import an_image, isr_changed, replay, with_topic
+from tests.plimsoll_operator.terms import Scene
+
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS
+from plimsoll_operator.reconcile.verification import reconcile as verification
+from plimsoll_operator.reconcile.work_queue import Retry
+
+KEY = ("kafka", "check")
+READY = with_topic(an_image(), ((0, 1, 2),))
+VERDICT = {
+    "verdict": "Passed",
+    "reason": "Passed",
+    "message": "All checks passed.",
+    "counts": {"sent": 10, "acked": 10, "read": 10, "failed": 0},
+    "timing": {"startTime": "2026-11-20T15:00:00Z", "longestStallMilliseconds": 740.5},
+    "examples": [],
+}
+
+
+def a_scene(image: Any = READY, spark_image: str = "s:1") -> Scene:
+    scene = Scene(image)
+    scene.term.options = type(scene.term.options)(
+        identity="x", broker_image="b", controllers=("c:1",), spark_image=spark_image
+    )
+    scene.objects.verifications.put(
+        {
+            "metadata": {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1},
+            "spec": {
+                "clusterRef": {"name": "main"},
+                "topic": "orders",
+                "produce": {"records": 10},
+            },
+        }
+    )
+    return scene
+
+
+def report(scene: Scene, **files: Any) -> None:
+    found = scene.kube.find(CONFIG_MAPS, "kafka", "check-report")
+    data = {name.replace("_", "."): json.dumps(content) for name, content in files.items()}
+    scene.kube.put(CONFIG_MAPS, {**found, "data": data})
+
+
+async def step(scene: Scene) -> Any:
+    await verification.reconcile(scene.term, KEY)
+    return scene.term.verifications[KEY]
+
+
+async def test_driver_starts_when_the_topic_serves():
+    scene = a_scene()
+    status = await step(scene)
+    assert (status.phase, status.conditions[0].reason) == ("Pending", "DriverStarted")
+    assert scene.made("jobs") == ["check-driver"]
+    assert scene.made("roles") == ["check-driver"]
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (an_image(), "TopicNotFound"),
+        (replay(READY, isr_changed(0, (), leader=None, leader_epoch_step=1)), "TopicNotServing"),
+    ],
+)
+async def test_driver_waits_for_its_topic(image, reason):
+    scene = a_scene(image)
+    assert (await step(scene)).conditions[0].reason == reason
+    assert scene.made("jobs") == []
+
+
+async def test_without_an_image_it_says_how_to_get_one():
+    status = await step(a_scene(spark_image=""))
+    assert status.conditions[0].reason == "VerificationDisabled"
+    assert "verification.enabled" in status.conditions[0].message
+
+
+async def test_progress_is_shown():
+    scene = a_scene()
+    await step(scene)
+    report(scene, progress_json={"phase": "Verifying", "counts": {"sent": 5, "acked": 4}})
+    status = await step(scene)
+    assert (status.phase, status.counts.acked, status.verdict) == ("Verifying", 4, "")
+
+
+async def test_reading_back_says_what_it_does_and_until_when():
+    scene = a_scene()
+    await step(scene)
+    report(scene, progress_json={"phase": "Verifying", "counts": {}})
+    message = (await step(scene)).conditions[0].message
+    assert "verify.timeoutSeconds (600)" in message
+    assert "kubectl logs job/check-driver" in message
+
+
+def add(scene: Scene, name: str, made: str, **more: Any) -> None:
+    """Another Verification of the same topic."""
+    meta = {"namespace": "kafka", "generation": 1, "creationTimestamp": made}
+    spec = {"clusterRef": {"name": "main"}, "topic": "orders", "produce": {"records": 10}}
+    body = {"metadata": {**meta, "name": name, "uid": name}, "spec": spec, **more}
+    scene.objects.verifications.put(body)
+
+
+async def test_two_about_one_topic_run_one_after_the_other_and_say_so():
+    scene = a_scene()
+    add(scene, "later", "2026-11-22T00:00:02Z")
+    add(scene, "earlier", "2026-11-22T00:00:01Z")
+    scene.objects.verifications.drop(KEY)
+    later, earlier = ("kafka", "later"), ("kafka", "earlier")
+    for key in (later, earlier, later):
+        await verification.reconcile(scene.term, key)
+    assert scene.made("jobs") == ["earlier-driver"]
+    (waits,) = scene.term.verifications[later].conditions
+    assert waits.reason == "TopicBusy"
+    assert "Verification earlier" in waits.message
+    meta = scene.kube.find(CONFIG_MAPS, "kafka", "earlier-report")
+    scene.kube.put(CONFIG_MAPS, {**meta, "data": {"verdict.json": json.dumps(VERDICT)}})
+    for key in (earlier, later):
+        await verification.reconcile(scene.term, key)
+    assert scene.made("jobs") == ["earlier-driver", "later-driver"]
+
+
+async def test_one_that_had_ended_before_the_term_holds_up_nobody():
+    scene = a_scene()
+    ended = {"type": "Complete", "status": "True", "reason": "Passed", "message": "x"}
+    add(scene, "earlier", "", status={"conditions": [ended]})
+    scene.objects.verifications.drop(KEY)
+    add(scene, "later", "2026-11-22T00:00:02Z")
+    await verification.reconcile(scene.term, ("kafka", "later"))
+    assert scene.made("jobs") == ["later-driver"]
+
+
+@pytest.mark.parametrize(("rate", "starts"), [(9, False), (10, True)])
+async def test_rate_at_which_the_records_are_never_written_fails_before_a_pod_starts(
+    rate: int, starts: bool
+):
+    scene = a_scene()
+    meta = {"name": "check", "namespace": "kafka", "uid": "v1", "generation": 1}
+    spec = {
+        "clusterRef": {"name": "main"},
+        "topic": "orders",
+        "produce": {"records": 1_000, "recordsPerSecond": rate},
+        "verify": {"timeoutSeconds": 100},
+        "deadlineSeconds": 200,
+    }
+    scene.objects.verifications.put({"metadata": meta, "spec": spec})
+    status = await step(scene)
+    assert (scene.made("jobs") == ["check-driver"]) is starts
+    if not starts:
+        assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
+        assert "1000 records at 9 a second take 111 s" in status.conditions[0].message
+
+
+async def test_verdict_is_final_and_no_second_run_is_started():
+    scene = a_scene()
+    await step(scene)
+    report(scene, verdict_json=VERDICT)
+    scene.kube.drop(JOBS, "kafka", "check-driver")
+    status = await step(scene)
+    assert (status.phase, status.verdict) == ("Completed", "Passed")
+    assert {c.type: c.status for c in status.conditions} == {"Complete": "True", "Ready": "True"}
+    assert status.timing.longest_stall_milliseconds == 740.5
+    assert scene.made("jobs") == []
+
+
+async def test_violation_completes_the_run_and_fails_it():
+    scene = a_scene()
+    await step(scene)
+    report(scene, verdict_json=VERDICT | {"verdict": "Violated", "reason": "RecordsLost"})
+    status = await step(scene)
+    assert (status.phase, status.verdict) == ("Completed", "Violated")
+    assert [(c.type, c.reason) for c in status.conditions if c.status == "True"] == [
+        ("Failed", "RecordsLost")
+    ]
+
+
+async def test_driver_that_dies_without_a_word_is_inconclusive():
+    scene = a_scene()
+    await step(scene)
+    job = scene.kube.find(JOBS, "kafka", "check-driver")
+    failed = {"conditions": [{"type": "Failed", "status": "True"}]}
+    scene.kube.put(JOBS, {**job, "status": failed})
+    status = await step(scene)
+    assert (status.phase, status.verdict) == ("Failed", "Inconclusive")
+
+
+async def test_report_of_an_earlier_verification_is_waited_out():
+    scene = a_scene()
+    meta = {
+        "name": "check-report",
+        "namespace": "kafka",
+        "ownerReferences": [{"uid": "an-earlier-uid"}],
+    }
+    scene.kube.put(CONFIG_MAPS, {"metadata": meta, "data": {"verdict.json": json.dumps(VERDICT)}})
+    with pytest.raises(Retry, match="earlier Verification"):
+        await verification.reconcile(scene.term, KEY)

@@ -1,0 +1,97 @@
+"""What a watch over an event loop sees, counts and says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
+from tests.holding import nothing_holds_the_loop
+from tests.plimsoll_broker.test_replication import until
+
+from plimsoll_process import loopwatch
+from plimsoll_process.holds import Holds, Turn
+
+
+def compute(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+async def test_what_holds_the_loop_is_counted_and_named(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = loopwatch.LoopWatch()
+    watch.start()
+    try:
+        await asyncio.sleep(0)
+        compute(0.2)
+        await until(lambda: watch.holds.too_long > 0)
+    finally:
+        watch.stop()
+    assert watch.holds.worst_cpu_s > 0.1
+    assert watch.holds.recent_max_s > 0.1
+    assert "the event loop was held for" in caplog.text
+    assert "compute" in caplog.text
+
+
+def test_a_process_that_gets_no_turn_holds_nothing() -> None:
+    """Stopped, swapped out, or on a machine that is too busy: late, but not by computing."""
+    holds = Holds()
+    line = holds.note(Turn(late_s=3.0, cpu_s=0.001), now_s=1.0, where="asleep")
+    assert holds.too_long == 0
+    assert line == "the event loop was held for 3000 ms, 1 ms of CPU: asleep"
+
+
+def test_many_holds_make_one_line_a_second() -> None:
+    holds = Holds()
+    lines = [holds.note(Turn(0.1, 0.1), now_s=n / 10, where="x") for n in range(1, 22)]
+    assert [line for line in lines if line] == [
+        "the event loop was held for 100 ms, 100 ms of CPU: x",
+        "the event loop was held for 100 ms, 100 ms of CPU: x (9 more since the last line)",
+        "the event loop was held for 100 ms, 100 ms of CPU: x (9 more since the last line)",
+    ]
+    assert holds.too_long == 21
+
+
+def test_the_recent_maximum_is_forgotten_after_two_minutes() -> None:
+    holds = Holds()
+    holds.note(Turn(0.4, 0.4), now_s=61.0, where="x")
+    holds.note(Turn(0.0, 0.0), now_s=122.0, where="")
+    assert holds.recent_max_s == 0.4
+    holds.note(Turn(0.0, 0.0), now_s=183.0, where="")
+    assert holds.recent_max_s == 0.0
+
+
+def test_the_metrics_are_a_histogram_and_a_counter_that_only_grow() -> None:
+    class One(Collector):
+        def collect(self):
+            yield from loopwatch.loop_metrics("plimsoll_broker_", holds)
+
+    holds = Holds()
+    holds.note(Turn(0.002, 0.002), now_s=1.0, where="")
+    holds.note(Turn(0.3, 0.2), now_s=1.1, where="x")
+    registry = CollectorRegistry()
+    registry.register(One())
+    text = generate_latest(registry).decode()
+    for line in (
+        'plimsoll_broker_loop_held_seconds_bucket{le="0.001"} 0.0',
+        'plimsoll_broker_loop_held_seconds_bucket{le="0.05"} 1.0',
+        'plimsoll_broker_loop_held_seconds_bucket{le="+Inf"} 2.0',
+        "plimsoll_broker_loop_held_seconds_max 0.3",
+        "plimsoll_broker_loop_holds_total 1.0",
+    ):
+        assert line in text
+
+
+async def test_a_test_can_tell_who_held_the_loop() -> None:
+    async def long() -> None:
+        compute(0.08)
+
+    with pytest.raises(AssertionError, match="long"), nothing_holds_the_loop():
+        await asyncio.create_task(long())
+    with nothing_holds_the_loop():
+        await asyncio.sleep(0.06)
