@@ -125,6 +125,22 @@ def test_every_product_module_is_imported_by_something() -> None:
     assert not dead, f"imported by nobody: {dead}"
 
 
+def test_no_two_product_classes_have_one_name() -> None:
+    """But for the resources' own words (`api/`) and Spark's jobs, which stand apart."""
+    places: dict[str, list[str]] = {}
+    for path in PYTHON:
+        parts = path.relative_to(ROOT).parts
+        if not any(part.startswith("plimsoll_") for part in parts[:2]):
+            continue
+        if parts[0] in ("tests", "spark") or "api" in parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{Path(*parts)}:{node.lineno}")
+    twice = {name: where for name, where in places.items() if len(where) > 1}
+    assert not twice, twice
+
+
 def test_the_tree_names_no_machine_and_no_registry() -> None:
     """Versions are pinned without index addresses, and no path of one machine is written down."""
     found = []

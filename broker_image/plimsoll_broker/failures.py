@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
-from plimsoll_core.surfacing import COSTS, ends_process
+from plimsoll_core.unhandled_errors import COSTS, ends_process
 from plimsoll_wire.versions import ApiKey
 
 logger = logging.getLogger("plimsoll.failures")

@@ -23,7 +23,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from plimsoll_process.holds import HELD_S_MAX, Holds, Turn
+from plimsoll_process.loop_holds import HELD_S_MAX, LoopHolds, LoopTurn
 
 logger = logging.getLogger("plimsoll.loop")
 
@@ -37,7 +37,7 @@ class LoopWatch:
     """`holds` is read by the metrics.  `start` and `stop` are called in the loop to be watched."""
 
     def __init__(self) -> None:
-        self.holds = Holds()
+        self.holds = LoopHolds()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._look, name="loop watch", daemon=True)
         self._loop_thread = 0
@@ -71,7 +71,7 @@ class LoopWatch:
         if self._seen:
             where = self._seen.most_common(1)[0][0]
             self._seen.clear()
-        line = self.holds.note(Turn(late_s, cpu_s), now_s, where)
+        line = self.holds.note(LoopTurn(late_s, cpu_s), now_s, where)
         if line is not None:
             logger.log(logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO, "%s", line)
         assert self._loop is not None
@@ -103,7 +103,7 @@ def _what_runs(frame: FrameType) -> str:
     return " > ".join(reversed(ours[:FRAMES_MAX]))
 
 
-def loop_metrics(prefix: str, holds: Holds) -> Iterator[Metric]:
+def loop_metrics(prefix: str, holds: LoopHolds) -> Iterator[Metric]:
     """`prefix`: of the names, with its underscore."""
     text = "By how much timers ran late, because something held the event loop"
     held = HistogramMetricFamily(f"{prefix}loop_held_seconds", text)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from plimsoll_wire.primitives import MalformedMessage, Reader
+from plimsoll_wire.primitives import BytesReader, MalformedMessage
 from plimsoll_wire.schema import FIXED, shape
 
 _ERROR_CODES = {int(code): code for code in ErrorCode}
@@ -32,7 +32,7 @@ NUMBERS_LIKE_ONE = 8
 class Decode(NamedTuple):
     """How to read one value, and how many bytes it has at least."""
 
-    read: Callable[[Reader], Any]
+    read: Callable[[BytesReader], Any]
     bytes_min: int
 
 
@@ -40,8 +40,8 @@ class Decode(NamedTuple):
 def decoder(entity: type) -> Decode:
     """How to read one structure."""
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
-    plain: list[tuple[str, Callable[[Reader], Any]]] = []
-    tagged: dict[int, tuple[str, Callable[[Reader], Any]]] = {}
+    plain: list[tuple[str, Callable[[BytesReader], Any]]] = []
+    tagged: dict[int, tuple[str, Callable[[BytesReader], Any]]] = {}
     bytes_min = int(flexible)
     for field in dataclasses.fields(entity):
         value = _field(field, flexible)
@@ -51,7 +51,7 @@ def decoder(entity: type) -> Decode:
             plain.append((field.name, value.read))
             bytes_min += value.bytes_min
 
-    def read(reader: Reader) -> Any:
+    def read(reader: BytesReader) -> Any:
         values = {name: each(reader) for name, each in plain}
         for tag, content in reader.tags().items():
             if tag in tagged:
@@ -62,8 +62,8 @@ def decoder(entity: type) -> Decode:
     return Decode(read, bytes_min)
 
 
-def _whole(read: Callable[[Reader], Any], content: memoryview) -> Any:
-    reader = Reader(content, flexible=True)
+def _whole(read: Callable[[BytesReader], Any], content: memoryview) -> Any:
+    reader = BytesReader(content, flexible=True)
     value = read(reader)
     if reader.position != len(content):
         raise MalformedMessage("a tagged field that is not as long as it says")
@@ -87,9 +87,9 @@ def _item(kind: Any, metadata: Mapping[str, Any], flexible: bool, nullable: bool
     if name in FIXED:
         return _fixed(name, nullable)
     if name == "uuid":
-        return Decode(Reader.uuid, 16)
+        return Decode(BytesReader.uuid, 16)
     if name == "string":
-        return Decode(Reader.nullable_string if nullable else Reader.string, 1)
+        return Decode(BytesReader.nullable_string if nullable else BytesReader.string, 1)
     assert name in ("bytes", "records"), name
     return Decode(_nullable_bytes if nullable else _bytes, 1)
 
@@ -100,10 +100,10 @@ def _fixed(name: str, nullable: bool) -> Decode:
     if name == "datetime_i64" and nullable:
         convert = _nullable_time
 
-    def plain(reader: Reader) -> Any:
+    def plain(reader: BytesReader) -> Any:
         return reader.unpack(layout)[0]
 
-    def converted(reader: Reader) -> Any:
+    def converted(reader: BytesReader) -> Any:
         assert convert is not None
         return convert(reader.unpack(layout)[0])
 
@@ -143,12 +143,12 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _nullable_bytes(reader: Reader) -> bytes | None:
+def _nullable_bytes(reader: BytesReader) -> bytes | None:
     value = reader.nullable_bytes()
     return None if value is None else bytes(value)
 
 
-def _bytes(reader: Reader) -> bytes:
+def _bytes(reader: BytesReader) -> bytes:
     value = reader.nullable_bytes()
     if value is None:
         raise MalformedMessage("null where bytes belong")
@@ -159,7 +159,7 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
     one, bytes_min = item.read, max(item.bytes_min, 1)
     weight = NUMBERS_LIKE_ONE if entity else 1
 
-    def read(reader: Reader) -> tuple[Any, ...] | None:
+    def read(reader: BytesReader) -> tuple[Any, ...] | None:
         count = reader.nullable_count(bytes_min)
         if count is None:
             if nullable:
@@ -174,7 +174,7 @@ def _array(item: Decode, nullable: bool, *, entity: bool) -> Decode:
 def _nullable_entity(entity: Decode) -> Decode:
     """KIP-893: a byte says whether the structure is there."""
 
-    def read(reader: Reader) -> Any:
+    def read(reader: BytesReader) -> Any:
         return entity.read(reader) if reader.i8() >= 0 else None
 
     return Decode(read, 1)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_wire import primitives
-from plimsoll_wire.primitives import MalformedMessage, Reader
+from plimsoll_wire.primitives import BytesReader, MalformedMessage
 from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
 from plimsoll_wire.versions import ApiKey, is_flexible
 
@@ -104,7 +104,7 @@ class FetchedPartition(NamedTuple):
 def decode_request(body: memoryview, version: int, named_max: int | None = None) -> FetchRequest:
     """Raises MalformedMessage, and TooManyNamed where more than `named_max` topics and partitions
     are named."""
-    reader = Reader(body, is_flexible(ApiKey.FETCH, version))
+    reader = BytesReader(body, is_flexible(ApiKey.FETCH, version))
     replica_id = reader.i32() if version < REPLICA_STATE_VERSION else -1
     max_wait_ms, min_bytes, max_bytes, isolation_level = reader.unpack(_LIMITS)
     session_id, session_epoch = reader.unpack(_SESSION) if version >= 7 else (0, -1)
@@ -130,10 +130,10 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
     tags = reader.tags()
     replica_epoch = -1
     if _REPLICA_STATE_TAG in tags and version >= REPLICA_STATE_VERSION:
-        replica_id, replica_epoch = Reader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
+        replica_id, replica_epoch = BytesReader(tags[_REPLICA_STATE_TAG], True).unpack(_STATE)
     controller_epoch = None
     if CONTROLLER_EPOCH_TAG in tags:
-        (controller_epoch,) = Reader(tags[CONTROLLER_EPOCH_TAG], True).unpack(CONTROLLER_EPOCH)
+        (controller_epoch,) = BytesReader(tags[CONTROLLER_EPOCH_TAG], True).unpack(CONTROLLER_EPOCH)
     return FetchRequest(
         _known(replica_id),
         _known(replica_epoch),
@@ -149,13 +149,13 @@ def decode_request(body: memoryview, version: int, named_max: int | None = None)
     )
 
 
-def _spend(reader: Reader, count: int) -> None:
+def _spend(reader: BytesReader, count: int) -> None:
     if reader.left is not None and count > reader.left:
         raise TooManyNamed("a fetch names more than may be asked for at once")
     reader.spend(count)
 
 
-def _forgotten(reader: Reader, version: int) -> list[tuple[UUID | None, tuple[int, ...]]]:
+def _forgotten(reader: BytesReader, version: int) -> list[tuple[UUID | None, tuple[int, ...]]]:
     """Only brokers have sessions here, and they name topics by id."""
     forgotten: list[tuple[UUID | None, tuple[int, ...]]] = []
     if version >= 7:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from plimsoll_wire.primitives import MalformedMessage, Reader
+from plimsoll_wire.primitives import BytesReader, MalformedMessage
 from plimsoll_wire.versions import SUPPORTED, ApiKey
 
 _REQUEST = struct.Struct(">hhi")
@@ -32,7 +32,7 @@ def parse_request_header(frame: bytearray) -> RequestHeader:
 
     For an API or a version that we do not know only the fixed part is read.
     """
-    reader = Reader(frame, False)
+    reader = BytesReader(frame, False)
     key, version, correlation_id = reader.unpack(_REQUEST)
     versions = SUPPORTED.get(key) if key in _KEYS else None  # type: ignore[call-overload]
     if versions is None or not 0 <= version <= versions.last:

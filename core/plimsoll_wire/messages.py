@@ -14,7 +14,7 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 
 from plimsoll_wire.decoding import NUMBERS_LIKE_ONE, decoder
-from plimsoll_wire.primitives import Reader
+from plimsoll_wire.primitives import BytesReader
 from plimsoll_wire.schema import Encode, Values, encoder
 
 Decoder = Callable[[bytes | bytearray | memoryview], Any]
@@ -47,7 +47,7 @@ def _decoder(entity: type, items_max: int | None = None) -> Decoder:
     flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
 
     def decode(body: bytes | bytearray | memoryview) -> Any:
-        reader = Reader(body, flexible)
+        reader = BytesReader(body, flexible)
         if items_max is not None:
             reader.allow(items_max)
         return read(reader)

@@ -22,7 +22,7 @@ class MalformedMessage(Exception):
     """The bytes are not the message they should be: the connection is closed."""
 
 
-class Reader:
+class BytesReader:
     """Walks a message; `flexible` picks compact lengths and tag buffers."""
 
     __slots__ = ("data", "flexible", "left", "position")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from plimsoll_wire import primitives
-from plimsoll_wire.primitives import MalformedMessage, Reader
+from plimsoll_wire.primitives import BytesReader, MalformedMessage
 from plimsoll_wire.versions import ApiKey, is_flexible
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -74,7 +74,7 @@ class NodeEndpoint(NamedTuple):
 
 def decode_request(body: memoryview, version: int) -> ProduceRequest:
     """Raises MalformedMessage, also for one that names more partitions than any broker has."""
-    reader = Reader(body, is_flexible(ApiKey.PRODUCE, version))
+    reader = BytesReader(body, is_flexible(ApiKey.PRODUCE, version))
     transactional_id = reader.nullable_string()
     acks, timeout_ms = reader.unpack(_ACKS_TIMEOUT)
     topics = []

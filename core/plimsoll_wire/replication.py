@@ -47,7 +47,7 @@ class PartitionFetch(NamedTuple):
     log_start: int
 
 
-class Sender(NamedTuple):
+class FetchSender(NamedTuple):
     """Who asks, in which lifetime, and the newest controller epoch it has heard of."""
 
     broker_id: int
@@ -101,7 +101,7 @@ def _frame(key: int, version: int, correlation_id: int, client_id: bytes, body: 
 
 def encode_fetch(
     correlation_id: int,
-    sender: Sender,
+    sender: FetchSender,
     limits: FetchLimits,
     topics: Iterable[tuple[bytes, Sequence[PartitionFetch]]],
     session: tuple[int, int] = SESSIONLESS,

@@ -24,7 +24,7 @@ from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.options import BadOption, from_environment
 from plimsoll_operator.process.child_watches import OwnedWatches
 from plimsoll_operator.process.http_server import Health
-from plimsoll_operator.process.kopf_watches import Receiver, Watches
+from plimsoll_operator.process.kopf_watches import Watches, WatchReceiver
 from plimsoll_operator.process.missing_cluster import look_after_strays
 from plimsoll_operator.process.resync import resync
 from plimsoll_operator.process.supervisor import Clusters
@@ -88,7 +88,7 @@ async def run(parts: Parts) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     clusters = Clusters(parts)
-    watches = Watches(parts.options, parts.kube.access, Receiver(parts.objects, clusters))
+    watches = Watches(parts.options, parts.kube.access, WatchReceiver(parts.objects, clusters))
     health = Health(parts, lambda: watches.ready)
     parts.metrics.watch(parts)
     await parts.server.start()

@@ -23,7 +23,7 @@ from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.failures import surface
-from plimsoll_operator.local.cluster import CannotRun, LocalCluster, Ready, Wishes
+from plimsoll_operator.local.cluster import CannotRun, LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
 from plimsoll_operator.metalog.interface import MetadataLogError
@@ -64,7 +64,9 @@ def local(
         stream=sys.stderr,
     )
     documents = _documents(file or [], brokers)
-    wishes = Wishes(root=data.absolute(), port=port, restart=not no_restart, documents=documents)
+    wishes = LocalOptions(
+        root=data.absolute(), port=port, restart=not no_restart, documents=documents
+    )
     tune()
     try:
         uvloop.run(_local(wishes))
@@ -72,7 +74,7 @@ def local(
         _fail(str(error), 1)
 
 
-async def _local(wishes: Wishes) -> None:
+async def _local(wishes: LocalOptions) -> None:
     cluster = LocalCluster(wishes)
     loop = asyncio.get_running_loop()
     surface(loop, cluster.fail)
@@ -81,7 +83,7 @@ async def _local(wishes: Wishes) -> None:
     await cluster.run(_announce)
 
 
-def _announce(ready: Ready) -> None:
+def _announce(ready: LocalReady) -> None:
     line = {"bootstrap": ready.bootstrap, "controller": ready.controller, "pids": ready.pids}
     typer.echo(json.dumps(line))
     sys.stdout.flush()

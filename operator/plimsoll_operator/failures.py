@@ -14,14 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from plimsoll_core.surfacing import COSTS, ends_process
+from plimsoll_core.unhandled_errors import COSTS, ends_process
 
 logger = logging.getLogger("plimsoll.failures")
 
 OURS = "plimsoll_"
 
 
-class HandlerFailures:
+class ControlFailures:
     """Requests that met a bug, by kind.  `counts` only grow; the metrics read them."""
 
     def __init__(self) -> None:

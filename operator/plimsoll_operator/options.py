@@ -23,7 +23,7 @@ class BadOption(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class OperatorOptions:
     """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
     by release.  `spark_image` empty: Verifications are not run.  `namespaces` empty: all are
     watched.  `namespace`: the operator's own, empty when nobody said.  `metrics_from`:
@@ -51,11 +51,11 @@ class Options:
         return {**self.broker_images, RELEASE: self.broker_image}
 
 
-def from_environment(env: Mapping[str, str] | None = None) -> Options:
+def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
     """The options, or a sentence about the variable that is wrong."""
     env = os.environ if env is None else env
     port = _integer(env, "PLIMSOLL_CONTROLLER_PORT", CONTROLLER_PORT)
-    return Options(
+    return OperatorOptions(
         identity=env.get("POD_NAME") or socket.gethostname(),
         broker_image=_required(env, "PLIMSOLL_BROKER_IMAGE"),
         broker_images=_pairs(env, "PLIMSOLL_BROKER_IMAGES"),

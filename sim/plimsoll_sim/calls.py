@@ -27,7 +27,7 @@ class Lost(Exception):
     """The connection, the leader or the patience."""
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """Pipelined requests, replies in their order."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Caller:
         return request_frame(key, version, self._correlation_id, self.name, body)
 
     async def ask(
-        self, connection: Connection, key: ApiKey, version: int, values: dict[str, Any]
+        self, connection: ClientConnection, key: ApiKey, version: int, values: dict[str, Any]
     ) -> Any:
         future = connection.send(self.frame(key, version, values))
         assert future is not None
@@ -100,11 +100,11 @@ class Caller:
             raise Lost("no answer") from None
         return decode_response(key, version, reply[5:] if is_flexible(key, version) else reply[4:])
 
-    async def connect(self, host: str) -> Connection:
+    async def connect(self, host: str) -> ClientConnection:
         try:
             async with asyncio.timeout(2.0):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    Connection, host, KAFKA_PORT
+                    ClientConnection, host, KAFKA_PORT
                 )
         except (OSError, TimeoutError) as error:
             raise Lost(str(error)) from None

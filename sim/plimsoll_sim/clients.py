@@ -17,7 +17,7 @@ from plimsoll_core.replica.values import Code
 from plimsoll_sim.calls import (
     PRODUCER_ID_VALUES,
     Caller,
-    Connection,
+    ClientConnection,
     Lost,
     Sent,
     fetch_values,
@@ -139,7 +139,7 @@ class Producer(Client):
                 self._next_epoch()
             self.idle = not self._unacked
 
-    async def _begin(self, connection: Connection) -> None:
+    async def _begin(self, connection: ClientConnection) -> None:
         reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
         if int(reply.error_code):
             raise Lost(f"no producer id: {reply.error_code}")
@@ -147,7 +147,7 @@ class Producer(Client):
         self._sequence = 0
         self._unacked.clear()
 
-    async def _send_all(self, connection: Connection) -> None:
+    async def _send_all(self, connection: ClientConnection) -> None:
         in_flight: deque[tuple[Sent, asyncio.Future[bytes]]] = deque()
         for one in self._unacked:
             self._send(connection, one, in_flight)
@@ -177,7 +177,7 @@ class Producer(Client):
 
     def _send(
         self,
-        connection: Connection,
+        connection: ClientConnection,
         sent: Sent,
         in_flight: deque[tuple[Sent, asyncio.Future[bytes]]],
     ) -> None:
@@ -244,11 +244,11 @@ class Consumer(Client):
         finally:
             connection.close()
 
-    async def _ask_end(self, connection: Connection) -> None:
+    async def _ask_end(self, connection: ClientConnection) -> None:
         offset, epoch = await self._offset(connection, LATEST)
         self._witness.latest(self.at, offset, epoch, self.habits.name)
 
-    async def _offset(self, connection: Connection, which: int) -> tuple[int, int]:
+    async def _offset(self, connection: ClientConnection, which: int) -> tuple[int, int]:
         """Where the log begins or ends, and in which term."""
         values = list_offsets_values(self.at, which)
         reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
@@ -257,7 +257,7 @@ class Consumer(Client):
             raise Lost(f"list offsets: {one.error_code}")
         return int(one.offset), int(one.leader_epoch)
 
-    async def _begin_anew(self, connection: Connection) -> None:
+    async def _begin_anew(self, connection: ClientConnection) -> None:
         """Its next record is not there: it was let go of, or, only where committed records were
         lost, the log ends before it."""
         start, _ = await self._offset(connection, EARLIEST)
@@ -265,7 +265,7 @@ class Consumer(Client):
             self._witness.latest(self.at, -1)
         self.offset = start
 
-    async def _fetch(self, connection: Connection) -> None:
+    async def _fetch(self, connection: ClientConnection) -> None:
         epoch = self.leader_epoch if self._rng.random() < 0.5 else -1
         wait_ms = self._rng.choice((0, 100, 500))
         values = fetch_values(self.at, self.offset, epoch, wait_ms)

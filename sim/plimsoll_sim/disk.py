@@ -19,7 +19,7 @@ from plimsoll_broker.storage.disk import (
     StorageError,
     StorageFault,
 )
-from plimsoll_sim.files import Folder, Node, PowerCut
+from plimsoll_sim.files import FileNode, Folder, PowerCut
 from plimsoll_sim.process import Process, ProcessDied
 
 T = TypeVar("T")
@@ -52,8 +52,8 @@ class Volume:
         """Another disk, or one that was not mounted."""
         self.root = _mounted()
 
-    def find(self, path: Path) -> Node | Folder | None:
-        entry: Node | Folder | None = self.root
+    def find(self, path: Path) -> FileNode | Folder | None:
+        entry: FileNode | Folder | None = self.root
         for part in path.parts[1:]:
             if not isinstance(entry, Folder):
                 return None
@@ -69,7 +69,7 @@ class Volume:
     def make(self, path: Path) -> None:
         self.folder(path.parent).put(path.name, Folder())
 
-    def nodes(self, path: Path, suffix: str) -> Iterable[tuple[str, Node]]:
+    def nodes(self, path: Path, suffix: str) -> Iterable[tuple[str, FileNode]]:
         """Every file below `path` whose name ends so."""
         found = self.find(path)
         if isinstance(found, Folder):
@@ -93,7 +93,7 @@ class Volume:
             raise StorageError(StorageFault.IO, path, "input/output error")
         return None
 
-    def stamp(self, node: Node) -> None:
+    def stamp(self, node: FileNode) -> None:
         node.modified_us = self._now_us()
 
 
@@ -102,7 +102,7 @@ class SimFile(DiskFile):
 
     __slots__ = ("_node", "_process", "_volume")
 
-    def __init__(self, volume: Volume, process: Process, node: Node, path: Path) -> None:
+    def __init__(self, volume: Volume, process: Process, node: FileNode, path: Path) -> None:
         super().__init__(-1, path)
         self._volume = volume
         self._process = process
@@ -187,7 +187,7 @@ class SimDisk(Disk):
             self._process.die()
             raise ProcessDied
 
-    def _look(self, path: Path) -> Node | Folder | None:
+    def _look(self, path: Path) -> FileNode | Folder | None:
         if not self._process.alive:
             raise ProcessDied
         return self._volume.find(path)
@@ -195,10 +195,10 @@ class SimDisk(Disk):
     def open(self, path: Path) -> DiskFile:
         node = self._look(path)
         if node is None:
-            node = Node()
+            node = FileNode()
             made = node
             self._change(path, lambda: self._volume.folder(path.parent).put(path.name, made))
-        assert isinstance(node, Node), path
+        assert isinstance(node, FileNode), path
         return SimFile(self._volume, self._process, node, path)
 
     def read(self, path: Path) -> bytes | None:
@@ -210,7 +210,7 @@ class SimDisk(Disk):
     def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
         if self._volume.full:
             raise StorageError(StorageFault.FULL, path, "no space left")
-        node = Node(data, durable=True)
+        node = FileNode(data, durable=True)
         self._volume.stamp(node)
         self._change(path, lambda: self._volume.folder(path.parent).put(path.name, node))
         if sync:
@@ -218,7 +218,7 @@ class SimDisk(Disk):
 
     def sync(self, path: Path) -> None:
         node = self._look(path)
-        if not isinstance(node, Node):
+        if not isinstance(node, FileNode):
             raise StorageError(StorageFault.IO, path, "no such file")
         self._change(path, node.sync)
 
@@ -228,7 +228,7 @@ class SimDisk(Disk):
 
     def size(self, path: Path) -> int | None:
         node = self._look(path)
-        return len(node.data) if isinstance(node, Node) else None
+        return len(node.data) if isinstance(node, FileNode) else None
 
     def exists(self, path: Path) -> bool:
         return self._look(path) is not None
@@ -273,7 +273,7 @@ class SimDisk(Disk):
 
     def modified_ms(self, path: Path) -> int:
         node = self._look(path)
-        return node.modified_us // 1_000 if isinstance(node, Node) else 0
+        return node.modified_us // 1_000 if isinstance(node, FileNode) else 0
 
     def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
         return tuple(work() for work in works)
@@ -297,4 +297,4 @@ def _forget(folder: Folder, name: str) -> None:
     folder.take(name)
 
 
-__all__ = ["MOUNT", "Folder", "Node", "PowerCut", "SimDisk", "SimFile", "Volume"]
+__all__ = ["MOUNT", "FileNode", "Folder", "PowerCut", "SimDisk", "SimFile", "Volume"]

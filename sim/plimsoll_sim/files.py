@@ -43,7 +43,7 @@ class PowerCut:
         return self._rng.random() < REORDERED
 
 
-class Node:
+class FileNode:
     """A file: its bytes, how many of them are durable, and what a cut took away undurably."""
 
     __slots__ = ("cut_off", "data", "durable", "modified_us")
@@ -94,14 +94,14 @@ class Folder:
     __slots__ = ("changes", "entries")
 
     def __init__(self) -> None:
-        self.entries: dict[str, Node | Folder] = {}
+        self.entries: dict[str, FileNode | Folder] = {}
         self.changes: list[Change] = []
 
-    def put(self, name: str, entry: Node | Folder) -> None:
+    def put(self, name: str, entry: FileNode | Folder) -> None:
         self.changes.append(Change(self._restore(name), name))
         self.entries[name] = entry
 
-    def take(self, name: str) -> Node | Folder:
+    def take(self, name: str) -> FileNode | Folder:
         self.changes.append(Change(self._restore(name), name))
         return self.entries.pop(name)
 

@@ -29,7 +29,7 @@ class Violation(Exception):
         self.predicate = predicate
 
 
-class Batch(NamedTuple):
+class CommittedBatch(NamedTuple):
     """A record batch as somebody has it on disk; `ident` is its content."""
 
     base: int
@@ -48,7 +48,7 @@ class Copy:
     `begins`: up to where it may have let go of what it held (`checkers.starts`); `retention`: how
     many bytes and ms it was to keep."""
 
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[CommittedBatch] = field(default_factory=list)
     start: int = 0
     begins: int = 0
     retention: tuple[int | None, int | None] = (None, None)
@@ -77,7 +77,7 @@ class PartitionGhost:
     name: tuple[str, int]
     start: int = 0
     deleted: int = 0
-    committed: list[Batch] = field(default_factory=list)
+    committed: list[CommittedBatch] = field(default_factory=list)
     index: dict[int, int] = field(default_factory=dict)
     idents: dict[bytes, int] = field(default_factory=dict)
     lost: dict[bytes, int] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class PartitionGhost:
             found = self.copies[broker_id] = Copy()
         return found
 
-    def commit(self, batch: Batch) -> None:
+    def commit(self, batch: CommittedBatch) -> None:
         self.index[batch.base] = len(self.committed)
         self.idents[batch.ident] = batch.base
         self.committed.append(batch)
@@ -116,7 +116,7 @@ class PartitionGhost:
         """Which committed batch is its first."""
         return self.index.get(copy.batches[0].base, 0) if copy.batches else 0
 
-    def beyond(self, copy: Copy) -> list[Batch]:
+    def beyond(self, copy: Copy) -> list[CommittedBatch]:
         """What is committed and below its beginning, and was not let go of."""
         first = max(self.start, copy.begins)
         return [one for one in self.committed if first <= one.base and one.last < copy.start]
@@ -134,7 +134,7 @@ class PartitionGhost:
             kept += 1
         return kept
 
-    def cut(self, count: int) -> list[Batch]:
+    def cut(self, count: int) -> list[CommittedBatch]:
         """An unclean election kept only so many committed batches; the rest is lost."""
         for copy in self.copies.values():
             copy.same = min(copy.same, max(count - self.shift(copy), 0))
@@ -173,7 +173,7 @@ class PartitionGhost:
                 "lossy stops",
             )
 
-    def note_producer(self, batch: Batch) -> None:
+    def note_producer(self, batch: CommittedBatch) -> None:
         producer_id, epoch, first = batch.producer
         if producer_id >= 0:
             last = first + batch.last - batch.base

@@ -1,9 +1,9 @@
 """As much of a Kubernetes API server as a controller asks for, with everything that goes wrong.
 
 `Etcd` is the store and its rules: one revision for all objects, compare-and-set by resourceVersion
-and uid, consistent lists.  `KubeApi` and `LeaseApi` are what a process sees of it through a network
-and an API server that may be slow, away, or lose requests and replies; a request without an answer
-may still happen later.
+and uid, consistent lists.  `KubeApi` and `SimulatedLeaseApi` are what a process sees of it through
+a network and an API server that may be slow, away, or lose requests and replies; a request without
+an answer may still happen later.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class KubeApi:
         raise Unanswered("no answer")
 
 
-class LeaseApi:
+class SimulatedLeaseApi:
     """`leadership.lease.LeaseApi` on the same store and through the same weather."""
 
     def __init__(self, api: KubeApi, etcd: Etcd) -> None:

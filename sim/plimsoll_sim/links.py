@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from plimsoll_sim.network import End
-from plimsoll_sim.schedule import Schedule
+from plimsoll_sim.schedule import FaultSchedule
 
 
-class Links(Schedule):
+class Links(FaultSchedule):
     """The part of `faults.Chaos` that is about the network."""
 
     def _cut_links(self, pairs: list[tuple[str, str]]) -> str:

@@ -17,7 +17,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.membership import SetLeaving, SettleNewcomers, UnregisterBroker
 from plimsoll_core.messages.rebalances import BeginRebalance, RebalanceObjectGone, RunRebalance
 from plimsoll_core.messages.requests import Request, SetMembers
-from plimsoll_core.planner.rebalance import Wish, make
+from plimsoll_core.planner.rebalance import PlanRequest, make
 from plimsoll_sim.brokers import BrokerHost
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _begun(
     image: ClusterImage, holder: RebalanceObject, brokers: tuple[BrokerId, ...]
 ) -> Iterable[Request]:
     away = frozenset(b for b, broker in image.brokers.items() if not broker.active)
-    planned = make(image, Wish(mode="RemoveBrokers", brokers=brokers, away=away))
+    planned = make(image, PlanRequest(mode="RemoveBrokers", brokers=brokers, away=away))
     if isinstance(planned, Refusal):
         return
     yield BeginRebalance(

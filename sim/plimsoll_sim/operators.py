@@ -1,7 +1,7 @@
 """A simulated operator process: the Lease, the metadata log, the controller and its server.
 
-What an administrator wishes is in `Wishes`; in place of kopf's handlers a task tells the controller
-again and again, until it is so.
+What an administrator wishes is in `DesiredState`; in place of kopf's handlers a task tells the
+controller again and again, until it is so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from plimsoll_core.cluster.model import Broker, ReassignmentObject, RebalanceObject, TopicObject
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.reassignments import ReassignmentObjectGone, RunReassignment
 from plimsoll_core.messages.rebalances import RebalanceObjectGone
@@ -22,7 +22,7 @@ from plimsoll_core.messages.requests import DeclareTopic, Request, TopicObjectGo
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.rebalance import Rebalance
-from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.leadership.candidate import Candidate
@@ -32,7 +32,7 @@ from plimsoll_operator.metalog.kube_objects import Place
 from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing
 from plimsoll_sim import membership, rebalances
 from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
-from plimsoll_sim.kube import Etcd, KubeApi, LeaseApi, Weather
+from plimsoll_sim.kube import Etcd, KubeApi, SimulatedLeaseApi, Weather
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.network import Network
 from plimsoll_sim.process import Process, current
@@ -43,7 +43,7 @@ CLUSTER_NAME = "sim"
 
 
 @dataclass
-class Wishes:
+class DesiredState:
     """What was applied: members, topics by their objects' names, reassignments and rebalances by
     uid.  `gone`, `gone_moves` and `gone_rebalances` are objects that were deleted; `orders` are
     requests to be made once.  `revision`: what all brokers should run."""
@@ -60,7 +60,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class OperatorContext:
     """What every operator process finds."""
 
     loop: SimLoop
@@ -69,7 +69,7 @@ class Surroundings:
     weather: Weather
     rng: random.Random
     brokers: dict[int, BrokerHost]
-    wishes: Wishes
+    wishes: DesiredState
     cluster_id: UUID
     settings: Settings
     slots: int
@@ -81,7 +81,7 @@ class SimLeader:
     """`plimsoll_operator.leadership.candidate.Led` without custom resources."""
 
     def __init__(
-        self, around: Surroundings, controller: Controller, server: ControllerServer
+        self, around: OperatorContext, controller: Controller, server: ControllerServer
     ) -> None:
         self._around = around
         self.controller = controller
@@ -194,7 +194,7 @@ class SimLeader:
 class OperatorHost:
     """A machine with an operator on it."""
 
-    def __init__(self, number: int, around: Surroundings) -> None:
+    def __init__(self, number: int, around: OperatorContext) -> None:
         self.name = f"operator-{number}"
         self._around = around
         self.process: Process | None = None
@@ -224,20 +224,22 @@ class OperatorHost:
         around = self._around
         api = KubeApi(around.etcd, around.weather, around.loop, around.rng)
         lease = Lease(
-            LeaseApi(KubeApi(around.etcd, around.weather, around.loop, around.rng), around.etcd),
+            SimulatedLeaseApi(
+                KubeApi(around.etcd, around.weather, around.loop, around.rng), around.etcd
+            ),
             namespace="sim",
             name=CLUSTER_NAME,
             identity=process.name,
         )
         place = Place(namespace="sim", cluster_name=CLUSTER_NAME, cluster_id=around.cluster_id)
-        log = kubernetes.RingLog(api, place, kubernetes.Options(slots=around.slots))
+        log = kubernetes.RingLog(api, place, kubernetes.RingOptions(slots=around.slots))
         self.controller = Controller(
             cluster_id=around.cluster_id,
             name=CLUSTER_NAME,
             log=log,
             settings=around.settings,
             identity=process.name,
-            options=Options(),
+            options=ControllerOptions(),
         )
         server = ControllerServer(self.name, CONTROLLER_PORT)
         await server.start()

@@ -91,7 +91,7 @@ RARE = frozenset({"restore etcd", "empty disk", "old disk", "old marker", "disk 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RunOptions:
     """Times are virtual milliseconds.  Brokers are numbered from `first_broker` on.
 
     `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
@@ -143,7 +143,7 @@ class Options:
         return not any(name in LOSSY for name, _ in self.faults)
 
 
-def draw(rng: random.Random, theme: str | None = None) -> Options:
+def draw(rng: random.Random, theme: str | None = None) -> RunOptions:
     """Options for one run; `theme` None: any theme or none."""
     if theme is None:
         theme = rng.choice(("", *THEMES)) if rng.random() < 0.6 else ""
@@ -151,7 +151,7 @@ def draw(rng: random.Random, theme: str | None = None) -> Options:
     return replace(options, metadata_version=rng.choice((None, None, 1)))
 
 
-def _themed(rng: random.Random, theme: str) -> Options:
+def _themed(rng: random.Random, theme: str) -> RunOptions:
     options = _anything(rng)
     if not theme:
         return options
@@ -162,7 +162,7 @@ def _themed(rng: random.Random, theme: str) -> Options:
     return replace(options, replication_factor=factor, min_isr=min(options.min_isr, factor))
 
 
-def _anything(rng: random.Random) -> Options:
+def _anything(rng: random.Random) -> RunOptions:
     brokers = rng.choice((3, 3, 3, 4, 5))
     factor = rng.randint(2, min(brokers, 4)) if rng.random() < 0.9 else 1
     share = rng.choice((0.12, 0.25, 0.5))
@@ -175,7 +175,7 @@ def _anything(rng: random.Random) -> Options:
         rng.choice(((-1, True), (-1, True), (-1, False), (1, False), (0, False)))
         for _ in range(rng.randint(1, 3))
     )
-    return Options(
+    return RunOptions(
         brokers=brokers,
         operators=rng.choice((1, 2, 2)),
         partitions=rng.randint(1, 3),

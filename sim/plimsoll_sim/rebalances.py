@@ -16,7 +16,7 @@ from plimsoll_operator.api.rebalance import Limits, Mode, Rebalance, RebalanceSp
 from plimsoll_operator.reconcile.rebalance.request import object_of
 
 if TYPE_CHECKING:
-    from plimsoll_sim.operators import Wishes
+    from plimsoll_sim.operators import DesiredState
     from plimsoll_sim.world import World
 
 REBALANCES_MAX = 3
@@ -74,7 +74,7 @@ def pause(world: World, rng: random.Random) -> str | None:
     return f"{found.metadata.name} {'goes on' if found.spec.paused else 'is paused'}"
 
 
-def change(wishes: Wishes, uid: str, **fields: Any) -> None:
+def change(wishes: DesiredState, uid: str, **fields: Any) -> None:
     """The object's owner edits its spec."""
     found = wishes.rebalances[uid]
     meta = replace(found.metadata, generation=found.metadata.generation + 1)
@@ -107,6 +107,6 @@ def unfinished(world: World) -> list[str]:
     return left
 
 
-def _delete(wishes: Wishes, uid: str) -> None:
+def _delete(wishes: DesiredState, uid: str) -> None:
     found = wishes.rebalances.pop(uid)
     wishes.gone_rebalances[uid] = object_of(found)

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.replica.values import Code
-from plimsoll_sim.calls import ANSWER_S, Caller, Connection, Lost, delete_records_values
+from plimsoll_sim.calls import ANSWER_S, Caller, ClientConnection, Lost, delete_records_values
 from plimsoll_sim.ghost import PartitionGhost
 from plimsoll_sim.process import Process
 from plimsoll_sim.world import World
 from plimsoll_wire.replication import (
     NEW_SESSION,
     FetchLimits,
+    FetchSender,
     MalformedReply,
     PartitionFetch,
-    Sender,
     decode_fetch,
     encode_fetch,
 )
@@ -50,7 +50,7 @@ def by_somebody(world: World, work: Coroutine[Any, Any, Any]) -> None:
 
 
 async def delete_records(
-    caller: Caller, connection: Connection, ghost: PartitionGhost, offset: int
+    caller: Caller, connection: ClientConnection, ghost: PartitionGhost, offset: int
 ) -> tuple[int, int]:
     """Ask a leader to let go of what is below; its answer's code and where its log begins.  Until
     it is refused that is what clients asked for."""
@@ -79,13 +79,13 @@ async def pretend(host: str, port: int, p: Partition, claim: Claim) -> list[str]
     """Fetch as a replica of the partition from whoever leads it; what that led to, for people."""
     epoch = p.leader_epoch
     asked = PartitionFetch(p.index, epoch, claim.offset, epoch, 0)
-    sender = Sender(claim.broker_id, claim.broker_epoch, claim.heard)
+    sender = FetchSender(claim.broker_id, claim.broker_epoch, claim.heard)
     topics = [(p.topic_id.bytes, [asked])]
     frame = encode_fetch(1, sender, LIMITS, topics, NEW_SESSION)
     try:
         async with asyncio.timeout(ANSWER_S):
             loop = asyncio.get_running_loop()
-            _, connection = await loop.create_connection(Connection, host, port)
+            _, connection = await loop.create_connection(ClientConnection, host, port)
             future = connection.send(frame)
             assert future is not None, "a Fetch is answered"
             reply = decode_fetch(memoryview(await future), 1)

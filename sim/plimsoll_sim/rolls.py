@@ -30,7 +30,7 @@ BAD = "bad"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SimulatedPod:
     """One look at a broker's pod and template."""
 
     host: BrokerHost
@@ -40,8 +40,8 @@ class Seen:
     version: int
 
 
-def look(host: BrokerHost) -> Seen:
-    return Seen(
+def look(host: BrokerHost) -> SimulatedPod:
+    return SimulatedPod(
         host=host,
         pod_uid=host.pod_uid(),
         runs=host.revision,
@@ -101,7 +101,7 @@ class Roller:
         if seen.pod_uid == grant.pod_uid and await self._reach():
             self._delete(host, seen.pod_uid)
 
-    def _asks(self, seen: Seen, wanted: str) -> Request | None:
+    def _asks(self, seen: SimulatedPod, wanted: str) -> Request | None:
         broker_id = BrokerId(seen.host.id)
         grant = self._image.grants.get(broker_id)
         if grant is None:

@@ -19,7 +19,7 @@ FIRST_TEMPTATION = 100_000
 """Faults that follow a proposal or a commit are numbered from here on."""
 
 
-class Schedule:
+class FaultSchedule:
     """A fault called "cut brokers" is the method `_cut_brokers`.
 
     Each is numbered and has random numbers of its own, so that a run without some of them has the

@@ -21,7 +21,7 @@ from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import Record
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_sim import rebalances, rolls
@@ -36,8 +36,8 @@ from plimsoll_sim.ghost import MetadataGhost, Violation
 from plimsoll_sim.kube import Etcd, Weather
 from plimsoll_sim.loop import Livelock, SimLoop
 from plimsoll_sim.network import Network
-from plimsoll_sim.operators import OperatorHost, Surroundings, Wishes
-from plimsoll_sim.options import Options
+from plimsoll_sim.operators import DesiredState, OperatorContext, OperatorHost
+from plimsoll_sim.options import RunOptions
 from plimsoll_sim.process import Process
 
 CLUSTER_ID = UUID(int=0xC1)
@@ -64,7 +64,7 @@ class World:
     chance: seeded dice, or loaded ones."""
 
     def __init__(
-        self, seed: int, options: Options, chance: Callable[[int], random.Random] = random.Random
+        self, seed: int, options: RunOptions, chance: Callable[[int], random.Random] = random.Random
     ) -> None:
         rng = random.Random(seed)
 
@@ -83,7 +83,7 @@ class World:
         self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
-        self.wishes = Wishes(members=tuple(map(BrokerId, options.broker_ids)))
+        self.wishes = DesiredState(members=tuple(map(BrokerId, options.broker_ids)))
         self.etcd.watchers.append(self._stored)
         self.brokers = self._brokers(stream())
         self.operators = self._operators(stream())
@@ -128,7 +128,7 @@ class World:
 
     def _operators(self, rng: random.Random) -> list[OperatorHost]:
         options = self.options
-        around = Surroundings(
+        around = OperatorContext(
             loop=self.loop,
             network=self.network,
             etcd=self.etcd,

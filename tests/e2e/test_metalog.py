@@ -25,11 +25,11 @@ from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.metalog.kube_api import Answer, HttpApi
 from plimsoll_operator.metalog.kube_snapshots import SnapshotStore
-from plimsoll_operator.metalog.kubernetes import Options, RingLog
+from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
 
 CRDS = Path(__file__).resolve().parent.parent.parent / "crds"
 TEST_GROUP = "metalog-test.plimsoll.dev"
-OPTIONS = Options(slots=SLOTS, poll_ms=20)
+OPTIONS = RingOptions(slots=SLOTS, poll_ms=20)
 
 
 class _SteppedApi:
@@ -80,13 +80,13 @@ class NodeShell:
         self._apis.append(HttpApi(self._clients[-1], OPTIONS.attempt_timeout_ms))
         return _SteppedApi(self._apis[-1], self)
 
-    def log(self, options: Options = OPTIONS) -> MetadataLog:
+    def log(self, options: RingOptions = OPTIONS) -> MetadataLog:
         self._logs.append(RingLog(self.api(), self.place, options))
         return self._logs[-1]
 
     async def snapshot_names(self) -> list[str]:
         api = self.api()
-        store = SnapshotStore(kube_objects.Reader(api=api, place=self.place, backoff_ms=50))
+        store = SnapshotStore(kube_objects.ObjectReader(api=api, place=self.place, backoff_ms=50))
         names = sorted(index.name for index in await store.indexes())
         await api.close()
         return names
@@ -152,7 +152,7 @@ def mortal(shell: Shell) -> Shell:
 
 async def test_appends_on_a_real_api_server_take_milliseconds(shell: NodeShell) -> None:
     """Printed, not promised: the figure depends on the machine; the ring's full size is used."""
-    writer = Writer(shell.log(Options()))
+    writer = Writer(shell.log(RingOptions()))
     began = time.monotonic()
     await writer.take_over()
     print(f"\nfirst take-over of a new log: {time.monotonic() - began:.2f} s")
@@ -165,9 +165,9 @@ async def test_appends_on_a_real_api_server_take_milliseconds(shell: NodeShell) 
         cuts = statistics.quantiles(times, n=100)
         print(f"{records} records: p50 {cuts[49]:.1f} ms, p99 {cuts[98]:.1f} ms")
     began = time.monotonic()
-    opened = await shell.log(Options()).open()
+    opened = await shell.log(RingOptions()).open()
     print(f"opening with {len(opened.batches)} batches: {time.monotonic() - began:.2f} s")
     began = time.monotonic()
     await writer.snapshot()
     print(f"snapshot of {len(str(writer.image))} bytes: {time.monotonic() - began:.2f} s")
-    assert image_of(await shell.log(Options()).open()) == writer.image
+    assert image_of(await shell.log(RingOptions()).open()) == writer.image

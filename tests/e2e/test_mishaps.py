@@ -85,7 +85,7 @@ def image_of(found: dict[str, Any]) -> str:
     return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_what_the_operator_made_is_restored_within_seconds(operator: Cluster, one: str):
+def test_operator_restores_edited_and_deleted_children_within_seconds(operator: Cluster, one: str):
     before = pod(operator, one)
     right = operator.get("statefulset", SET, one)
     assert right is not None
@@ -116,7 +116,7 @@ def test_what_the_operator_made_is_restored_within_seconds(operator: Cluster, on
     ready(operator, one, "topic", "orders")
 
 
-def test_what_is_wrong_says_so_and_ends_when_it_is_set_right(operator: Cluster, one: str):
+def test_log_cluster_with_invalid_spec_is_stalled_until_corrected(operator: Cluster, one: str):
     before = pod(operator, one)
     edit(operator, one, "logcluster/main", {"spec": {"config": {"log.retention.hours": [1]}}})
     assert "spec.config" in says(operator, one, "Stalled", "InvalidSpec")

@@ -20,14 +20,15 @@ from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.metalog.directory import DirectoryLog
 
 try:
-    from plimsoll_core.controller.kernel.decision import Settings
+    from plimsoll_core.controller.kernel.settings import Settings
     from plimsoll_core.messages.requests import SetMembers
-    from plimsoll_operator.controller.outcome import Options, Outcome
+    from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 except ModuleNotFoundError:  # where 0.1 has them
     from plimsoll_core.controller.turn import Settings
 
     from plimsoll_core.messages import SetMembers
-    from plimsoll_operator.controller.runtime import Options, Outcome
+    from plimsoll_operator.controller.runtime import Options as ControllerOptions
+    from plimsoll_operator.controller.runtime import Outcome
 
 
 def arguments() -> argparse.Namespace:
@@ -53,7 +54,7 @@ async def serve(asked: argparse.Namespace) -> int:
         log=log,
         settings=settings(asked.metadata_version),
         identity="test",
-        options=Options(always_confirmed=True),
+        options=ControllerOptions(always_confirmed=True),
     )
     server = ControllerServer("127.0.0.1", asked.port)
     await server.start()

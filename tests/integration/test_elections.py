@@ -64,7 +64,9 @@ def test_preferred_leaders_lead_again_when_a_client_asks(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("strategy", ["Manual", "proactive"])
-def test_what_was_killed_at_once_follows_its_strategy(tmp_path: Path, strategy: str) -> None:
+def test_partitions_after_kill_of_all_brokers_recover_by_unclean_strategy(
+    tmp_path: Path, strategy: str
+) -> None:
     """Manual waits for a human; proactive waits for nobody for long.  Nothing was lost here."""
     cluster = LocalCluster(tmp_path / "c")
     configs = {"min.insync.replicas": "2", "unclean.recovery.strategy": strategy}

@@ -41,7 +41,7 @@ def test_all_topics_and_only_living_brokers(version):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
-def test_one_topic_by_name_and_one_that_is_not_there(version):
+def test_metadata_by_name_returns_known_topic_and_error_for_unknown_topic(version):
     names = [{"name": "payments", "topic_id": None}, {"name": "gone", "topic_id": None}]
     known, unknown = metadata(Harness(), version, names).topics
     assert (known.name, known.error_code, unknown.name, unknown.error_code) == (

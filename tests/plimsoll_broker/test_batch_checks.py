@@ -11,8 +11,8 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch, a_record
 
-from plimsoll_broker.handlers import batch_checks, produce, produce_order
-from plimsoll_broker.handlers.produce_order import (
+from plimsoll_broker.handlers import batch_checks, long_produces, produce
+from plimsoll_broker.handlers.long_produces import (
     OPENED_AT_ONCE,
     PARTITIONS_AT_ONCE,
     RECORDS_AT_ONCE,
@@ -125,7 +125,7 @@ def checkers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     ],
     ids=["many", "many-in-gzip", "large-in-gzip"],
 )
-async def test_what_takes_long_is_checked_in_a_thread(
+async def test_large_batch_is_checked_in_a_thread_and_small_batch_in_the_event_loop(
     client: Client, checkers: list[tuple[int, int]], batch: bytes
 ) -> None:
     assert (await client.produce("t", a_batch(1))) == (Code.NONE, 0)
@@ -153,10 +153,10 @@ async def test_of_many_batches_none_is_looked_at_before_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at: list[object] = []
-    monkeypatch.setattr(produce_order, "effort", looked_at.append)
+    monkeypatch.setattr(long_produces, "effort", looked_at.append)
     sent = [ProducePartition(index, None) for index in range(PARTITIONS_AT_ONCE + 1)]
     request = ProduceRequest(None, 1, 1_000, [ProduceTopic("t", sent)])
-    assert produce_order.check_here(request, lambda *_: True) is None
+    assert long_produces.check_here(request, lambda *_: True) is None
     assert not looked_at
 
 
@@ -214,19 +214,19 @@ class Pipe:
 def gate(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
     """Has a check in a thread begun; may it go on.  Every compressed batch is checked in one."""
     begun, go_on = threading.Event(), threading.Event()
-    real = produce_order._check_all
+    real = long_produces._check_all
 
     def held(some):
         begun.set()
         assert go_on.wait(30)
         return real(some)
 
-    monkeypatch.setattr(produce_order, "_check_all", held)
-    monkeypatch.setattr(produce_order, "OPENING_AT_ONCE", 0)
+    monkeypatch.setattr(long_produces, "_check_all", held)
+    monkeypatch.setattr(long_produces, "OPENING_AT_ONCE", 0)
     return begun, go_on
 
 
-async def test_what_is_sent_behind_a_batch_in_a_thread_does_not_overtake_it(
+async def test_batch_sent_behind_a_batch_in_thread_check_is_appended_after_it(
     one: Broker, gate: tuple[threading.Event, threading.Event]
 ) -> None:
     begun, go_on = gate
@@ -243,7 +243,7 @@ async def test_what_is_sent_behind_a_batch_in_a_thread_does_not_overtake_it(
     await pipe.leave()
 
 
-async def test_what_overtakes_a_batch_refused_by_a_thread_is_refused_alike(
+async def test_batch_behind_one_rejected_after_thread_check_gets_the_same_error(
     one: Broker, controller: Controller, gate: tuple[threading.Event, threading.Event]
 ) -> None:
     """The rule of `overtaking` holds across both ways."""
@@ -267,7 +267,7 @@ async def test_what_overtakes_a_batch_refused_by_a_thread_is_refused_alike(
     await pipe.leave()
 
 
-async def test_what_a_client_sent_before_it_left_is_written(
+async def test_acks_0_batches_are_appended_after_their_client_disconnects(
     one: Broker, gate: tuple[threading.Event, threading.Event]
 ) -> None:
     """acks=0: send and leave is how such a client ends."""

@@ -89,7 +89,7 @@ def test_a_fetch_that_waits_goes_on_when_its_own_connection_has_sent(told):
     assert waiter.got == 1000
 
 
-def test_who_waits_goes_on_in_turn_one_at_a_time(told):
+def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
     pool = Pool(64 * MIB, told)
     holder = Account(pool, 100 * MIB)
     holder.hold(64 * MIB)
@@ -152,7 +152,7 @@ def test_without_a_pool_everything_is_granted():
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_whatever_happens_the_sum_is_right_and_nobody_waits_beside_free_room(data):
+def test_pool_counts_every_byte_and_leaves_no_waiter_beside_free_memory(data):
     told = Told()
     pool = Pool(1000, told)
     accounts = [Account(pool, 200) for _ in range(4)]

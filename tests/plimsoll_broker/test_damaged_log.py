@@ -33,7 +33,7 @@ async def test_a_leader_that_reads_damage_leaves_the_partition_to_those_in_sync(
     assert hosted.log.recovery_point == 0, "the next start reads it, and cuts"
 
 
-async def test_who_is_alone_in_sync_goes_on_with_the_rest(
+async def test_leader_alone_in_isr_keeps_serving_after_a_corrupt_read(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()

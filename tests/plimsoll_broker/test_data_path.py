@@ -61,7 +61,7 @@ async def test_a_bad_batch_is_refused_and_nothing_is_written(
     assert (await client.produce("t", a_batch(1))) == (Code.NONE, 0), "and the next one is fine"
 
 
-async def test_who_asks_for_what_is_not_here_hears_why(
+async def test_produce_to_unknown_or_foreign_partition_returns_its_error(
     client: Client, broker: Make, controller: Controller
 ) -> None:
     assert (await client.produce("nowhere", a_batch(1)))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -64,7 +64,7 @@ async def test_minus_one_deletes_all_that_is_committed_and_writing_goes_on(
     assert (await client.fetch("t", 10)).records
 
 
-async def test_what_cannot_be_deleted_is_refused_one_by_one(
+async def test_delete_records_rejects_each_invalid_partition_with_its_own_error(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), (1, 2, 0), (0, 1, 2), **KEPT)
@@ -83,9 +83,7 @@ async def test_what_cannot_be_deleted_is_refused_one_by_one(
     assert await delete(client, (0, 2)) == [(Code.NONE, 3)], "it begins later already"
 
 
-async def test_what_was_deleted_stays_deleted_when_the_leader_is_killed(
-    controller: Controller, broker: Make
-) -> None:
+async def test_delete_records_survives_a_leader_crash(controller: Controller, broker: Make) -> None:
     one = await broker(0).start()
     controller.create("t", (0,), **KEPT)
     client = await written(one)
@@ -96,7 +94,7 @@ async def test_what_was_deleted_stays_deleted_when_the_leader_is_killed(
     assert starts(again) == [5]
 
 
-async def test_nobody_hears_of_a_deletion_that_is_not_on_the_disk(
+async def test_delete_records_returns_storage_error_when_log_start_cannot_be_saved(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -123,7 +121,7 @@ async def test_a_follower_that_does_not_follow_is_waited_for_until_the_timeout(
     assert starts(*three[:2]) == [5, 5]
 
 
-async def test_what_a_follower_took_over_is_soon_on_its_disk(
+async def test_follower_saves_log_start_offset_taken_from_leader_on_retention_pass(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A follower that was killed and led would begin with what was deleted."""

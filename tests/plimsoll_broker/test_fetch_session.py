@@ -21,8 +21,8 @@ from plimsoll_wire.replication import (
     SESSIONLESS,
     FetchLimits,
     FetchReply,
+    FetchSender,
     PartitionFetch,
-    Sender,
     decode_fetch,
     encode_fetch,
 )
@@ -255,7 +255,7 @@ class Peer:
 
     def __init__(self, connection: PeerConnection, broker: Broker, topic_id: UUID) -> None:
         self.connection = connection
-        self.sender = Sender(broker.id, broker.epoch, 0)
+        self.sender = FetchSender(broker.id, broker.epoch, 0)
         self.topic_id = topic_id
         self._number = 0
 
@@ -314,7 +314,9 @@ async def test_a_final_fetch_ends_the_session_and_is_a_full_one(peer: Peer) -> N
     assert (await peer.fetch((first.session_id, 1))).code == 70
 
 
-async def test_what_is_forgotten_is_not_answered_even_if_it_is_refused(peer: Peer) -> None:
+async def test_fetch_session_does_not_answer_a_forgotten_partition_with_an_error(
+    peer: Peer,
+) -> None:
     first = await peer.fetch(NEW_SESSION, 0, 9)
     assert [one.code for one in first.partitions] == [0, Code.UNKNOWN_TOPIC_OR_PARTITION]
     again = await peer.fetch((first.session_id, 1), wait_ms=5_000)

@@ -66,7 +66,7 @@ async def test_an_answer_waits_for_the_flush_and_other_partitions_for_nothing(
     assert one.hosted("safe").log.recovery_point == 2
 
 
-async def test_what_comes_while_a_flush_is_under_way_shares_the_next(
+async def test_produce_requests_during_a_flush_share_the_next_flush(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()

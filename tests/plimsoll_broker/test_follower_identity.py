@@ -16,8 +16,8 @@ from plimsoll_wire.replication import (
     SESSIONLESS,
     FetchLimits,
     FetchReply,
+    FetchSender,
     PartitionFetch,
-    Sender,
     decode_fetch,
     decode_list_offsets,
     encode_fetch,
@@ -33,7 +33,7 @@ assert TOPIC_ID_VERSION <= 15, "the version that the frames below have"
 
 async def fetch_as(
     leader: Broker,
-    sender: Sender,
+    sender: FetchSender,
     session: tuple[int, int],
     offset: int,
     *,
@@ -71,7 +71,7 @@ async def test_fetch_with_an_epoch_above_the_registered_one_acknowledges_nothing
     replies = [
         await fetch_as(
             three[0],
-            Sender(follower.id, follower.epoch + 1 if epoch == "next" else epoch, 0),
+            FetchSender(follower.id, follower.epoch + 1 if epoch == "next" else epoch, 0),
             session,
             offset=2,
         )
@@ -94,7 +94,7 @@ async def test_fetch_of_a_broker_that_is_not_registered_is_not_counted(
     await until(lambda: len(leader.manager) == 1)
     await three[2].path.fetchers.close()
     leader.manager.around.brokers = leader.manager.around.brokers.delete(three[2].id)
-    reply = await fetch_as(leader, Sender(2, three[2].epoch, 0), SESSIONLESS, 0)
+    reply = await fetch_as(leader, FetchSender(2, three[2].epoch, 0), SESSIONLESS, 0)
     assert [one.code for one in reply.partitions] == [Code.UNKNOWN_LEADER_EPOCH]
 
 
@@ -133,7 +133,7 @@ async def test_follower_fetch_on_the_clients_port_is_refused_and_moves_nothing(
     leader = three[0].hosted("t")
     await until(lambda: leader.log.log_end_offset == 1)
     for follower in three[1:]:
-        sender = Sender(follower.id, follower.epoch, controller_epoch=9)
+        sender = FetchSender(follower.id, follower.epoch, controller_epoch=9)
         reply = await fetch_as(three[0], sender, NEW_SESSION, 1, port=three[0].server.port)
         assert reply.code == Code.CLUSTER_AUTHORIZATION_FAILED
         assert [one.code for one in reply.partitions] == [Code.CLUSTER_AUTHORIZATION_FAILED]
@@ -198,7 +198,7 @@ async def test_old_and_new_brokers_replicate_in_one_cluster_and_through_its_upgr
     await kill(other)
     upgraded = await broker(2).start()
     await until(lambda: all(set(controller.partition("t", i).isr) == {0, 1, 2} for i in (0, 1)))
-    sender = Sender(2, upgraded.epoch, 0)
+    sender = FetchSender(2, upgraded.epoch, 0)
     reply = await fetch_as(new, sender, NEW_SESSION, 1, index=1, port=new.server.port)
     assert reply.code == Code.CLUSTER_AUTHORIZATION_FAILED, "it knows better now"
     client = await new.client()

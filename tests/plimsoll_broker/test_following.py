@@ -63,7 +63,7 @@ def test_the_first_request_names_everything_and_the_next_nothing() -> None:
     assert ask(made) == ((SESSION, 2), [], [])
 
 
-def test_what_was_answered_is_named_if_its_position_changed() -> None:
+def test_answered_partition_is_named_again_only_if_its_position_changed() -> None:
     made, hosted = following(0, 1, 2)
     ask(made)
     hosted[1].end = 7
@@ -80,7 +80,7 @@ def test_newer_metadata_names_a_partition_again() -> None:
     assert ask(made)[1:] == ([1], [])
 
 
-def test_what_is_no_longer_followed_is_forgotten_once() -> None:
+def test_removed_partition_is_forgotten_exactly_once() -> None:
     made, hosted = following(0, 1)
     ask(made)
     made.remove(hosted[1])
@@ -88,7 +88,7 @@ def test_what_is_no_longer_followed_is_forgotten_once() -> None:
     assert ask(made)[1:] == ([], [])
 
 
-def test_what_was_refused_rests_and_comes_back_as_if_it_were_new() -> None:
+def test_refused_partition_is_forgotten_and_named_again_after_backoff() -> None:
     made, _ = following(0, 1)
     ask(made)
     made.rest(question(made, 1).followed, now_ms=0)
@@ -171,7 +171,7 @@ class TestLine:
         assert not made.remove(hosted[0]), "nobody is left in line"
         assert len(made) == 1
 
-    def test_who_was_refused_makes_room_and_comes_again(self) -> None:
+    def test_refused_partition_yields_its_slot_and_is_fetched_again_in_turn(self) -> None:
         made, _ = self.copies(5)
         turns = []
         now_ms = 0

@@ -11,7 +11,7 @@ from plimsoll_broker.node import heartbeats
 from plimsoll_broker.node.heartbeats import Heartbeats
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, LogPosition
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 
 POSITION = LogPosition(
     applied_offset=MetadataOffset(9), nonce=None, controller_epoch=ControllerEpoch(1)
@@ -71,7 +71,7 @@ async def test_a_broker_that_is_held_back_asks_until_it_may_take_part(
     await asyncio.gather(task, return_exceptions=True)
 
 
-def beats(client: Controller, lease: Lease) -> Any:
+def beats(client: Controller, lease: LeaderLease) -> Any:
     stream = SimpleNamespace(position=POSITION, unknown="")
     return Heartbeats(client, stream, BrokerEpoch(5), lease)  # type: ignore[arg-type]
 
@@ -80,7 +80,7 @@ async def test_a_confirmed_answer_extends_the_lease_from_when_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(heartbeats, "monotonic_ms", clock.monotonic_ms)
-    client, lease = Controller(), Lease()
+    client, lease = Controller(), LeaderLease()
     asked_ms = clock.now_ms
     client.answered_after_ms = 1_500
     await beats(client, lease)._beat()
@@ -96,7 +96,7 @@ async def test_other_answers_extend_no_lease(
 ) -> None:
     """From who cannot show that it is the controller, or does not say when it fences."""
     monkeypatch.setattr(heartbeats, "monotonic_ms", clock.monotonic_ms)
-    client, lease = Controller(), Lease()
+    client, lease = Controller(), LeaderLease()
     client.confirmed, client.session_timeout_ms = confirmed, session_timeout_ms
     await beats(client, lease)._beat()
     assert not lease.from_controller(clock.now_ms, MetadataOffset(9))

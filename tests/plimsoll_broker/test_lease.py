@@ -9,7 +9,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.clock import monotonic_ms
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 from plimsoll_core.replica.values import Code
 
 Three = tuple[Broker, Broker, Broker]
@@ -19,9 +19,9 @@ LATER_MS = 20_000
 KEPT = {"retention.ms": "-1"}
 
 
-def give_lease(broker: Broker) -> Lease:
+def give_lease(broker: Broker) -> LeaderLease:
     """As the heartbeats do: the controller has answered just now."""
-    broker.manager.lease = lease = Lease()
+    broker.manager.lease = lease = LeaderLease()
     hear_controller(broker)
     return lease
 

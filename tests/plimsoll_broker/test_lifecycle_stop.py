@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from plimsoll_broker.config import Address, BrokerConfig
-from plimsoll_broker.control.metadata_store import MetadataCopy, Replica
+from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata
 from plimsoll_broker.node import broker
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
@@ -27,7 +27,7 @@ class WatchedCopy(MetadataCopy):
     made: WatchedCopy
     loaded: asyncio.Event
 
-    def load(self, cluster_id: UUID) -> Replica:
+    def load(self, cluster_id: UUID) -> StoredMetadata:
         WatchedCopy.made = self
         replica = super().load(cluster_id)
         WatchedCopy.loaded.set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plimsoll_broker.server.limits import (
+from plimsoll_broker.server.connection_limits import (
     MIB,
     SLOWEST_READER,
     SLOWEST_REQUEST,
@@ -66,6 +66,6 @@ def test_only_a_produce_may_be_large():
     assert ListenerLimits(frame_bytes_max=MIB).frame_bytes(ApiKey.FETCH) == MIB
 
 
-def test_somebody_looks_often_enough_for_the_shortest_limit():
+def test_listener_limits_sweep_interval_follows_the_shortest_limit():
     assert LIMITS.sweep_ms == 2500
     assert ListenerLimits(idle_ms_max=200).sweep_ms == 50

@@ -10,7 +10,7 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller
 
-from plimsoll_broker.background.slices import AT_ONCE
+from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage import timestamps
 from plimsoll_core.replica.values import Code

@@ -11,7 +11,7 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.background.slices import AT_ONCE
+from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.handlers import fetch, fetch_poll
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_core.replica.values import Code
@@ -128,7 +128,7 @@ async def test_a_long_poll_waits_on_until_there_is_enough(one: Broker) -> None:
 
 
 @pytest.mark.usefixtures("long_ones")
-async def test_what_moves_while_others_are_read_is_not_missed(
+async def test_long_poll_notices_records_produced_while_other_partitions_are_read(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records come for the first partition when the last is being looked at."""

@@ -13,9 +13,9 @@ from immutables import Map
 from tests.plimsoll_broker.described import MISSING, ORDERS, Harness, a_partition, an_image
 from tests.plimsoll_broker.trio import Broker, Controller
 
-from plimsoll_broker.background.slices import AT_ONCE
+from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.handlers import describe_configs
-from plimsoll_broker.handlers.aside import THINGS_AT_ONCE
+from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
 from plimsoll_core.replica.values import Code
@@ -143,7 +143,7 @@ async def test_metadata_of_many_partitions_are_written_in_a_thread(
     assert seen == {("decoder", "loop"): 1, ("encoder", "thread"): 1}
 
 
-async def test_who_asks_the_same_meanwhile_has_the_same_answer(
+async def test_concurrent_metadata_requests_share_one_encoded_response(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After an event every client asks for all topics."""

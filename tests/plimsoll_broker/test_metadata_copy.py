@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from plimsoll_broker.control.metadata_store import MetadataCopy, Replica, advance
+from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
 from plimsoll_core.cluster.metadata_versions import MetadataTooNew
 from plimsoll_core.cluster.records import ClusterDeclared, ControllerChanged, MembersChanged, Record
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
@@ -39,7 +39,7 @@ def batches(count: int) -> list[MetadataBatchCopy]:
     return [first, second, *more][:count]
 
 
-def written(directory: Path, count: int, *, snapshot_at: int | None = None) -> Replica:
+def written(directory: Path, count: int, *, snapshot_at: int | None = None) -> StoredMetadata:
     copy = MetadataCopy(directory)
     replica = copy.load(CLUSTER)
     for number, batch in enumerate(batches(count)):
@@ -51,7 +51,7 @@ def written(directory: Path, count: int, *, snapshot_at: int | None = None) -> R
     return replica
 
 
-def loaded(directory: Path, cluster_id: UUID = CLUSTER) -> Replica:
+def loaded(directory: Path, cluster_id: UUID = CLUSTER) -> StoredMetadata:
     copy = MetadataCopy(directory)
     try:
         return copy.load(cluster_id)
@@ -65,11 +65,13 @@ def test_an_empty_directory_is_an_empty_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("snapshot_at", [None, 0, 4, 9])
-def test_what_was_kept_is_there_again(tmp_path: Path, snapshot_at: int | None) -> None:
+def test_metadata_copy_reload_restores_the_written_state(
+    tmp_path: Path, snapshot_at: int | None
+) -> None:
     assert loaded_equals(written(tmp_path, 10, snapshot_at=snapshot_at), loaded(tmp_path))
 
 
-def loaded_equals(a: Replica, b: Replica) -> bool:
+def loaded_equals(a: StoredMetadata, b: StoredMetadata) -> bool:
     return a.image == b.image and a.position == b.position
 
 

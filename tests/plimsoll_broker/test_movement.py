@@ -107,7 +107,7 @@ async def test_only_what_is_moved_is_written_back_as_it_comes(
     assert set(written) == {new.hosted("t").log.segments[-1]}
 
 
-async def test_who_has_joined_is_not_limited_any_more(
+async def test_reassigned_replica_is_not_throttled_after_joining_the_isr(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()

@@ -30,7 +30,7 @@ async def test_many_new_partitions_are_opened_in_slices(
     assert (await client.produce("t", a_batch(1), index=MANY - 1))[0] == Code.NONE
 
 
-async def test_what_goes_before_its_turn_came_is_not_opened(
+async def test_partition_deleted_before_its_turn_is_not_opened(
     controller: Controller, broker: Make
 ) -> None:
     one = await broker(0).start()

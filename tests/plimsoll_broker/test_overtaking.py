@@ -4,7 +4,11 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make, Three, kill, until
 from tests.plimsoll_broker.trio import Controller, a_batch
 
-from plimsoll_broker.server.in_flight_order import REMEMBERED_MAX, REMEMBERED_MS, Refused
+from plimsoll_broker.server.rejected_sequences import (
+    REMEMBERED_MAX,
+    REMEMBERED_MS,
+    RejectedSequences,
+)
 from plimsoll_core.replica.values import Code
 
 LAST = 2**31 - 1
@@ -16,7 +20,7 @@ def batch(sequence: int, epoch: int = 0, producer: int = 7) -> bytes:
 
 
 def overtakes(
-    seen: Refused,
+    seen: RejectedSequences,
     at: tuple[str, int],
     records: bytes,
     *,
@@ -27,13 +31,13 @@ def overtakes(
     return seen.overtaken_by(at, records, {7: newest}.get, NOW + ms)
 
 
-def refused(sequence: int) -> Refused:
-    found = Refused()
+def refused(sequence: int) -> RejectedSequences:
+    found = RejectedSequences()
     found.answered(("t", 0), batch(sequence), Code.NOT_ENOUGH_REPLICAS, NOW)
     return found
 
 
-def test_what_comes_after_a_refused_batch_overtakes_it_until_that_is_taken() -> None:
+def test_batch_behind_rejected_batch_is_rejected_until_that_one_is_appended() -> None:
     seen = refused(3)
     assert overtakes(seen, ("t", 0), batch(4)) == Code.NOT_ENOUGH_REPLICAS
     assert overtakes(seen, ("t", 0), batch(3)) is None
@@ -64,13 +68,13 @@ def test_a_log_that_lacks_what_was_refused_is_not_asked() -> None:
     """It would say "out of order", and the producer begin another epoch."""
     for newest in ((0, 2), (0, LAST), None):
         assert overtakes(refused(3), ("t", 0), batch(4), newest=newest) == Code.NOT_ENOUGH_REPLICAS
-    later = Refused()
+    later = RejectedSequences()
     later.answered(("t", 0), batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)
     old = (0, 9)
     assert overtakes(later, ("t", 0), batch(1, epoch=1), newest=old) == Code.NOT_ENOUGH_REPLICAS
 
 
-def test_what_was_not_sent_again_for_long_holds_nobody_up() -> None:
+def test_rejected_sequence_expires_when_not_retried_in_time() -> None:
     assert overtakes(refused(3), ("t", 0), batch(4), ms=REMEMBERED_MS - 1) is not None
     assert overtakes(refused(3), ("t", 0), batch(4), ms=REMEMBERED_MS) is None
 
@@ -80,15 +84,15 @@ def test_sequences_wrap() -> None:
     assert not overtakes(refused(0), ("t", 0), batch(LAST))
 
 
-def test_what_does_not_pass_by_itself_is_not_remembered() -> None:
-    seen = Refused()
+def test_rejected_sequences_ignore_non_retriable_errors() -> None:
+    seen = RejectedSequences()
     for code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.MESSAGE_TOO_LARGE, Code.INVALID_RECORD):
         seen.answered(("t", 0), batch(3), code, NOW)
     assert not seen
 
 
 def test_a_connection_remembers_no_more_than_so_many() -> None:
-    seen = Refused()
+    seen = RejectedSequences()
     for producer in range(REMEMBERED_MAX + 1):
         seen.answered(("t", 0), batch(0, producer=producer), Code.NOT_ENOUGH_REPLICAS, NOW)
     assert not overtakes(seen, ("t", 0), batch(1, producer=0))

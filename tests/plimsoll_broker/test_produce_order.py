@@ -7,8 +7,8 @@ import gc
 
 import pytest
 
-from plimsoll_broker.handlers.produce_order import InOrder
-from plimsoll_broker.server.dispatch import CloseConnection, Connection
+from plimsoll_broker.handlers.long_produces import InOrder
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState
 
 
 async def left_to_the_loop(error: Exception, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -23,7 +23,7 @@ async def left_to_the_loop(error: Exception, monkeypatch: pytest.MonkeyPatch) ->
         served.set()
         raise error
 
-    asyncio.ensure_future(InOrder().add(Connection(), serve)).cancel()
+    asyncio.ensure_future(InOrder().add(ConnectionState(), serve)).cancel()
     await served.wait()
     await asyncio.sleep(0)
     await asyncio.sleep(0)

@@ -86,7 +86,7 @@ async def test_every_partition_that_nobody_leads_is_told_of_whatever_its_strateg
         assert (request.logs[0].leader_epoch, request.logs[0].last_written_epoch) == (4, 3)
 
 
-async def test_what_was_told_is_told_again_only_once_in_a_while():
+async def test_recovery_report_of_an_unchanged_log_is_repeated_after_repeat_ms():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10), scene.log(1, 11)]
         await scene.look()
@@ -96,7 +96,7 @@ async def test_what_was_told_is_told_again_only_once_in_a_while():
         assert await scene.look() == [(0, 10), (1, 11)]
 
 
-async def test_what_is_new_is_told_at_once():
+async def test_recovery_report_of_a_new_or_changed_log_is_sent_at_once():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10)]
         await scene.look()
@@ -114,7 +114,7 @@ async def test_another_controller_is_told_everything():
         assert await scene.look(epoch=5) == [(0, 10)]
 
 
-async def test_what_nobody_heard_is_told_the_next_time():
+async def test_recovery_report_without_controller_is_sent_on_the_next_pass():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10)]
         scene.deaf = True

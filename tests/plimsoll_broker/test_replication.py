@@ -12,7 +12,7 @@ from plimsoll_broker.server.session import Session
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.requests import AlterPartition, Answer, BrokerProvenDead, Request
 from plimsoll_core.replica.values import Code
-from plimsoll_wire.replication import FetchLimits, Sender, decode_fetch, encode_fetch
+from plimsoll_wire.replication import FetchLimits, FetchSender, decode_fetch, encode_fetch
 
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
@@ -293,11 +293,11 @@ async def test_only_a_broker_in_its_present_lifetime_may_tell_of_a_controller(
     connection = await PeerConnection.open("127.0.0.1", three[0].replication.port, WAIT_S)
     limits = FetchLimits(0, 1, 1)
     for number, broker in enumerate(((1, three[1].epoch - 1), (1, 10**6), (9, 10**6)), 1):
-        sender = Sender(*broker, controller_epoch=2**40)
+        sender = FetchSender(*broker, controller_epoch=2**40)
         reply = await connection.request(encode_fetch(number, sender, limits, []), WAIT_S)
         assert decode_fetch(reply, number).controller_epoch in (None, 1)
     assert three[0].link.told == []
-    sender = Sender(1, three[1].epoch, controller_epoch=2)
+    sender = FetchSender(1, three[1].epoch, controller_epoch=2)
     reply = await connection.request(encode_fetch(4, sender, limits, []), WAIT_S)
     assert decode_fetch(reply, 4).controller_epoch == 1, "hearsay is not told on"
     assert three[0].link.told == [2]

@@ -11,12 +11,12 @@ import pytest
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.background.slices import AT_ONCE
+from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.replication import roles
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 from plimsoll_core.replica.values import Code
 
 Make = Callable[[int], Broker]
@@ -133,7 +133,7 @@ async def test_many_are_stepped_over_several_turns(
     assert answered == [hosted.key.index for hosted in manager], "in the order of what happened"
 
 
-async def test_who_is_dropped_goes_before_its_name_is_made_again(
+async def test_recreated_topic_replaces_old_replicas_while_an_image_is_applied(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic is deleted and made again, with hundreds of partitions, in one image; and so it is
@@ -157,7 +157,7 @@ async def test_who_is_dropped_goes_before_its_name_is_made_again(
     assert not one.manager.broken
 
 
-async def test_what_an_image_takes_away_while_another_is_applied_stays_away(
+async def test_topic_deleted_by_an_image_during_another_apply_stays_deleted(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await a_broker_of(controller, broker)
@@ -198,7 +198,7 @@ async def test_a_lease_does_not_count_on_what_is_not_applied_to_every_partition(
     one = await a_broker_of(controller, broker)
     manager = one.manager
     monkeypatch.setattr(roles, "PORTION", 10 * roles.CHANGE)
-    manager.lease = Lease()
+    manager.lease = LeaderLease()
     manager.lease.answered(manager.now_ms(), 60_000, controller.image.next_offset + 1)
     image = led_by(controller.image, OTHER)
     manager.apply_image(controller.image, image)

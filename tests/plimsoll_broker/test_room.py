@@ -81,7 +81,7 @@ async def test_a_full_disk_that_has_room_again_follows_again(
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 2)
 
 
-async def test_it_waits_until_the_controller_counts_on_it_no_more(
+async def test_replica_failed_by_full_disk_returns_only_after_leaving_the_isr(
     controller: Controller,
     two: tuple[Broker, Broker, Client],
     monkeypatch: pytest.MonkeyPatch,
@@ -141,5 +141,7 @@ async def test_room_is_set_apart_and_given_up_when_the_disk_is_full(
         (2**23, 2**28, False),
     ],
 )
-def test_what_is_room(free: int, of: int, is_enough: bool) -> None:
+def test_disk_room_is_enough_at_reserve_plus_a_bounded_share_of_the_disk(
+    free: int, of: int, is_enough: bool
+) -> None:
     assert enough(free, of) == is_enough

@@ -10,8 +10,8 @@ import uvloop
 from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
 
 from plimsoll_broker.server import listener as servers
+from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.limits import ListenerLimits
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.server.session import Session
 from plimsoll_wire.messages import decode_response, encode_request
@@ -80,14 +80,14 @@ async def test_replies_in_pieces_and_from_coroutines(harness):
     assert await client.reply() == (2, b"from a coroutine")
 
 
-async def test_one_parked_client_does_not_delay_another(harness):
+async def test_parked_request_does_not_delay_another_connection(harness):
     patient = await harness.connect()
     patient.send(ApiKey.LIST_OFFSETS, 1)
     await harness.handlers.until_seen(1)
     await harness.still_serves()
 
 
-async def test_what_a_client_waited_for_is_cancelled_when_it_goes(harness):
+async def test_parked_request_is_cancelled_when_its_connection_is_reset(harness):
     client = await harness.connect()
     client.send(ApiKey.LIST_OFFSETS, 1)
     await harness.handlers.until_seen(1)
@@ -99,7 +99,7 @@ async def test_what_a_client_waited_for_is_cancelled_when_it_goes(harness):
     await harness.still_serves()
 
 
-async def test_what_a_lost_connection_held_is_freed_without_a_collection(harness):
+async def test_session_of_lost_connection_is_freed_without_garbage_collection(harness):
     """Thousands that went at once kept 150 MiB until the collector's oldest generation was due."""
     client = await harness.connect()
     client.send(ApiKey.METADATA, 1)
@@ -190,7 +190,7 @@ async def test_a_client_that_does_not_read_stops_being_served(harness):
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_what_has_a_handler_is_advertised_and_nothing_else(harness, version):
+async def test_api_versions_advertises_exactly_the_apis_with_handlers(harness, version):
     client = await harness.connect()
     body = encode_request(
         ApiKey.API_VERSIONS,

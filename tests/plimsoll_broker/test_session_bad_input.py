@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
 
 from plimsoll_broker.failures import CommitPathFailed
+from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.limits import ListenerLimits
 from plimsoll_broker.server.listener import Server
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.versions import ApiKey

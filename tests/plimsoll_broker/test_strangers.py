@@ -9,8 +9,8 @@ from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
 
 from plimsoll_broker.server.budget import MIB, Budgets
 from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.limits import ListenerLimits
 from plimsoll_broker.server.listener import Server
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.versions import ApiKey
@@ -92,7 +92,7 @@ async def test_when_full_the_client_that_was_silent_for_longest_makes_room():
             assert await client.reply() == (3, b"at once still here")
 
 
-async def test_who_never_said_anything_makes_room_first():
+async def test_connections_without_any_request_are_closed_first_when_listener_is_full():
     async with Listening(Handlers(), connections_max=3) as it:
         client = await it.introduced()
         strangers = [await it.connect() for _ in range(8)]

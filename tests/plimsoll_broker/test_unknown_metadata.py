@@ -89,7 +89,7 @@ async def test_the_stream_waits_without_end_and_asks_no_more(tmp_path: Path) -> 
         running.cancel()
 
 
-async def test_it_proposes_nothing_any_more_but_producers_still_get_their_ids(
+async def test_broker_on_unknown_metadata_sends_no_proposals_but_gets_producer_ids(
     tmp_path: Path,
 ) -> None:
     async with following(tmp_path) as (stream, client, controller):

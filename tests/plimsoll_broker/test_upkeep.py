@@ -195,7 +195,7 @@ async def test_checkpoints_are_on_disk_before_a_crash(controller: Controller, br
     assert text.split("\n")[2] == "t 0 3"
 
 
-async def test_everybody_else_is_heard_while_a_log_is_recovered(
+async def test_log_recovery_does_not_block_the_event_loop(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gigabyte of small batches takes seconds to check: heartbeats must not wait for it."""
@@ -210,7 +210,7 @@ async def test_everybody_else_is_heard_while_a_log_is_recovered(
     assert waited == [True]
 
 
-async def test_what_a_crash_would_make_us_read_again_is_bounded(
+async def test_upkeep_checkpoints_a_log_with_too_many_unflushed_bytes(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log with much that is not synced gets a checkpoint in the middle of its segment."""

@@ -20,15 +20,15 @@ from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.limits import ListenerLimits
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listeners import CLIENTS, REPLICATION, Port
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, Partition, TopicObject
 from plimsoll_core.cluster.records import ControllerChanged
-from plimsoll_core.controller.decide import Settings, Soft, decide
+from plimsoll_core.controller.decide import Settings, VolatileState, decide
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import (
     Activated,
@@ -86,7 +86,7 @@ class Controller:
             ClusterImage(cluster_id=CLUSTER),
             ControllerChanged(cause="test", controller_epoch=ControllerEpoch(1), identity="test"),
         )
-        self.soft = Soft()
+        self.soft = VolatileState()
         self.settings = Settings()
         self.now_ms = 1_000_000
         self.brokers: dict[int, Broker] = {}

@@ -18,7 +18,7 @@ from plimsoll_core.cluster.invariants import (
 )
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Recovery, TopicObject
 from plimsoll_core.cluster.records import ControllerChanged, Record
-from plimsoll_core.controller.decide import Decision, Settings, Soft, decide
+from plimsoll_core.controller.decide import Decision, Settings, VolatileState, decide
 from plimsoll_core.messages.elections import (
     ElectionAnswer,
     ElectionsAnswer,
@@ -56,7 +56,7 @@ class World:
         self.log: list[Record] = []
         self.full: Full = frozenset()
         self.now_ms = 1_000_000
-        self.soft = Soft()
+        self.soft = VolatileState()
         self.incarnations = 0
         self.predicates = EVERY_DECISION
 
@@ -98,7 +98,7 @@ class World:
 
     def take_over(self, **activated: object) -> None:
         """A new term: soft state is gone, and what was half done is finished."""
-        self.soft = Soft()
+        self.soft = VolatileState()
         epoch = self.image.controller_epoch + 1
         self.commit(ControllerChanged(cause="took over", controller_epoch=epoch, identity="me"))
         self.ask(Activated(cluster_name="main", **activated))

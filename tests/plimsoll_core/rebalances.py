@@ -16,7 +16,7 @@ from plimsoll_core.messages.requests import (
     NewTopic,
     Tick,
 )
-from plimsoll_core.planner.rebalance import Wish, make
+from plimsoll_core.planner.rebalance import PlanRequest, make
 
 OBJECT = RebalanceObject(namespace="kafka", name="fill", uid="u1")
 OTHER = RebalanceObject(namespace="kafka", name="other", uid="u2")
@@ -29,7 +29,7 @@ def topic(world: Any, rows: Any, name: str = "orders", min_isr: int = 2) -> None
 
 
 def planned(world: Any, mode: str = "AddBrokers", *brokers: int, **fields: Any) -> Any:
-    return make(world.image, Wish(mode=mode, brokers=brokers, **fields))
+    return make(world.image, PlanRequest(mode=mode, brokers=brokers, **fields))
 
 
 def begin(world: Any, mode: str = "AddBrokers", *brokers: int, **fields: Any) -> Any:

@@ -9,11 +9,12 @@ from tests.plimsoll_operator.fake_kube import FakeKube
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
 from plimsoll_core.controller.decide import decide
-from plimsoll_core.controller.kernel.decision import Settings, Soft
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.kernel.volatile import VolatileState
 from plimsoll_core.messages.requests import Answer, Done, Request
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
-from plimsoll_operator.options import Options
+from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.context import Term, Work
 
 Reply = Callable[[Request], Answer]
@@ -24,7 +25,7 @@ class StubController:
 
     def __init__(self, image: ClusterImage) -> None:
         self.image = image
-        self.soft = Soft()
+        self.soft = VolatileState()
         self.settings = Settings()
         self.now_ms = 1_000_000
         self.reply: Reply = lambda _: Done()
@@ -53,7 +54,7 @@ class Scene:
             controller=self.controller,  # type: ignore[arg-type]
             kube=self.kube,  # type: ignore[arg-type]
             objects=self.objects,
-            options=Options(identity="x", broker_image="b:1", controllers=("c:1",)),
+            options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),
             lease_name="main-1",
             add=self.work.append,
             add_later=lambda work, _: self.work.append(work),

@@ -15,7 +15,7 @@ from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
-from plimsoll_operator.options import Options
+from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.context import Term, Work
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -61,7 +61,7 @@ class Scene:
             controller=self.controller,  # type: ignore[arg-type]
             kube=self.kube,  # type: ignore[arg-type]
             objects=self.objects,
-            options=Options(identity="x", broker_image="b", controllers=("c:1",)),
+            options=OperatorOptions(identity="x", broker_image="b", controllers=("c:1",)),
             lease_name="main-1",
             add=self.work.append,
             add_later=lambda work, _: self.work.append(work),
@@ -297,7 +297,7 @@ async def test_acknowledgement_without_a_grace_is_within_the_hour():
     assert scene.left == 0
 
 
-async def test_what_is_no_time_acknowledges_nothing():
+async def test_acknowledge_annotation_without_timestamp_leaves_mass_deletion_stalled():
     scene = Vanished(60)
     scene.annotate("yes")
     await deletion_proof.reconcile(scene.term)

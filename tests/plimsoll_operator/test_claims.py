@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
 
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
 from plimsoll_operator.controller import clock as clock_module
-from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 
 WAIT_S = 10
@@ -25,7 +25,7 @@ def a_controller(log: MemoryLog, *, listen_ms: int) -> Controller:
         log=log,  # type: ignore[arg-type]
         settings=Settings(),
         identity="test",
-        options=Options(backoff_ms=1, backoff_ms_max=5, listen_ms=listen_ms),
+        options=ControllerOptions(backoff_ms=1, backoff_ms_max=5, listen_ms=listen_ms),
     )
 
 
@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return let_pass
 
 
-LONG_MS = Options().claim_ms + 1
+LONG_MS = ControllerOptions().claim_ms + 1
 
 
 async def stall(controller: Controller, claim: Heartbeat) -> None:

@@ -13,7 +13,7 @@ from tests.plimsoll_operator.builders import an_image, replay
 from plimsoll_core.cluster.image import apply_all
 from plimsoll_core.cluster.model import ClusterImage, TopicObject
 from plimsoll_core.cluster.records import MembersChanged, Record
-from plimsoll_core.controller.decide import Settings, Soft, decide
+from plimsoll_core.controller.decide import Settings, VolatileState, decide
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead, DeclareTopic, Done, Request
 from plimsoll_operator.controller.commit_queue import CommitQueue
@@ -68,7 +68,7 @@ def declared(name: str, partitions: int) -> DeclareTopic:
 
 
 async def test_fencing_a_broker_of_ten_thousand_partitions_costs_little() -> None:
-    soft, settings = Soft(), Settings()
+    soft, settings = VolatileState(), Settings()
     queue = CommitQueue(an_image((0, 1, 2, 3)))
 
     def work(request: Request | None) -> None:

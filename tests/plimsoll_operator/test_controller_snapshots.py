@@ -10,11 +10,11 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER, a_registration
 
 from plimsoll_core.cluster.records import Record, SnapshotTaken
 from plimsoll_core.cluster.snapshot import decode_image
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import Registered
-from plimsoll_operator.controller.outcome import Options
+from plimsoll_operator.controller.outcome import ControllerOptions
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.metalog.directory import DirectoryLog
 
@@ -53,7 +53,7 @@ def a_controller(log: DirectoryLog) -> Controller:
         log=log,
         settings=Settings(),
         identity="test",
-        options=Options(always_confirmed=True),
+        options=ControllerOptions(always_confirmed=True),
     )
 
 

@@ -75,7 +75,7 @@ def test_quantity_of_kubernetes_is_taken(value: str):
 
 
 @pytest.mark.parametrize("value", ["lots", "", "1 Gi", "1GiB", "Mi", "1K", "--1"])
-def test_what_is_no_quantity_is_refused_by_the_schema(value: str):
+def test_crd_schema_rejects_invalid_cpu_quantity(value: str):
     """Else the pods' StatefulSet is refused, and a restart that was granted comes to nothing."""
     assert not re.match(cpu_schema()["pattern"], value)
 

@@ -11,7 +11,7 @@ import pytest
 
 from plimsoll_core.cluster.model import Endpoint
 from plimsoll_core.cluster.records import ControllerChanged, Record
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
@@ -24,7 +24,7 @@ from plimsoll_core.messages.requests import (
     Registered,
     SetMembers,
 )
-from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.metalog import chain
 from plimsoll_operator.metalog.codec import decode_records
@@ -33,7 +33,7 @@ from plimsoll_operator.metalog.interface import (
     AppendRefused,
     Batch,
     LogUnavailable,
-    Opened,
+    OpenedLog,
 )
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
@@ -50,7 +50,7 @@ class MemoryLog:
         self.failures: list[Exception] = []
         self.opens = 0
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedLog:
         self.opens += 1
         opened, _ = chain.assemble((), {batch.sequence: batch for batch in self.batches})
         return opened
@@ -80,7 +80,11 @@ def a_controller(log: MemoryLog, **options: object) -> Controller:
         log=log,  # type: ignore[arg-type]
         settings=Settings(),
         identity="test",
-        options=Options(backoff_ms=1, backoff_ms_max=5, **options),  # type: ignore[arg-type]
+        options=ControllerOptions(
+            backoff_ms=1,
+            backoff_ms_max=5,
+            **options,  # type: ignore[arg-type]
+        ),
     )
 
 
@@ -238,7 +242,7 @@ async def test_an_unknown_outcome_ends_the_term_and_a_new_one_reads_the_log() ->
         assert BrokerId(0) not in controller.image.brokers
 
 
-async def test_who_meets_another_writer_steps_down_and_decides_nothing_more() -> None:
+async def test_controller_steps_down_on_append_conflict_and_refuses_requests() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())

@@ -12,10 +12,10 @@ from tests.plimsoll_operator.test_group_commit import MemoryLog
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
-from plimsoll_operator.leadership.led_cluster import Leader
+from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.services import Parts
-from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, Opened
-from plimsoll_operator.options import Options
+from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, OpenedLog
+from plimsoll_operator.options import OperatorOptions
 
 WAIT_S = 20
 HOLE = "metadata batches 2 to 2 are missing while 8 exists"
@@ -28,7 +28,7 @@ class BrokenLog(MemoryLog):
         super().__init__()
         self.error = error
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedLog:
         raise self.error
 
 
@@ -51,7 +51,7 @@ class Scene:
         self.kube = FakeKube()
         kube: Any = self.kube
         self.parts = Parts(
-            options=Options(identity="x", broker_image="b:1", controllers=("c:1",)),
+            options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),
             kube=kube,
             lease_kube=kube,
             status_kube=kube,
@@ -65,7 +65,7 @@ class Scene:
         found = self.parts.objects.clusters.put(body)
         assert found is not None
         metadata_log: Any = log
-        self.leader = Leader(self.parts, found, UUID(CLUSTER_UID), metadata_log, "main-1")
+        self.leader = LedCluster(self.parts, found, UUID(CLUSTER_UID), metadata_log, "main-1")
 
     @property
     def status(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from tests.plimsoll_operator.fake_kube import FakeKube
 
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LEASES
-from plimsoll_operator.leadership.lease import Lease, Loss, Timing
+from plimsoll_operator.leadership.lease import Lease, LeaseLoss, Timing
 
 FAST = Timing(lease_ms=200, renew_ms=120, retry_ms=10, call_ms=50)
 HUNG = Unavailable(0, "no answer")
@@ -69,7 +69,7 @@ async def test_holder_that_cannot_renew_gives_up_in_time(api: FakeKube):
     api.fail = [HUNG] * 1_000
     loop = asyncio.get_running_loop()
     began = loop.time()
-    assert await asyncio.wait_for(lease.hold(lambda _: None), 5) is Loss.UNRENEWED
+    assert await asyncio.wait_for(lease.hold(lambda _: None), 5) is LeaseLoss.UNRENEWED
     assert loop.time() - began < (FAST.lease_ms + FAST.call_ms) / 1000
 
 
@@ -78,7 +78,7 @@ async def test_holder_hears_that_another_took_the_lease(api: FakeKube):
     await lease.acquire()
     taken = api.find(LEASES, "kafka", "main-0123")
     api.put(LEASES, {**taken, "spec": {**taken["spec"], "holderIdentity": "y"}})
-    assert await asyncio.wait_for(lease.hold(lambda _: None), 5) is Loss.TAKEN
+    assert await asyncio.wait_for(lease.hold(lambda _: None), 5) is LeaseLoss.TAKEN
 
 
 async def test_renewal_whose_answer_was_lost_is_recognised_as_our_own(api: FakeKube):

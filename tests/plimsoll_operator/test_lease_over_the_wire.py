@@ -15,7 +15,7 @@ from plimsoll_broker.control.client import ControllerClient, Peers
 from plimsoll_broker.node.heartbeats import Heartbeats
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import HeartbeatAnswer, LogPosition, Registered
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 
@@ -24,7 +24,7 @@ NEVER_MS = -1
 
 
 @asynccontextmanager
-async def beating(lease: Lease, confirmed_ms: int) -> AsyncIterator[tuple[Any, Controller]]:
+async def beating(lease: LeaderLease, confirmed_ms: int) -> AsyncIterator[tuple[Any, Controller]]:
     """A registered broker's heartbeats, and who answers them."""
     async with running(MemoryLog(), confirmed_ms=confirmed_ms) as controller:
         server = ControllerServer("127.0.0.1", 0)
@@ -49,7 +49,7 @@ async def beating(lease: Lease, confirmed_ms: int) -> AsyncIterator[tuple[Any, C
 
 
 async def test_a_heartbeat_extends_the_lease_for_nine_tenths_of_the_session_timeout() -> None:
-    lease = Lease()
+    lease = LeaderLease()
     async with beating(lease, confirmed_ms=60_000) as (beats, controller):
         before_ms = monotonic_ms()
         await beats._beat()
@@ -64,7 +64,7 @@ async def test_a_heartbeat_extends_the_lease_for_nine_tenths_of_the_session_time
 
 
 async def test_an_unconfirmed_controllers_answer_extends_nothing() -> None:
-    lease = Lease()
+    lease = LeaderLease()
     async with beating(lease, confirmed_ms=NEVER_MS) as (beats, controller):
         answered = await beats._client.heartbeat(a_heartbeat(beats._broker_epoch), 10_000)
         assert isinstance(answered.answer, HeartbeatAnswer)
@@ -76,7 +76,7 @@ async def test_an_unconfirmed_controllers_answer_extends_nothing() -> None:
 
 
 async def test_a_lease_that_was_extended_is_not_shortened_by_who_is_unconfirmed() -> None:
-    lease = Lease()
+    lease = LeaderLease()
     lease.answered(monotonic_ms(), 600_000, MetadataOffset(0))
     async with beating(lease, confirmed_ms=NEVER_MS) as (beats, _):
         await beats._beat()

@@ -11,9 +11,9 @@ from tests.plimsoll_operator.terms import Scene, StubController
 from tests.plimsoll_operator.test_group_commit import CLUSTER
 
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import SetMembers
-from plimsoll_operator.controller.outcome import Options
+from plimsoll_operator.controller.outcome import ControllerOptions
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.metalog.interface import LogUnavailable
@@ -41,7 +41,7 @@ def a_controller(shell: RingShell) -> Controller:
         log=RingLog(DirectApi(shell.faults), PLACE, FAST),
         settings=Settings(),
         identity="x",
-        options=Options(always_confirmed=True, backoff_ms=1),
+        options=ControllerOptions(always_confirmed=True, backoff_ms=1),
     )
 
 

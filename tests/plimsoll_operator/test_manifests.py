@@ -24,12 +24,12 @@ from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.local.brokers import BrokerProcess
-from plimsoll_operator.local.layout import Layout, Ports
+from plimsoll_operator.local.layout import DirectoryLayout, Ports
 from plimsoll_operator.manifests.configmap import FILE, config_map
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.statefulset import revision
-from plimsoll_operator.manifests.verification import Driver
+from plimsoll_operator.manifests.verification import SparkDriver
 from plimsoll_operator.manifests.verification import children as driver_children
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
 
@@ -47,7 +47,7 @@ def a_context(version: str = RELEASE, **spec: Any) -> Context:
     )
 
 
-def a_driver() -> Driver:
+def a_driver() -> SparkDriver:
     body = {
         "metadata": {"name": "orders-check", "namespace": "kafka", "uid": "v1"},
         "spec": {
@@ -56,7 +56,7 @@ def a_driver() -> Driver:
             "produce": {"records": 1000, "acks": "All", "idempotent": True},
         },
     }
-    return Driver(
+    return SparkDriver(
         verification=from_object(body, Verification),
         image="plimsoll/spark:1",
         image_pull_policy="IfNotPresent",
@@ -156,7 +156,7 @@ def test_brokers_are_told_what_to_do_without_a_controller(
     in_pod = tmp_path / FILE
     in_pod.write_text(config_map(a_context(**spec))["data"][FILE])
     assert ("on_controller_loss" in in_pod.read_text()) == bool(spec)
-    layout = Layout(tmp_path)
+    layout = DirectoryLayout(tmp_path)
     process = BrokerProcess(0, layout, restart=False, changed=lambda: None)
     wish = a_cluster(**spec).on_controller_loss
     process.configure(UUID(CLUSTER_UID), "127.0.0.1:9", Ports(kafka=1, metrics=2), {}, wish)
@@ -229,13 +229,13 @@ class TestRevisions:
         ],
         ids=["image", "config", "controller loss", "resources", "template"],
     )
-    def test_whatever_a_process_would_notice_is_another_revision(self, spec: dict[str, Any]):
+    def test_revision_changes_with_fields_that_affect_broker_pods(self, spec: dict[str, Any]):
         assert self.revision(**spec) != self.revision()
 
     @pytest.mark.parametrize(
         "spec", [{"brokers": {"count": 5}}, {"storage": {"size": "99Gi"}}], ids=["count", "size"]
     )
-    def test_what_no_process_would_notice_is_not(self, spec: dict[str, Any]):
+    def test_revision_ignores_broker_count_and_storage_size(self, spec: dict[str, Any]):
         assert self.revision(**spec) == self.revision()
 
     def test_the_owner_asks_for_a_restart_by_an_annotation(self):

@@ -118,7 +118,7 @@ async def test_a_dead_broker_is_emptied_from_the_others(scene: Draining) -> None
     assert all(set(p.replicas) == {0, 1, 2} for p in scene.image.partitions.values())
 
 
-async def test_what_has_left_stays_where_it_is_when_the_broker_may_stay(scene: Draining) -> None:
+async def test_withdrawn_drain_stops_reassignments_and_keeps_broker_member(scene: Draining) -> None:
     await scene.edit(count=3, excludedIds=[1])
     moving = {p.key for p in scene.image.partitions.values() if p.moving}
     await scene.edit(count=4)

@@ -212,7 +212,9 @@ class TestShrinking:
         assert scene.blocked() == []
         assert list(scene.rebalances()) == ["main-drain-1"], "a drain evens out, nothing to fill"
 
-    async def test_what_cannot_end_is_not_begun_and_says_why(self, scene: Growing) -> None:
+    async def test_drain_below_replication_factor_is_blocked_and_not_started(
+        self, scene: Growing
+    ) -> None:
         await scene.edit(count=1)
         assert scene.image.leaving == ()
         assert scene.blocked() == [
@@ -265,7 +267,9 @@ class TestShrinking:
         assert scene.rebalances()
         assert scene.blocked() == []
 
-    async def test_what_a_drain_waits_for_is_said(self, scene: Growing) -> None:
+    async def test_drain_blocked_by_its_rebalance_reports_the_rebalance_message(
+        self, scene: Growing
+    ) -> None:
         await scene.edit(count=2, excludedIds=[1])
         scene.show("main-drain-1", "Blocked", "Broker 2 is down.")
         await scene.look()

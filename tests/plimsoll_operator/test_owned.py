@@ -25,8 +25,8 @@ from plimsoll_operator.kube.resources import (
     Kind,
 )
 from plimsoll_operator.leadership.services import Parts
-from plimsoll_operator.options import Options
-from plimsoll_operator.process.child_watches import OwnedWatches, Seen
+from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.process.child_watches import OwnedWatches, SeenChildren
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.status.record_events import Occurrence
@@ -46,8 +46,8 @@ def an_item(name: str = "main-brokers", version: int = 1, **more: Any) -> dict[s
     return {"metadata": meta}
 
 
-def listed(kind: Kind, *items: dict[str, Any]) -> Seen:
-    seen = Seen(kind)
+def listed(kind: Kind, *items: dict[str, Any]) -> SeenChildren:
+    seen = SeenChildren(kind)
     seen.list(items, "1")
     return seen
 
@@ -129,7 +129,7 @@ async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
     kube = Kube(Access(server=f"http://{host}:{port}"), connections=0)
     none: Any = None
     parts = Parts(
-        options=Options(identity="x", broker_image="b:1", controllers=("c:1",)),
+        options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),
         kube=kube,
         lease_kube=kube,
         status_kube=kube,

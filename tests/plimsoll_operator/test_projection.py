@@ -20,7 +20,9 @@ from plimsoll_core.cluster.records import (
     PartitionsChanged,
     TopicOrphaned,
 )
-from plimsoll_core.controller.kernel.decision import Report, Settings, Soft, Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.kernel.volatile import Report, VolatileState
 from plimsoll_core.controller.partitions.health import outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
@@ -35,8 +37,10 @@ ROWS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
 SINCE_MS = 1_000
 
 
-def shown(image: ClusterImage, soft: Soft | None = None, **settings: Any) -> TopicStatus:
-    turn = Turn(image=image, soft=soft or Soft(), now_ms=0, settings=Settings(**settings))
+def shown(image: ClusterImage, soft: VolatileState | None = None, **settings: Any) -> TopicStatus:
+    turn = DecisionContext(
+        image=image, soft=soft or VolatileState(), now_ms=0, settings=Settings(**settings)
+    )
     sight = Sight(outlook=lambda p: outlook(turn, p), since_ms=lambda _: SINCE_MS)
     return topic_status(image, image.topics[TOPIC_ID], sight)
 
@@ -138,7 +142,7 @@ def test_partition_that_waits_for_a_human_shows_what_naming_a_leader_would_cost(
         )
         for b, end in ((0, 120), (1, 90), (2, 100))
     }
-    soft = Soft(reports={PartitionKey(TOPIC_ID, 0): told})
+    soft = VolatileState(reports={PartitionKey(TOPIC_ID, 0): told})
     status = shown(image, soft, unclean_recovery="Manual")
     assert status.unhealthy is not None
     worst = status.unhealthy[0]
@@ -248,6 +252,6 @@ def test_cluster_that_cannot_shrink_is_not_done():
     assert reconciling.message == "There are 3 brokers, 2 are asked for."
 
 
-def test_one_partition_is_not_several():
+def test_topic_ready_message_is_singular_for_one_partition():
     (ready,) = shown(with_topic(an_image(), ((0, 1, 2),))).conditions
     assert ready.message == "1 partition has a leader and at least min ISR."

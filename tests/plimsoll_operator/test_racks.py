@@ -83,7 +83,7 @@ async def test_ignored_racks_are_not_looked_up():
     ],
     ids=["no label", "another pod", "no pod named", "no such pod"],
 )
-async def test_what_is_not_found_is_no_rack_or_a_refusal_that_says_why(
+async def test_rack_finder_without_rack_logs_why_or_refuses_when_required(
     fields: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
 ):
     _, finder = a_scene()

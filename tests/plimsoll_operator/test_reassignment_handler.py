@@ -53,7 +53,7 @@ async def test_a_running_one_shows_how_far_it_is():
     assert (first.copied, first.total) == ("50Mi", "200Mi")
 
 
-async def test_what_is_done_stays_counted():
+async def test_reassignment_status_keeps_completed_partitions_in_its_totals():
     scene = Moves()
     await scene.look()
     await scene.tell(0, 100 * MIB)
@@ -112,7 +112,7 @@ async def test_a_topic_that_comes_later_is_waited_for():
     assert (await scene.look()).phase == "Running"
 
 
-async def test_what_a_topic_object_states_has_failed():
+async def test_reassignment_of_replication_factor_owned_by_topic_object_fails():
     image = with_topic(an_image((0, 1, 2, 3, 4)), ((0, 1, 2),))
     scene = Moves(image=image, moves=[{"topic": "orders", "replicationFactor": 4}])
     status = await scene.look()
@@ -191,7 +191,7 @@ async def test_cancelled_is_rolled_back():
     assert (await scene.look()).phase == "Cancelled"
 
 
-async def test_what_cannot_begin_says_why():
+async def test_reassignment_of_unknown_topic_stays_pending_and_blocked():
     scene = Moves(moves=[{"topic": "nosuch", "awayFrom": [1]}])
     with pytest.raises(Retry):
         await scene.look()
@@ -200,7 +200,7 @@ async def test_what_cannot_begin_says_why():
     assert conditions(status)["Blocked"] == ("True", "UnknownTopicOrPartition")
 
 
-async def test_what_cannot_go_back_yet_says_why():
+async def test_cancelled_reassignment_is_blocked_until_original_replica_rejoins_isr():
     scene = Moves()
     await scene.look()
     scene.in_sync(0, 0, 3)
@@ -261,7 +261,7 @@ class TestDeletion:
         assert set(scene.deciding.image.reassignments) == {"r2"}
         assert 2 in scene.p().removing
 
-    async def test_what_was_deleted_while_nobody_led_is_found_by_its_row(self):
+    async def test_controller_removes_rebalance_deleted_while_no_controller_was_active(self):
         scene = Moves()
         await scene.look()
         later = Moves(image=scene.deciding.image)
@@ -271,7 +271,7 @@ class TestDeletion:
         await reassignment.reconcile(later.term, KEY)
         assert not later.deciding.image.reassignments
 
-    async def test_what_cannot_go_back_yet_is_tried_again(self):
+    async def test_deleted_reassignment_retries_rollback_until_original_replica_rejoins_isr(self):
         scene = Moves()
         await scene.look()
         scene.in_sync(0, 0, 3)
@@ -305,7 +305,7 @@ async def test_events_tell_of_the_beginning_and_the_end():
     ]
 
 
-async def test_what_the_watch_missed_is_found_by_a_list():
+async def test_resync_drops_rebalance_whose_deletion_the_watch_missed():
     class Offered:
         def __init__(self) -> None:
             self.work: list[tuple[Any, Work]] = []

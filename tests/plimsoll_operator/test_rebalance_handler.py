@@ -53,7 +53,7 @@ async def test_a_plan_is_shown_and_waits():
     assert scene.work == [LOOK]
 
 
-async def test_what_would_go_below_min_isr_is_told_with_examples():
+async def test_rebalance_plan_names_partitions_under_min_isr_if_a_broker_dies():
     scene = Rebalancings()
     await scene.kill(0)
     status = await scene.look()
@@ -76,7 +76,7 @@ async def test_the_whole_plan_is_in_a_config_map_that_goes_with_the_object():
     assert all(line.startswith("orders,") for line in lines[1:])
 
 
-async def test_nobody_elses_config_map_is_overwritten():
+async def test_rebalance_does_not_overwrite_foreign_config_map():
     scene = Rebalancings()
     mine = {"metadata": {"name": "fill-plan", "namespace": "kafka"}, "data": {"a": "b"}}
     scene.kube.put(CONFIG_MAPS, mine)
@@ -197,7 +197,7 @@ async def test_users_objects_stay_as_they_are():
     assert scene.kube.find(REBALANCES, *KEY) == before
 
 
-async def test_what_cannot_be_planned_says_why():
+async def test_rebalance_that_names_unregistered_broker_is_blocked_and_retried():
     scene = Rebalancings(brokers=[9], approval="Automatic")
     with pytest.raises(Retry, match="broker 9"):
         await scene.look()
@@ -329,7 +329,7 @@ class TestBack:
         assert "b1" not in scene.deciding.image.rebalances
         assert status.phase in ("AwaitingApproval", "NothingToDo")
 
-    async def test_what_was_deleted_while_nobody_led_is_found_by_its_row(self):
+    async def test_controller_removes_rebalance_deleted_while_no_controller_was_active(self):
         scene = Rebalancings(approval="Automatic")
         await scene.look()
         later = Rebalancings(image=scene.deciding.image)
@@ -340,7 +340,7 @@ class TestBack:
         assert not later.deciding.image.rebalances
 
 
-async def test_what_the_watch_missed_is_found_by_a_list():
+async def test_resync_drops_rebalance_whose_deletion_the_watch_missed():
     class Offered:
         def __init__(self) -> None:
             self.work: list[tuple[Any, Work]] = []

@@ -92,7 +92,7 @@ async def test_template_of_a_broker_that_waits_for_its_restart_is_restored_as_it
     assert three.runs(1) == OLD["image"]
 
 
-async def test_what_is_right_is_compared_once_for_each_generation(three: Cluster):
+async def test_operator_sends_no_dry_run_or_replace_for_unchanged_children(three: Cluster):
     await three.look()
     three.kube.calls.clear()
     await three.look()

@@ -218,7 +218,7 @@ async def test_a_template_that_somebody_wrote_meanwhile_is_not_overwritten(three
     assert three.start_pods() == []
 
 
-async def test_what_the_api_server_refuses_stands_in_the_status(three: Cluster):
+async def test_restart_refused_by_api_server_sets_stalled_until_retry_succeeds(three: Cluster):
     declare(three, **NEW)
     three.kube.refuse["delete"] = Rejected(403, "pods is forbidden")
     with pytest.raises(Retry):

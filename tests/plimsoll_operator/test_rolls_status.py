@@ -30,7 +30,7 @@ ROW = BlockedAction(
 )
 
 
-def test_what_waits_is_a_sentence():
+def test_blocked_condition_states_what_the_restart_waits_for():
     found = blocked_condition((ROW,))
     assert (found.status, found.reason) == ("True", "WouldDropBelowMinISR")
     assert found.message == (
@@ -38,7 +38,7 @@ def test_what_waits_is_a_sentence():
     )
 
 
-def test_what_waits_is_a_metric_with_its_age():
+def test_blocked_actions_metric_has_count_and_start_time():
     class Shown:
         def failures(self):
             return {}

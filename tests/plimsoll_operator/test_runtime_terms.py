@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_registration
 
 from plimsoll_core.cluster.records import ControllerChanged, SnapshotTaken
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import (
@@ -26,7 +26,7 @@ from plimsoll_core.messages.requests import (
     TopicsAnswer,
 )
 from plimsoll_operator.controller import clock as clock_module
-from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.metalog.codec import decode_records, sealed
 from plimsoll_operator.metalog.interface import (
@@ -59,7 +59,7 @@ def a_controller(log: MemoryLog) -> Controller:
         log=log,  # type: ignore[arg-type]
         settings=Settings(session_timeout_ms=SESSION_MS),
         identity="test",
-        options=Options(backoff_ms=1, backoff_ms_max=5, tick_ms=10),
+        options=ControllerOptions(backoff_ms=1, backoff_ms_max=5, tick_ms=10),
     )
 
 

@@ -32,8 +32,8 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
 )
+from plimsoll_operator.controller import connection_identity
 from plimsoll_operator.controller import server as servers
-from plimsoll_operator.controller import speaker
 from plimsoll_wire import control
 
 
@@ -146,7 +146,7 @@ async def test_metadata_is_for_registered_brokers_only() -> None:
 
 
 @pytest.mark.parametrize("kind", ["registrations", "streams", "bytes"])
-async def test_what_a_broker_never_sends_closes_the_connection(kind: str) -> None:
+async def test_controller_server_closes_connection_on_request_no_broker_sends(kind: str) -> None:
     async with serving() as (server, controller):
         peer, good = await Peer.to(server), await Peer.to(server)
         registration = a_registration(9)
@@ -172,10 +172,10 @@ async def test_what_a_broker_never_sends_closes_the_connection(kind: str) -> Non
         await peer.close()
 
 
-async def test_one_stranger_too_many_costs_the_oldest_its_connection(
+async def test_controller_server_over_stranger_limit_closes_oldest_stranger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(speaker, "STRANGERS_MAX", 3)
+    monkeypatch.setattr(connection_identity, "STRANGERS_MAX", 3)
     async with serving() as (server, _):
         known = await Peer.to(server)
         assert isinstance((await known.command(a_registration(9))).answer, Registered)
@@ -195,7 +195,7 @@ async def test_one_stranger_too_many_costs_the_oldest_its_connection(
 async def test_half_requests_of_strangers_are_bounded_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(speaker, "STRANGERS_BYTES_MAX", 100_000)
+    monkeypatch.setattr(connection_identity, "STRANGERS_BYTES_MAX", 100_000)
     async with serving() as (server, _):
         peers = [await Peer.to(server) for _ in range(3)]
         for peer in peers:
@@ -273,7 +273,7 @@ async def test_next_metadata_fetch_right_behind_an_answer_keeps_the_connection()
 class QuickPeer(asyncio.Transport):
     """Asks again in the same turn of the event loop in which it is answered."""
 
-    def __init__(self, connection: servers.Connection, asks: bytes) -> None:
+    def __init__(self, connection: servers.BrokerConnection, asks: bytes) -> None:
         super().__init__()
         self.connection = connection
         self.asks = asks

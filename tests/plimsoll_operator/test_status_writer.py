@@ -27,7 +27,7 @@ from plimsoll_operator.status.record_events import (
     occurrences,
     unclean_elections,
 )
-from plimsoll_operator.status.writer import Draft, StatusWriter, Target
+from plimsoll_operator.status.writer import StatusDraft, StatusWriter, Target
 
 TARGET = Target(TOPICS, "kafka", "orders")
 
@@ -45,8 +45,8 @@ class Scene:
         self.status = "True"
         self.writer = StatusWriter(self.api, self.render)
 
-    def render(self, target: Target) -> Draft | None:
-        return Draft(
+    def render(self, target: Target) -> StatusDraft | None:
+        return StatusDraft(
             uid=self.uid,
             status=TopicStatus(partitions=self.partitions, conditions=(ready(self.status),)),
             generation=1,
@@ -65,12 +65,12 @@ async def test_equal_status_is_written_once():
     assert scene.writes == 1
 
 
-async def test_what_is_not_known_is_left_out_of_what_is_written():
+async def test_status_writer_omits_unset_fields():
     scene = Scene()
     progress = Progress(replicas_moved=3)
     assert msgspec.to_builtins(progress)["etaSeconds"] is None
     status = RebalanceStatus(phase="Running", progress=progress)
-    scene.render = lambda target: Draft(uid="u1", status=status, generation=1, shown=())
+    scene.render = lambda target: StatusDraft(uid="u1", status=status, generation=1, shown=())
     scene.writer = StatusWriter(scene.api, scene.render)
     await scene.writer.write(TARGET)
     written = scene.api.find(TOPICS, "kafka", "orders")["status"]["progress"]

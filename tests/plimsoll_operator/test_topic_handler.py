@@ -54,7 +54,7 @@ async def test_leaders_are_named_after_the_declaration():
     assert KEY not in scene.term.refusals
 
 
-async def test_who_names_nobody_asks_for_nobody():
+async def test_topic_without_named_leaders_requests_no_election():
     for scene in (a_scene(), a_scene([])):
         scene.controller.reply = answering()
         await topic.reconcile(scene.term, KEY)

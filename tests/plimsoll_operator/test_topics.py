@@ -72,7 +72,7 @@ def test_configs_are_strings_as_kafka_carries_them():
         ("unclean.leader.election.enable", "spec.uncleanRecovery.strategy"),
     ],
 )
-def test_what_has_a_field_of_its_own_is_not_a_config(key: str, field: str):
+def test_topic_config_that_has_its_own_spec_field_is_rejected(key: str, field: str):
     refusal = refused(a_topic(config={key: 2}), a_cluster())
     assert refusal.reason is Reason.InvalidConfig
     assert field in refusal.message

@@ -104,7 +104,7 @@ def since(memory: Unhealthy, index: int) -> int:
 
 
 class TestSince:
-    def test_it_is_when_full_health_was_lost(self):
+    def test_unhealthy_since_is_when_the_partition_lost_its_full_isr(self):
         old = with_topic(an_image(), ROWS)
         memory = Unhealthy()
         memory.begin(old, NOW_MS)

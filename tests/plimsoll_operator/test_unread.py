@@ -18,7 +18,7 @@ from plimsoll_operator.reconcile.registry import unread_as_such
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.topic import reconcile as topic
-from plimsoll_operator.status.writer import Draft, Target
+from plimsoll_operator.status.writer import StatusDraft, Target
 
 HALF_AN_HOUR = {"log.retention.hours": 1.5}
 KEY = ("kafka", "orders")
@@ -65,7 +65,7 @@ def test_cluster_that_was_never_read_is_led_by_what_can_be_read():
 
 
 @pytest.mark.parametrize("spec", [{"clusterId": 7}, {"clusterId": "?", "config": HALF_AN_HOUR}])
-def test_nobody_guesses_whose_log_it_is(spec: dict[str, Any]):
+def test_cluster_with_unreadable_cluster_id_is_lost_and_not_loaded(spec: dict[str, Any]):
     objects = Objects()
     assert objects.clusters.put(a_cluster_body(**spec)) is None
     assert [unread.key for unread in objects.clusters.lost()] == [("kafka", "main")]
@@ -79,7 +79,7 @@ def test_another_object_of_the_name_is_not_gone_by_what_the_earlier_one_said():
     assert (other.metadata.uid, other.spec.partitions) == ("u2", None)
 
 
-def test_what_holds_an_unreadable_value_is_left_out_whole():
+def test_readable_part_drops_whole_spec_field_with_unreadable_value():
     expressions = [{"key": "team", "operator": "Like"}]
     selector = {"matchLabels": {"a": "b"}, "matchExpressions": expressions}
     allowed = {"from": "Selector", "selector": selector}
@@ -160,10 +160,10 @@ def test_status_of_an_object_that_cannot_be_read_is_not_ready():
     edited["metadata"]["generation"] = 4
     scene.objects.topics.put(edited)
     serving = TopicStatus(conditions=(condition("Ready", True, "Serving", "x"),))
-    draft = Draft(uid="u1", status=serving, generation=3, shown=())
+    draft = StatusDraft(uid="u1", status=serving, generation=3, shown=())
     shown = unread_as_such(scene.term, Target(TOPICS, *KEY), draft)
     assert shown is not None
     (ready,) = shown.status.conditions
     assert (shown.generation, ready.status, ready.reason) == (4, "False", "InvalidSpec")
-    other = Draft(uid=CLUSTER_UID, status=serving, generation=3, shown=())
+    other = StatusDraft(uid=CLUSTER_UID, status=serving, generation=3, shown=())
     assert unread_as_such(scene.term, Target(TOPICS, *KEY), other) is other

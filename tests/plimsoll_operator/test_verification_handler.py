@@ -123,7 +123,7 @@ async def test_two_about_one_topic_run_one_after_the_other_and_say_so():
     assert scene.made("jobs") == ["earlier-driver", "later-driver"]
 
 
-async def test_one_that_had_ended_before_the_term_holds_up_nobody():
+async def test_verification_completed_before_the_term_does_not_block_the_next():
     scene = a_scene()
     ended = {"type": "Complete", "status": "True", "reason": "Passed", "message": "x"}
     add(scene, "earlier", "", status={"conditions": [ended]})

@@ -15,12 +15,12 @@ from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.metadata_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import MetadataVersionFinalized
-from plimsoll_core.controller.kernel.decision import Contact
+from plimsoll_core.controller.kernel.volatile import Contact
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
-from plimsoll_operator.options import BadOption, Options, from_environment
+from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
 from plimsoll_operator.reconcile.cluster import versions
 from plimsoll_operator.reconcile.restarts.memory import restarts_of
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -28,7 +28,7 @@ from plimsoll_operator.reconcile.work_queue import Retry
 GOLDEN = Path(__file__).parent / "golden"
 BEFORE = "0.1"
 IMAGES = {BEFORE: "plimsoll/broker:1", RELEASE: "plimsoll/broker:2"}
-OPTIONS = Options(
+OPTIONS = OperatorOptions(
     identity="x",
     broker_image=IMAGES[RELEASE],
     broker_images=IMAGES,

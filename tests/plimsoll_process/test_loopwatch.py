@@ -12,7 +12,7 @@ from tests.holding import nothing_holds_the_loop
 from tests.plimsoll_broker.test_replication import until
 
 from plimsoll_process import loopwatch
-from plimsoll_process.holds import Holds, Turn
+from plimsoll_process.loop_holds import LoopHolds, LoopTurn
 
 
 def compute(seconds: float) -> None:
@@ -21,7 +21,7 @@ def compute(seconds: float) -> None:
         pass
 
 
-async def test_what_holds_the_loop_is_counted_and_named(
+async def test_loop_watch_counts_event_loop_hold_and_logs_the_blocking_function(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watch = loopwatch.LoopWatch()
@@ -40,15 +40,15 @@ async def test_what_holds_the_loop_is_counted_and_named(
 
 def test_a_process_that_gets_no_turn_holds_nothing() -> None:
     """Stopped, swapped out, or on a machine that is too busy: late, but not by computing."""
-    holds = Holds()
-    line = holds.note(Turn(late_s=3.0, cpu_s=0.001), now_s=1.0, where="asleep")
+    holds = LoopHolds()
+    line = holds.note(LoopTurn(late_s=3.0, cpu_s=0.001), now_s=1.0, where="asleep")
     assert holds.too_long == 0
     assert line == "the event loop was held for 3000 ms, 1 ms of CPU: asleep"
 
 
 def test_many_holds_make_one_line_a_second() -> None:
-    holds = Holds()
-    lines = [holds.note(Turn(0.1, 0.1), now_s=n / 10, where="x") for n in range(1, 22)]
+    holds = LoopHolds()
+    lines = [holds.note(LoopTurn(0.1, 0.1), now_s=n / 10, where="x") for n in range(1, 22)]
     assert [line for line in lines if line] == [
         "the event loop was held for 100 ms, 100 ms of CPU: x",
         "the event loop was held for 100 ms, 100 ms of CPU: x (9 more since the last line)",
@@ -58,11 +58,11 @@ def test_many_holds_make_one_line_a_second() -> None:
 
 
 def test_the_recent_maximum_is_forgotten_after_two_minutes() -> None:
-    holds = Holds()
-    holds.note(Turn(0.4, 0.4), now_s=61.0, where="x")
-    holds.note(Turn(0.0, 0.0), now_s=122.0, where="")
+    holds = LoopHolds()
+    holds.note(LoopTurn(0.4, 0.4), now_s=61.0, where="x")
+    holds.note(LoopTurn(0.0, 0.0), now_s=122.0, where="")
     assert holds.recent_max_s == 0.4
-    holds.note(Turn(0.0, 0.0), now_s=183.0, where="")
+    holds.note(LoopTurn(0.0, 0.0), now_s=183.0, where="")
     assert holds.recent_max_s == 0.0
 
 
@@ -71,9 +71,9 @@ def test_the_metrics_are_a_histogram_and_a_counter_that_only_grow() -> None:
         def collect(self):
             yield from loopwatch.loop_metrics("plimsoll_broker_", holds)
 
-    holds = Holds()
-    holds.note(Turn(0.002, 0.002), now_s=1.0, where="")
-    holds.note(Turn(0.3, 0.2), now_s=1.1, where="x")
+    holds = LoopHolds()
+    holds.note(LoopTurn(0.002, 0.002), now_s=1.0, where="")
+    holds.note(LoopTurn(0.3, 0.2), now_s=1.1, where="x")
     registry = CollectorRegistry()
     registry.register(One())
     text = generate_latest(registry).decode()

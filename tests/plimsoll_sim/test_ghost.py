@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.ghost import Batch, Copy, PartitionGhost
+from plimsoll_sim.ghost import CommittedBatch, Copy, PartitionGhost
 
 KEY = PartitionKey(UUID(int=1), 0)
 
@@ -11,7 +11,7 @@ KEY = PartitionKey(UUID(int=1), 0)
 def committed(*bounds: tuple[int, int]) -> PartitionGhost:
     ghost = PartitionGhost(KEY, ("orders", 0))
     for base, last in bounds:
-        ghost.commit(Batch(base, last, 0, b"%d" % base, (-1, -1, -1)))
+        ghost.commit(CommittedBatch(base, last, 0, b"%d" % base, (-1, -1, -1)))
     return ghost
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 from plimsoll_sim.scenario.runner import play
 
 CUT_OFF = """\
@@ -26,12 +26,12 @@ def test_a_leader_that_was_replaced_long_ago_answers_nobody() -> None:
 def test_with_a_lease_that_never_ends_the_predicate_says_who_answered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Lease, "from_controller", lambda *_: True)
+    monkeypatch.setattr(LeaderLease, "from_controller", lambda *_: True)
     played = play(CUT_OFF.format(wish="StopServing"))
     assert played.outcome == "safety"
     assert "NoStaleServing: ('orders', 0): 1 answers as leader of LE 0" in played.sentence
 
 
-def test_it_is_not_asked_of_clusters_that_keep_serving() -> None:
+def test_no_stale_serving_predicate_skips_clusters_with_keep_serving() -> None:
     played = play(CUT_OFF.format(wish="KeepServing"))
     assert played.outcome == "held"

@@ -9,7 +9,7 @@ from plimsoll_sim.process import Process
 from plimsoll_sim.reality import instead
 
 
-def test_what_a_paused_process_missed_happens_one_thing_a_step() -> None:
+def test_sim_loop_runs_missed_timers_of_resumed_process_one_per_step() -> None:
     """It ends with the last of them: what it did before that can be looked at while it lives."""
     loop = SimLoop(random.Random(1))  # type: ignore[abstract]
     done: list[str] = []

@@ -67,7 +67,7 @@ class Two:
         self.there.die()
 
 
-def test_what_was_sent_to_a_host_without_power_is_refused_once_it_is_up() -> None:
+def test_connection_to_host_without_power_is_reset_once_the_host_is_up() -> None:
     two = Two()
     with instead(two.loop, random.Random(1)):
         two.run(50)
@@ -85,7 +85,7 @@ def test_what_was_sent_to_a_host_without_power_is_refused_once_it_is_up() -> Non
         two.loop.close()
 
 
-def test_who_sends_nothing_hears_nothing() -> None:
+def test_idle_connection_to_rebooted_host_is_reset_at_the_next_write() -> None:
     two = Two()
     with instead(two.loop, random.Random(1)):
         two.run(50)

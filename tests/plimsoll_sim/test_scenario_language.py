@@ -19,7 +19,7 @@ def test_prose_and_blocks_are_told_apart() -> None:
     assert silent.text([]) == "run 2s"
 
 
-def test_what_came_is_written_below_the_commands() -> None:
+def test_scenario_runner_writes_actual_output_below_the_commands() -> None:
     played = play(f"{CLUSTER}\nproduce a\nshow logs\n----\nsomething else\n")
     assert played.outcome == "held"
     assert played.text == (

@@ -60,7 +60,7 @@ def publisher(api: ApiServer, account: Path) -> ConfigMapPublisher:
     return ConfigMapPublisher("kafka", "soak-report", server=server, account=account)
 
 
-def test_one_patch_carries_every_text(api: ApiServer, account: Path) -> None:
+def test_publisher_patches_config_map_with_all_report_files(api: ApiServer, account: Path) -> None:
     publisher(api, account).put({"verdict.json": "{}", "report.html": "<p>"}, within_s=5)
     path, token, body = api.seen[0]
     assert path == "/api/v1/namespaces/kafka/configmaps/soak-report"

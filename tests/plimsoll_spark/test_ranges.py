@@ -8,7 +8,7 @@ def span(start: int, end: int) -> OffsetRange:
     return OffsetRange(log_start_offset=start, log_end_offset=end)
 
 
-def test_what_was_there_before_the_run_is_not_read_again() -> None:
+def test_verification_range_excludes_offsets_from_before_the_run() -> None:
     found = expected({0: span(0, 150)}, {0: span(0, 100)}, {0: (100, 150)})
     assert found == {0: span(100, 150)}
 

@@ -23,7 +23,7 @@ def write(directory: Path, **changes: object) -> Path:
     return path
 
 
-def test_what_is_left_out_or_null_takes_its_default(tmp_path: Path) -> None:
+def test_settings_omitted_or_null_take_their_defaults(tmp_path: Path) -> None:
     produce = {"records": 5, "recordBytes": None, "recordsPerSecond": None}
     settings = load(write(tmp_path, produce=produce, verify={"checks": None}))
     assert settings.produce == Produce(records=5)

@@ -37,7 +37,7 @@ def test_clean_counts_pass_and_records_without_an_answer_are_told() -> None:
         ("gaps", Reason.OFFSETS_MISSING),
     ],
 )
-def test_one_broken_promise_is_a_violation_and_named(count: str, reason: Reason) -> None:
+def test_verdict_is_violated_with_reason_of_the_failed_check(count: str, reason: Reason) -> None:
     counts = msgspec.structs.replace(CLEAN, **{count: 1})
     verdict = judge(asked(), counts, stopped=None, recreated=False)
     assert (verdict.verdict, verdict.reason) == ("Violated", reason)

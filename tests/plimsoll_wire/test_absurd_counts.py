@@ -27,7 +27,7 @@ def test_as_many_as_there_may_be_are_read() -> None:
     assert len(read.topics[0].partitions) == 12_000
 
 
-def test_one_more_is_malformed() -> None:
+def test_list_offsets_request_over_the_element_limit_is_malformed() -> None:
     with pytest.raises(MalformedMessage, match="at once"):
         decode_request(ApiKey.LIST_OFFSETS, 7, list_offsets(NAMED_MAX))
 

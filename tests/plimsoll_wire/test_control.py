@@ -111,7 +111,7 @@ def test_a_command_reply_arrives_as_sent() -> None:
 
 
 @pytest.mark.parametrize("inner", [Tick(), SetMembers(broker_ids=(BrokerId(0),))])
-def test_what_only_the_operator_asks_does_not_decode_from_the_network(inner: object) -> None:
+def test_command_with_an_operator_only_request_is_rejected_by_decode(inner: object) -> None:
     command = control.Command(
         cluster_id=CLUSTER,
         controller_epoch=ControllerEpoch(0),

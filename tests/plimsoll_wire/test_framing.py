@@ -131,7 +131,7 @@ def test_a_framer_at_rest_keeps_no_memory_and_goes_on():
     assert taken(framer) == [b"def"]
 
 
-def test_what_is_announced_can_be_looked_at_before_it_is_taken():
+def test_framer_announces_length_and_first_bytes_before_the_frame_is_taken():
     framer = Framer(LIMIT)
     framer.receive(b"\0\0\0")
     assert framer.announced(8) is None

@@ -27,7 +27,7 @@ def records_of(sizes: list[int], headers: int = 1) -> bytes:
 
 
 @given(sizes=st.lists(st.integers(0, 20_000), min_size=1, max_size=30), headers=st.integers(0, 2))
-def test_what_a_client_library_makes_passes(sizes, headers):
+def test_check_records_accepts_records_of_a_client_library(sizes, headers):
     check_records(records_of(sizes, headers), len(sizes))
 
 
@@ -136,7 +136,7 @@ def test_nothing_opens_to_more_than_is_allowed(codec):
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.parametrize("spoil", [lambda d: d[:-3], lambda d: b"not what it says", lambda d: b""])
-def test_what_is_no_such_data_is_bad_records(codec, spoil):
+def test_corrupt_compressed_data_raises_bad_records(codec, spoil):
     with pytest.raises(BadRecords):
         check_records(opened(codec, spoil(compressed(codec, records_of([500]))), 10_000), 1)
 

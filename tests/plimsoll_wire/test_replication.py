@@ -9,9 +9,9 @@ from plimsoll_wire.messages import decode_request, decode_response, encode_respo
 from plimsoll_wire.replication import (
     FETCH_VERSION,
     FetchLimits,
+    FetchSender,
     MalformedReply,
     PartitionFetch,
-    Sender,
     decode_fetch,
     encode_fetch,
 )
@@ -19,7 +19,7 @@ from plimsoll_wire.versions import ApiKey
 
 TOPIC = UUID(int=0xABC)
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=1000, partition_bytes_max=100)
-SENDER = Sender(broker_id=2, broker_epoch=77, controller_epoch=2**33 + 5)
+SENDER = FetchSender(broker_id=2, broker_epoch=77, controller_epoch=2**33 + 5)
 HEADER = 4 + 2 + 2 + 4 + 2 + len("plimsoll-replica") + 1
 
 

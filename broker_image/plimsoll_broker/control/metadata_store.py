@@ -53,7 +53,7 @@ _header = msgspec.json.Decoder(_SnapshotHeader)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replica:
+class StoredMetadata:
     """The metadata as far as this broker has it."""
 
     image: ClusterImage
@@ -69,14 +69,14 @@ class Replica:
         )
 
 
-def advance(replica: Replica, batch: MetadataBatchCopy) -> Replica:
+def advance(replica: StoredMetadata, batch: MetadataBatchCopy) -> StoredMetadata:
     """The replica after one more batch; raises MetadataTooNew."""
     assert batch.base_offset == replica.image.next_offset, "metadata has no gaps"
     try:
         records = read_records(batch.records_json)
     except MetadataTooNew as error:
         raise MetadataTooNew(f"at metadata offset {batch.base_offset} {error}") from error
-    return Replica(
+    return StoredMetadata(
         image=apply_all(replica.image, records),
         nonce=batch.nonce,
         controller_epoch=batch.controller_epoch,
@@ -93,11 +93,11 @@ class MetadataCopy:
         self._tail_bytes = 0
         self._snapshot_bytes = 0
 
-    def load(self, cluster_id: UUID) -> Replica:
+    def load(self, cluster_id: UUID) -> StoredMetadata:
         """What is held, up to the first thing that does not verify."""
         disk = self._disk
         disk.make_directory(self._directory)
-        replica = Replica(
+        replica = StoredMetadata(
             image=ClusterImage(cluster_id=cluster_id),
             nonce=None,
             controller_epoch=ControllerEpoch(0),
@@ -141,7 +141,7 @@ class MetadataCopy:
         """Whether the batches outweigh an image."""
         return self._tail_bytes > max(TAIL_BYTES_MIN, 2 * self._snapshot_bytes)
 
-    def write_snapshot(self, replica: Replica) -> None:
+    def write_snapshot(self, replica: StoredMetadata) -> None:
         """Replace everything by the image: on disk first, then the older files go."""
         assert replica.nonce is not None, "an image of something"
         encoded = encode_image(replica.image)
@@ -185,7 +185,7 @@ class MetadataCopy:
         self._tail, self._tail_bytes = tail, good
 
 
-def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> Replica | None:
+def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> StoredMetadata | None:
     header_line, _, encoded = stored.partition(b"\n")
     try:
         header = _header.decode(header_line)
@@ -198,7 +198,7 @@ def _decode_snapshot(name: str, stored: bytes, cluster_id: UUID) -> Replica | No
     if image.cluster_id != cluster_id or image.next_offset != header.end_offset:
         logger.warning("ignoring %s: it is not what its name says", name)
         return None
-    return Replica(image=image, nonce=header.nonce, controller_epoch=header.controller_epoch)
+    return StoredMetadata(image=image, nonce=header.nonce, controller_epoch=header.controller_epoch)
 
 
 def _decode_tail(stored: bytes) -> Iterator[tuple[MetadataBatchCopy, int]]:

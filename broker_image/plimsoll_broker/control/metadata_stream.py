@@ -17,11 +17,11 @@ from functools import partial
 
 import msgspec
 
-from plimsoll_broker.background.slices import in_slices
 from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.control.client import ControllerClient
 from plimsoll_broker.control.connection import ControlConnection, connect
-from plimsoll_broker.control.metadata_store import MetadataCopy, Replica, advance
+from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster.metadata_versions import MetadataTooNew
 from plimsoll_core.cluster.model import ClusterImage
@@ -51,7 +51,7 @@ class MetadataStream:
     def __init__(self, client: ControllerClient, copy: MetadataCopy) -> None:
         self._client = client
         self._copy = copy
-        self.replica: Replica = copy.load(client.peers.cluster_id)
+        self.replica: StoredMetadata = copy.load(client.peers.cluster_id)
         self._callbacks: list[Callback] = []
         self._grown = asyncio.Event()
         self._copy_is_behind = False
@@ -170,7 +170,7 @@ class MetadataStream:
         except StorageError as error:
             self._fell_behind(error)
 
-    async def _keep_all(self, replica: Replica) -> None:
+    async def _keep_all(self, replica: StoredMetadata) -> None:
         """A snapshot in place of the batches; nothing else writes to the copy meanwhile."""
         try:
             await in_thread(partial(self._copy.write_snapshot, replica))
@@ -183,7 +183,7 @@ class MetadataStream:
             logger.warning("the metadata's copy cannot be written: %s", error)
         self._copy_is_behind = True
 
-    def _from_snapshot(self, update: MetadataUpdate) -> Replica:
+    def _from_snapshot(self, update: MetadataUpdate) -> StoredMetadata:
         assert update.snapshot is not None
         decompressor = zlib.decompressobj()
         try:
@@ -193,6 +193,6 @@ class MetadataStream:
             raise ConnectionError(f"the snapshot cannot be read: {error}") from error
         if image.next_offset != update.snapshot_end or image.next_offset < self.image.next_offset:
             raise ConnectionError("the snapshot is not what it says")
-        return Replica(
+        return StoredMetadata(
             image=image, nonce=update.snapshot_nonce, controller_epoch=image.controller_epoch
         )

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from plimsoll_broker.handlers.aside import Aside
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_core.cluster import listeners
 from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition
 from plimsoll_core.ids import BrokerId

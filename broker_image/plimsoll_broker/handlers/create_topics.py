@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers import cluster_view as shared
-from plimsoll_broker.handlers.aside import things
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.describe_configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
+from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.topic_configs import canonical, split_min_isr

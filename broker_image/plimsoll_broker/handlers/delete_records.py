@@ -13,10 +13,10 @@ from collections import Counter
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background.slices import in_slices
 from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.handlers.aside import Aside, things
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers.forward import timeout_ms_of
+from plimsoll_broker.handlers.large_messages import Aside, things
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
@@ -28,16 +28,16 @@ from plimsoll_wire.messages import encode_response
 TIMEOUT_MS_MAX = 10 * 60 * 1000
 
 
-class _Asked(NamedTuple):
+class _AskedDeletion(NamedTuple):
     topic: str
     partition: int
     offset: int
 
 
-def _asked(request: Any) -> tuple[list[_Asked], Counter[tuple[str, int]]]:
+def _asked(request: Any) -> tuple[list[_AskedDeletion], Counter[tuple[str, int]]]:
     """Every partition that is named, and how often."""
     asked = [
-        _Asked(topic.name, partition.partition_index, partition.offset)
+        _AskedDeletion(topic.name, partition.partition_index, partition.offset)
         for topic in request.topics
         for partition in topic.partitions
     ]
@@ -109,7 +109,7 @@ class DeleteRecordsHandler:
         told = [deletion.told() async for deletion in in_slices(deletions)]
         return await aside.some(len(asked), partial(_reply, context, asked, told))
 
-    def _begin(self, asked: _Asked) -> _Deletion:
+    def _begin(self, asked: _AskedDeletion) -> _Deletion:
         """The leader's own log begins there from now on."""
         manager = self._manager
         hosted = manager.by_name(asked.topic, asked.partition)
@@ -150,7 +150,9 @@ class DeleteRecordsHandler:
         await waiting.all_answered()
 
 
-def _reply(context: RequestContext, asked: list[_Asked], told: list[tuple[int, Code]]) -> Reply:
+def _reply(
+    context: RequestContext, asked: list[_AskedDeletion], told: list[tuple[int, Code]]
+) -> Reply:
     """`told`: a low watermark and a code of each."""
     topics: list[dict[str, Any]] = []
     for each, (low_watermark, code) in zip(asked, told, strict=True):

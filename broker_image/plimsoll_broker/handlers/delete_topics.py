@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.handlers import cluster_view as shared
-from plimsoll_broker.handlers.aside import things
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
+from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.messages.requests import DeleteTopics, TopicAnswer
 from plimsoll_wire.messages import encode_response

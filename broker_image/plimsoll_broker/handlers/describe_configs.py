@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers import cluster_view as shared
-from plimsoll_broker.handlers.aside import is_short
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import (

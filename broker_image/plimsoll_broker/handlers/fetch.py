@@ -13,12 +13,12 @@ from collections.abc import Awaitable
 from functools import partial
 from itertools import count
 
-from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.handlers import fetch_session
-from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, Aside
 from plimsoll_broker.handlers.fetch_poll import Asked, LongPoll, Poll
-from plimsoll_broker.handlers.fetch_reading import Follower, arrive, missing
+from plimsoll_broker.handlers.fetch_reading import FollowerIdentity, arrive, missing
 from plimsoll_broker.handlers.fetch_session import FetchSession
+from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_core.cluster.listeners import Port, may_ask
@@ -160,7 +160,9 @@ class FetchHandler:
         follower = None
         if request.replica_id is not None:
             epoch = -1 if request.replica_epoch is None else request.replica_epoch
-            follower = Follower(request.replica_id, epoch, context.connection.fetch_replied_ms)
+            follower = FollowerIdentity(
+                request.replica_id, epoch, context.connection.fetch_replied_ms
+            )
         if fetch_session.partitions_named(request) > THINGS_AT_ONCE:
             return self._long_poll(context, request, follower)
         asked = [
@@ -175,7 +177,7 @@ class FetchHandler:
         return poll.park(read)
 
     async def _long_poll(
-        self, context: RequestContext, request: FetchRequest, follower: Follower | None
+        self, context: RequestContext, request: FetchRequest, follower: FollowerIdentity | None
     ) -> Reply:
         """Others are heard in between."""
         asked: list[tuple[FetchTopic, list[Asked]]] = []
@@ -187,7 +189,7 @@ class FetchHandler:
         return await LongPoll(self._manager, context, request, asked).run(self._aside)
 
     def _arrived(
-        self, follower: Follower | None, topic: FetchTopic, partition: FetchPartition
+        self, follower: FollowerIdentity | None, topic: FetchTopic, partition: FetchPartition
     ) -> Asked:
         """Find the partition; a follower's position counts from now on."""
         manager = self._manager

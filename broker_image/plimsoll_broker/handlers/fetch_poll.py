@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.failures import Answering
-from plimsoll_broker.handlers.aside import Aside
 from plimsoll_broker.handlers.fetch_reading import RESPONSE_BYTES_MAX, WAIT_MS_MAX, read
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext

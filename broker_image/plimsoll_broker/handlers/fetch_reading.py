@@ -19,7 +19,7 @@ RESPONSE_BYTES_MAX = 16 * 2**20
 WAIT_MS_MAX = 60_000
 
 
-class Follower(NamedTuple):
+class FollowerIdentity(NamedTuple):
     """Who fetches to replicate, in which lifetime; `acknowledged_ms`: when the reply was made that
     this fetch acknowledges."""
 
@@ -35,7 +35,7 @@ def missing(manager: ReplicaManager, topic_id: UUID | None, index: int) -> Fetch
 
 
 def arrive(
-    manager: ReplicaManager, hosted: Hosted, follower: Follower, partition: FetchPartition
+    manager: ReplicaManager, hosted: Hosted, follower: FollowerIdentity, partition: FetchPartition
 ) -> FetchedPartition | None:
     """A follower's position counts from now on; else why it does not."""
     checked = hosted.replica.follower_fetch(

@@ -19,17 +19,17 @@ from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
     WAIT_MS_MAX,
-    Follower,
+    FollowerIdentity,
     arrive,
     missing,
     read,
 )
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.server.dispatch import Connection, Reply
+from plimsoll_broker.server.dispatch import ConnectionState, Reply
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.leader import Presence, Progress
+from plimsoll_core.replica.leader import FollowerProgress, Presence
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
 
 PARTITIONS_MAX = 100_000
@@ -54,7 +54,7 @@ class _Followed:
         self.refused: FetchedPartition | None = None
         self.said: tuple[int, int] | None = None
         self.parked = False
-        self.settled: Progress | None = None
+        self.settled: FollowerProgress | None = None
 
 
 class _Look(NamedTuple):
@@ -71,7 +71,7 @@ class FetchSession:
     def __init__(
         self,
         manager: ReplicaManager,
-        connection: Connection,
+        connection: ConnectionState,
         session_id: int,
         request: FetchRequest,
         version: int,
@@ -124,7 +124,7 @@ class FetchSession:
         acknowledged_ms = self._connection.fetch_replied_ms
         self._presence.fetch_ms = self._manager.now_ms()
         self._presence.acknowledged_ms = acknowledged_ms
-        follower = Follower(*self._broker, acknowledged_ms)
+        follower = FollowerIdentity(*self._broker, acknowledged_ms)
         for followed in self._open:
             self._arrive(followed, follower)
         look = self._look()
@@ -147,7 +147,7 @@ class FetchSession:
             self._leave(followed)
             self._open.pop(followed, None)
 
-    def _arrive(self, followed: _Followed, follower: Follower) -> None:
+    def _arrive(self, followed: _Followed, follower: FollowerIdentity) -> None:
         hosted = self._manager.by_key(*followed.key)
         if followed.hosted is not hosted:
             self._leave(followed)

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.handlers import cluster_view as shared
-from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, is_short
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoints import uuid_text
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic

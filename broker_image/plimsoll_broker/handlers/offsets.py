@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from plimsoll_broker.background.slices import in_slices
 from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, Aside, is_short
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside, is_short
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_broker.storage.timestamps import Found, Opened
+from plimsoll_broker.storage.timestamps import Found, OpenedBytes
 from plimsoll_core.cluster.listeners import Port, may_ask
 from plimsoll_core.replica.values import Code
 from plimsoll_wire.batches import BatchError
@@ -122,7 +122,7 @@ class ListOffsetsHandler:
         return await self._later(context, request, asked)
 
     async def _later(self, context: RequestContext, request: Any, asked: list[_Asked]) -> Reply:
-        opened = Opened()
+        opened = OpenedBytes()
         answers = []
         async for each in in_slices(asked):
             if _needs_search(each.asked.timestamp):
@@ -168,7 +168,7 @@ class ListOffsetsHandler:
             return _told(hosted, _Offset(Code.NONE, offset=hosted.log.log_start_offset))
         return _Offset(Code.NONE if timestamp == LATEST_TIERED else Code.INVALID_REQUEST)
 
-    async def _by_time(self, request: Any, each: _Asked, opened: Opened) -> _Offset:
+    async def _by_time(self, request: Any, each: _Asked, opened: OpenedBytes) -> _Offset:
         looked = self._look(request, each)
         if isinstance(looked, _Offset):
             return looked
@@ -192,7 +192,7 @@ class ListOffsetsHandler:
             return _Offset(Code.OFFSET_NOT_AVAILABLE if looked[1] is None else Code.NONE)
         return _told(hosted, _Offset(Code.NONE, *found))
 
-    async def _search(self, hosted: Hosted, timestamp: int, opened: Opened) -> Found | None:
+    async def _search(self, hosted: Hosted, timestamp: int, opened: OpenedBytes) -> Found | None:
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
         async with self._searching:
             for step in hosted.log.time_search(wanted, opened):

@@ -13,7 +13,7 @@ from functools import partial
 
 from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers.batch_checks import BadSent, check_times
-from plimsoll_broker.handlers.produce_order import (
+from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
@@ -22,8 +22,8 @@ from plimsoll_broker.handlers.produce_order import (
 )
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.server.dispatch import CloseConnection, Connection, Reply, RequestContext
-from plimsoll_broker.server.in_flight_order import Refused
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
+from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listeners
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
@@ -173,7 +173,7 @@ class ProduceHandler:
 
     def _partition(
         self,
-        connection: Connection,
+        connection: ConnectionState,
         answer: _Answer,
         topic: int,
         sent: tuple[int, memoryview | None],
@@ -195,7 +195,7 @@ class ProduceHandler:
 
     def _in_order(
         self,
-        connection: Connection,
+        connection: ConnectionState,
         request: ProduceRequest,
         hosted: Hosted | None,
         sent: _Sent,
@@ -212,7 +212,7 @@ class ProduceHandler:
                 return ProducedPartition(at[1], why, message=OVERTAKES), None
         result, required = self._one(request, hosted, sent, checked)
         if refused or result.code != Code.NONE:
-            refused = connection.refused = refused or Refused()
+            refused = connection.refused = refused or RejectedSequences()
             refused.answered(at, records, result.code, self._manager.now_ms())
         return result, required
 

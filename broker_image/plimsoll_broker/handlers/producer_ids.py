@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from plimsoll_broker.control.client import NoController
-from plimsoll_broker.reporting.isr_proposals import Controller
+from plimsoll_broker.reporting.isr_proposals import ProposalTarget
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import AllocateProducerIds, ProducerIdBlock
@@ -26,7 +26,7 @@ ALLOCATE_MS_MAX = 10_000
 class ProducerIds:
     """The broker's block.  One allocation is in flight at a time; everybody else waits for it."""
 
-    def __init__(self, controller: Controller, broker: tuple[BrokerId, BrokerEpoch]) -> None:
+    def __init__(self, controller: ProposalTarget, broker: tuple[BrokerId, BrokerEpoch]) -> None:
         self._controller = controller
         self._broker = broker
         self._next = self._end = 0

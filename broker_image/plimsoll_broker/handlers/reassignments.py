@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Iterable
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.handlers.aside import THINGS_AT_ONCE, is_short, things
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward, timeout_ms_of
+from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short, things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.messages.reassignments import (

@@ -9,10 +9,10 @@ from collections.abc import Awaitable
 
 from plimsoll_broker.control.client import ControllerClient
 from plimsoll_broker.handlers.admin import admin_handlers
-from plimsoll_broker.handlers.aside import Aside
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
+from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds

@@ -20,14 +20,14 @@ from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.limits import MIB, ListenerLimits
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.cluster.listeners import Port
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 
 REPLICATION_LIMITS = ListenerLimits(
     connections_max=1024,
@@ -49,7 +49,7 @@ class Serving:
         store: LogStore,
         client: ControllerClient,
         stream: MetadataStream,
-        lifetime: tuple[BrokerEpoch, Lease | None],
+        lifetime: tuple[BrokerEpoch, LeaderLease | None],
     ) -> None:
         self._config = config
         self._broker_id = BrokerId(config.id)

@@ -35,8 +35,8 @@ from plimsoll_core.cluster.model import Endpoint
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered
 from plimsoll_core.release import RELEASE
-from plimsoll_core.replica.lease import Lease
-from plimsoll_process.holds import Holds
+from plimsoll_core.replica.lease import LeaderLease
+from plimsoll_process.loop_holds import LoopHolds
 
 logger = logging.getLogger("plimsoll.lifecycle")
 
@@ -72,7 +72,7 @@ class BrokerNode:
     def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
         self.config = config
         self._disk = disk if disk is not None else Disk()
-        self.holds: Holds | None = None
+        self.holds: LoopHolds | None = None
         self.state = BrokerState.NOT_RUNNING
         self._started_ms = monotonic_ms()
         self._stop_wanted = asyncio.Event()
@@ -172,7 +172,7 @@ class BrokerNode:
         logger.info("broker %d has epoch %d", self.config.id, self._epoch)
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
-        lease = Lease() if self.config.on_controller_loss == "StopServing" else None
+        lease = LeaderLease() if self.config.on_controller_loss == "StopServing" else None
         self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease)
         self._spawn("metadata stream", stream.run())
         self._spawn("heartbeats", self._heartbeats.run())

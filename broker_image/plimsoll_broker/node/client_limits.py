@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from plimsoll_broker.server.budget import Budgets, budgets_of
-from plimsoll_broker.server.limits import ListenerLimits
+from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
 
 CONNECTIONS_MIN = 64

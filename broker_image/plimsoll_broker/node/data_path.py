@@ -21,13 +21,13 @@ from plimsoll_broker.replication.replica_manager import (
     ReplicaManager,
     ReplicaSettings,
 )
-from plimsoll_broker.reporting.isr_proposals import Controller, ProposalSender
+from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarget
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 
 
 def _number(configs: Mapping[str, str], name: str, default: int) -> int:
@@ -35,7 +35,7 @@ def _number(configs: Mapping[str, str], name: str, default: int) -> int:
     return int(text) if text.isdecimal() else default
 
 
-class ControllerLink(Controller, ControllerEpochs, Protocol):
+class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
     """What the data path needs of the controller client."""
 
 
@@ -48,7 +48,7 @@ class DataPath:
         configs: Mapping[str, str],
         store: LogStore,
         controller: ControllerLink,
-        lease: Lease | None = None,
+        lease: LeaderLease | None = None,
     ) -> None:
         broker_id, broker_epoch = broker
         self._store = store

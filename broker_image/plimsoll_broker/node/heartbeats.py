@@ -19,7 +19,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, Refused
 from plimsoll_core.release import RELEASE
-from plimsoll_core.replica.lease import Lease
+from plimsoll_core.replica.lease import LeaderLease
 
 logger = logging.getLogger("plimsoll.lifecycle")
 
@@ -42,7 +42,7 @@ class Heartbeats:
         client: ControllerClient,
         stream: MetadataStream,
         broker_epoch: BrokerEpoch,
-        lease: Lease | None = None,
+        lease: LeaderLease | None = None,
     ) -> None:
         self._client = client
         self._stream = stream

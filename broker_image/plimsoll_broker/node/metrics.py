@@ -21,10 +21,10 @@ from plimsoll_broker.config import Address
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
-from plimsoll_broker.server.limits import REASONS
+from plimsoll_broker.server.connection_limits import REASONS
 from plimsoll_broker.server.listener import Server
 from plimsoll_core.replica.isr import PendingShrink
-from plimsoll_process.holds import Holds
+from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loopwatch import loop_metrics
 from plimsoll_wire.versions import ApiKey
 
@@ -37,7 +37,7 @@ REQUEST_MS_MAX = 5_000
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Node(Protocol):
+class MeasuredNode(Protocol):
     """Who is asked."""
 
     @property
@@ -52,7 +52,7 @@ class Node(Protocol):
         """By name; none until the logs are loaded."""
 
     @property
-    def holds(self) -> Holds | None:
+    def holds(self) -> LoopHolds | None:
         """How long the event loop was held, where that is watched."""
 
     @property
@@ -70,7 +70,7 @@ class Node(Protocol):
 class BrokerCollector(Collector):
     """Reads the data path's own counts when it is asked; keeps nothing."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: MeasuredNode) -> None:
         self._node = node
 
     def describe(self) -> Iterable[Metric]:
@@ -247,7 +247,7 @@ class MetricsServer:
 
     Without a health port, as version 0.1 has it, the metrics' port answers for both."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: MeasuredNode) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(BrokerCollector(node))
         self._node = node

@@ -14,8 +14,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from plimsoll_broker.background.slices import in_slices
 from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.follower_session import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
@@ -39,9 +39,9 @@ from plimsoll_wire.replication import (
     LATEST,
     NEW_SESSION,
     FetchLimits,
+    FetchSender,
     MalformedReply,
     PartitionReply,
-    Sender,
     decode_fetch,
     decode_list_offsets,
     encode_fetch,
@@ -210,7 +210,7 @@ class Fetcher:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         if self._following.has_more:
             limits = limits._replace(wait_ms_max=0)
-        me = Sender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
+        me = FetchSender(manager.settings.broker_id, self._epoch(), manager.controller_epoch)
         return encode_fetch(self._correlation_id, me, limits, topics, session, forgotten)
 
     async def _connected(self) -> PeerConnection:

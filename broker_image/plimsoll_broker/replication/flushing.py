@@ -24,7 +24,7 @@ AT_ONCE = 8
 """Flushes at a time, of each kind: a volume that is slow must not take every thread there is."""
 
 
-class Owner(Protocol):
+class FlushOwner(Protocol):
     """What the flusher needs of the replica manager."""
 
     def is_here(self, hosted: Hosted) -> bool: ...
@@ -37,7 +37,7 @@ class Owner(Protocol):
 class Flusher:
     """Owned by the event loop."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: FlushOwner) -> None:
         self._owner = owner
         self._busy: dict[Hosted, asyncio.Future[None]] = {}
         self._wanted: dict[Hosted, None] = {}

@@ -39,7 +39,7 @@ class ParkedFetch(Protocol):
     def wake(self) -> None: ...
 
 
-class Driver:
+class LogWriter:
     """Stateless but for where proposals go."""
 
     def __init__(self, propose: Callable[[Hosted, IsrProposal], None]) -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.background.slices import in_slices
 from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.flushing import several
 from plimsoll_broker.replication.full_disks import Room
 from plimsoll_broker.replication.hosted_partition import Hosted

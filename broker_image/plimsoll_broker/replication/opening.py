@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_core.cluster.model import PartitionKey
 
 

@@ -16,14 +16,14 @@ from uuid import UUID
 
 from immutables import Map
 
-from plimsoll_broker.background.slices import in_slices
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.copy_limits import Movement
 from plimsoll_broker.replication.flushing import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, effective_configs
-from plimsoll_broker.replication.log_writer import Driver
+from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.opening import Opener
+from plimsoll_broker.replication.partition_steps import Stepping, Woken
 from plimsoll_broker.replication.roles import Roles
-from plimsoll_broker.replication.stepping import Stepping, Woken
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
@@ -32,8 +32,8 @@ from plimsoll_broker.storage.store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
-from plimsoll_core.replica.context import Surroundings
-from plimsoll_core.replica.lease import Lease, from_followers
+from plimsoll_core.replica.context import ReplicaContext
+from plimsoll_core.replica.lease import LeaderLease, from_followers
 from plimsoll_core.replica.ready import NOTHING
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.values import Code
@@ -86,16 +86,16 @@ class ReplicaManager:
         self.settings = settings
         self.store = store
         self.now_ms = now_ms
-        self.around = Surroundings(settings.broker_id, settings.lag_time_max_ms)
+        self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
         self.movement = Movement(settings.broker_id, now_ms)
-        self.driver = Driver(self._count_and(propose))
+        self.driver = LogWriter(self._count_and(propose))
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
         self.roles = Roles(settings.broker_id, self)
         self.fetchers: Fetchers | None = None
         self.controllers: ControllerEpochs | None = None
-        self.lease: Lease | None = None
+        self.lease: LeaderLease | None = None
         self.image: ClusterImage | None = None
         self.broken: dict[PartitionKey, StorageError] = {}
         self.on_failure: Callable[[], None] | None = None

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from immutables import Map
 
-from plimsoll_broker.background.slices import SLICE_S
+from plimsoll_broker.background.time_slices import SLICE_S
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId, MetadataOffset
@@ -32,7 +32,7 @@ NEW_AT_ONCE = 10
 """New logs that are made by a walk; the others the opener makes."""
 
 
-class Owner(Protocol):
+class RoleOwner(Protocol):
     """What a walk needs of the replica manager."""
 
     @property
@@ -49,7 +49,7 @@ class Owner(Protocol):
 class Roles:
     """`applied`: so much of the metadata has had all its effects on partitions."""
 
-    def __init__(self, broker_id: BrokerId, owner: Owner) -> None:
+    def __init__(self, broker_id: BrokerId, owner: RoleOwner) -> None:
         self._broker_id = broker_id
         self._owner = owner
         self._walk: Iterator[int] | None = None

@@ -31,7 +31,7 @@ RESEND_MS = 200
 PROPOSALS_MAX = 5_000
 
 
-class Controller(Protocol):
+class ProposalTarget(Protocol):
     """Who sends proposals on."""
 
     def command(
@@ -44,7 +44,7 @@ class ProposalSender:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: ProposalTarget,
         sender: Callable[[], tuple[BrokerId, BrokerEpoch]],
         answered: Callable[[Hosted, IsrProposal, PartitionAnswer | None], bool],
     ) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from plimsoll_broker.server.budget import Account
-from plimsoll_broker.server.in_flight_order import Refused
+from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import SUPPORTED, ApiKey, Versions
 
@@ -33,7 +33,7 @@ class Closable(Protocol):
     def close(self) -> None: ...
 
 
-class Connection:
+class ConnectionState:
     """What handlers remember of one connection, for as long as it lasts.
 
     `fetch_replied_ms`: when the last reply to a follower's fetch was made.  `fetch_session`: what
@@ -49,7 +49,7 @@ class Connection:
         self.fetch_replied_ms: int | None = None
         self.fetch_session: Closable | None = None
         self.is_broker = False
-        self.refused: Refused | None = None
+        self.refused: RejectedSequences | None = None
         self.line: asyncio.Task[Any] | None = None
 
     def belongs_to_broker(self) -> None:
@@ -86,13 +86,13 @@ class RequestContext:
         api_version: int,
         correlation_id: int,
         body: memoryview,
-        connection: Connection | None = None,
+        connection: ConnectionState | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.body = body
-        self.connection = Connection() if connection is None else connection
+        self.connection = ConnectionState() if connection is None else connection
         self.client_id: str | None = None
         self.client = ""
         self.listener_host = ""

@@ -11,8 +11,8 @@ import asyncio
 from collections import OrderedDict
 
 from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.connection_limits import ListenerLimits, overdue
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.limits import ListenerLimits, overdue
 from plimsoll_broker.server.session import ServerStats, Session, SessionOwner
 
 _SWEPT_MAX = 32

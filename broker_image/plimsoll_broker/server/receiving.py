@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 
 from plimsoll_broker.server.budget import Intake, Waiter
-from plimsoll_broker.server.limits import ListenerLimits
+from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_wire.framing import Framer, FrameTooLarge
 
 _ASKED = struct.Struct(">hh")
@@ -19,7 +19,7 @@ PARSED_FACTOR = 16
 """A Fetch as objects, in multiples of its bytes: about 24 bytes a partition become 350."""
 
 
-class Receiver:
+class RequestReceiver:
     """`serves` says whether anybody handles an API in a version.
 
     It does not refer to its session: what a lost connection held is freed at once, by its last

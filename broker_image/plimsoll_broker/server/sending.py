@@ -33,7 +33,7 @@ def size_of(reply: Reply) -> int:
     return len(reply)
 
 
-class Sender:
+class ReplySender:
     """Made with the session, connected with its transport."""
 
     __slots__ = (

@@ -19,17 +19,17 @@ from typing import cast
 from plimsoll_broker.failures import CommitPathFailed, HandlerFailures
 from plimsoll_broker.server.budget import Account
 from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.connection_limits import Conduct, ListenerLimits
 from plimsoll_broker.server.dispatch import (
     CloseConnection,
-    Connection,
+    ConnectionState,
     Dispatch,
     Reply,
     RequestContext,
     Route,
 )
-from plimsoll_broker.server.limits import Conduct, ListenerLimits
-from plimsoll_broker.server.receiving import Receiver
-from plimsoll_broker.server.sending import Sender
+from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.sending import ReplySender
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header
 from plimsoll_wire.primitives import MalformedMessage
@@ -100,10 +100,10 @@ class Session(asyncio.BufferedProtocol):
         self._handling = -1
         self._loop = loop = asyncio.get_running_loop()
         account = Account(None if memory is None else memory.replies, limits.output_bytes_max)
-        self._connection = Connection(account)
-        self._sender = Sender(account, loop)
+        self._connection = ConnectionState(account)
+        self._sender = ReplySender(account, loop)
         intake = None if memory is None else memory.requests
-        self._receiver = Receiver(limits, owner.serves, intake)
+        self._receiver = RequestReceiver(limits, owner.serves, intake)
         self._last_heard = loop.time()
         self._spoken = False
         self._owing: float | None = None

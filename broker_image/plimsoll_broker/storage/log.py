@@ -19,7 +19,7 @@ from plimsoll_broker.storage.reading import LogReader
 from plimsoll_broker.storage.rolling import is_full
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import ProducerSnapshots
-from plimsoll_broker.storage.timestamps import Opened, Step, first_at_or_after, newest
+from plimsoll_broker.storage.timestamps import OpenedBytes, Step, first_at_or_after, newest
 from plimsoll_broker.storage.values import Flush, LogContents, LogPlace, Settling
 from plimsoll_core.replica.flushing import countable_end
 from plimsoll_wire.batches import BatchError, BatchHeader
@@ -194,7 +194,7 @@ class Log:
         limit = None if up_to_offset >= end else up_to_offset
         return self._reader.read(offset, max_bytes, limit, min_one_batch=min_one_batch)
 
-    def time_search(self, timestamp: int | None, opened: Opened) -> Iterator[Step]:
+    def time_search(self, timestamp: int | None, opened: OpenedBytes) -> Iterator[Step]:
         """The steps that find time and offset of the first record at or after `timestamp`, or of
         the greatest time (None): each step of the iterator looks up where to read, what it gives
         reads there and may run in a thread.  The first that is not None is the answer."""

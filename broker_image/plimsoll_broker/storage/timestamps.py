@@ -3,8 +3,8 @@
 Called by `Log`.  A search comes in steps: where to look is found on the event loop, in indexes;
 looking there reads batches, which may be many and large, and is a thread's.  Records of batches
 that are not compressed, or with gzip, are looked at one by one up to the first that answers, as
-long as `Opened` allows; any other batch is answered from its header with its first offset: earlier
-than need be, never later.  Source: the protocol's ListOffsets rules.
+long as `OpenedBytes` allows; any other batch is answered from its header with its first offset:
+earlier than need be, never later.  Source: the protocol's ListOffsets rules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNCOMPRESSED = 0
 _GZIP = 1
 
 
-class Opened:
+class OpenedBytes:
     """How many bytes of records one request may still have looked at."""
 
     __slots__ = ("left",)
@@ -40,7 +40,7 @@ class Opened:
 
 
 def first_at_or_after(
-    segments: list[Segment], log_start_offset: int, timestamp: int, opened: Opened
+    segments: list[Segment], log_start_offset: int, timestamp: int, opened: OpenedBytes
 ) -> Iterator[Step]:
     """The first record whose time is at least `timestamp` is what the first step finds that finds
     one; no step does: all are older.  `segments` may lose some between the steps."""
@@ -52,7 +52,9 @@ def first_at_or_after(
         yield partial(_first, segment, position, (timestamp, log_start_offset), opened)
 
 
-def _first(segment: Segment, position: int, least: tuple[int, int], opened: Opened) -> Found | None:
+def _first(
+    segment: Segment, position: int, least: tuple[int, int], opened: OpenedBytes
+) -> Found | None:
     """`least`: time and offset."""
     timestamp, offset = least
     for at, header in segment.headers(position):
@@ -64,7 +66,7 @@ def _first(segment: Segment, position: int, least: tuple[int, int], opened: Open
     return None
 
 
-def newest(segments: list[Segment], log_start_offset: int, opened: Opened) -> Iterator[Step]:
+def newest(segments: list[Segment], log_start_offset: int, opened: OpenedBytes) -> Iterator[Step]:
     """The record with the greatest time, the first of several; None: no record has one."""
     with_times = [segment for segment in segments if segment.size and segment.max_timestamp >= 0]
     if with_times:
@@ -75,7 +77,7 @@ def newest(segments: list[Segment], log_start_offset: int, opened: Opened) -> It
 
 
 def _newest(
-    segment: Segment, position: int, offsets: tuple[int, int], opened: Opened
+    segment: Segment, position: int, offsets: tuple[int, int], opened: OpenedBytes
 ) -> Found | None:
     """`offsets`: one of the batch that has the greatest time, and the log's start."""
     offset, log_start_offset = offsets
@@ -94,7 +96,7 @@ def _newest(
     return None
 
 
-def _times(segment: Segment, at: int, header: BatchHeader, opened: Opened) -> Iterator[Found]:
+def _times(segment: Segment, at: int, header: BatchHeader, opened: OpenedBytes) -> Iterator[Found]:
     """Timestamp and offset of every record, as far as the batch tells."""
     base = header.base_offset
     if header.attributes & LOG_APPEND_TIME:
@@ -115,7 +117,7 @@ def _times(segment: Segment, at: int, header: BatchHeader, opened: Opened) -> It
         yield header.max_timestamp, base
 
 
-def _opened(segment: Segment, at: int, header: BatchHeader, opened: Opened) -> bytes | None:
+def _opened(segment: Segment, at: int, header: BatchHeader, opened: OpenedBytes) -> bytes | None:
     """The batch's records, or None when they are compressed in a way we do not open, or too many.
 
     What is left to open is less afterwards by what was opened, and by what was tried in vain.

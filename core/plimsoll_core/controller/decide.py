@@ -22,7 +22,9 @@ from plimsoll_core.controller.brokers.membership import (
 from plimsoll_core.controller.brokers.producer_ids import allocate
 from plimsoll_core.controller.brokers.registration import register
 from plimsoll_core.controller.brokers.restart_grants import request_restart, withdraw_restart
-from plimsoll_core.controller.kernel.decision import Decision, Settings, Soft, Turn
+from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.kernel.volatile import VolatileState
 from plimsoll_core.controller.moves.copy_reports import limit, report_copies
 from plimsoll_core.controller.moves.partition_move import alter_reassignments
 from plimsoll_core.controller.moves.reassignment_object import object_gone as reassignment_gone
@@ -47,9 +49,9 @@ from plimsoll_core.messages import requests as m
 from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
 from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
 
-__all__ = ["Decision", "Settings", "Soft", "decide", "refused"]
+__all__ = ["Decision", "Settings", "VolatileState", "decide", "refused"]
 
-_RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
+_RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     m.RegisterBroker: register,
     m.Heartbeat: heartbeat,
     m.AlterPartition: alter_partition,
@@ -85,10 +87,10 @@ _RULES: dict[type, Callable[[Turn, Any], m.Answer | Refusal]] = {
 
 
 def decide(
-    image: ClusterImage, soft: Soft, request: m.Request, now_ms: int, settings: Settings
+    image: ClusterImage, soft: VolatileState, request: m.Request, now_ms: int, settings: Settings
 ) -> Decision:
     """What to commit for a request, and what to answer after that."""
-    turn = Turn(image=image, soft=soft, now_ms=now_ms, settings=settings)
+    turn = DecisionContext(image=image, soft=soft, now_ms=now_ms, settings=settings)
     answer = _RULES[type(request)](turn, request)
     if isinstance(answer, Refusal):
         assert not turn.records, "a refused request changes nothing"

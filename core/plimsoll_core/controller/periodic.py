@@ -9,14 +9,14 @@ from __future__ import annotations
 from plimsoll_core.controller.brokers.fencing import end_sessions
 from plimsoll_core.controller.brokers.metadata_version import finalize
 from plimsoll_core.controller.brokers.restart_grants import end_restarts
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.copy_reports import note_away
 from plimsoll_core.controller.partitions.elections import return_leaders
 from plimsoll_core.controller.partitions.unclean_recovery import recover_overdue
 from plimsoll_core.messages.requests import Answer, Done, Tick
 
 
-def tick(turn: Turn, request: Tick) -> Answer:
+def tick(turn: DecisionContext, request: Tick) -> Answer:
     end_sessions(turn, request.late_ms)
     note_away(turn)
     if turn.again is None and not turn.hand_over:

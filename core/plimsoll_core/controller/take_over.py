@@ -9,14 +9,15 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import ClusterDeclared
 from plimsoll_core.controller.brokers.fencing import leave
-from plimsoll_core.controller.kernel.decision import Contact, Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.volatile import Contact
 from plimsoll_core.controller.topics.min_isr import spread_min_isr
 from plimsoll_core.ids import TopicId
 from plimsoll_core.messages.requests import Activated, Answer, Done
 
 
-def activate(turn: Turn, request: Activated) -> Answer:
+def activate(turn: DecisionContext, request: Activated) -> Answer:
     _begin(turn, request)
     if not turn.image.name and request.cluster_name:
         turn.add(
@@ -36,7 +37,7 @@ def activate(turn: Turn, request: Activated) -> Answer:
     leaderless = [turn.image.partitions[key] for key in turn.soft.leaderless]
     electable = [p for p in leaderless if any(turn.may_lead(b, p) for b in p.isr or p.elr)]
     now = electable[: turn.settings.slice_partitions_max]
-    turn.change([(p, Wish()) for p in now], "elected after a take-over")
+    turn.change([(p, PartitionUpdate()) for p in now], "elected after a take-over")
     if len(now) < len(electable):
         turn.again = request
     return Done()
@@ -52,7 +53,7 @@ def _cause(fenced: bool) -> str:
     return "fenced before the take-over" if fenced else "shutdown before the take-over"
 
 
-def _begin(turn: Turn, request: Activated) -> None:
+def _begin(turn: DecisionContext, request: Activated) -> None:
     soft = turn.soft
     for partition in turn.image.partitions.values():
         if partition.leader != partition.replicas[0]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.planner.draft import Draft
+from plimsoll_core.planner.draft import PlanDraft
 from plimsoll_core.planner.layout import vacancy
 from plimsoll_core.planner.phrasing import counted, listed, named
 from plimsoll_core.planner.replicas import spread
@@ -15,7 +15,7 @@ from plimsoll_core.planner.request import AddBrokers, RemoveBrokers
 from plimsoll_core.planner.survey import Rows, Survey
 
 
-def add(survey: Survey, goal: AddBrokers) -> Draft | Refusal:
+def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
     """Targets over all usable brokers; the new ones are the emptiest, so they are filled."""
     if missing := [broker for broker in sorted(goal.brokers) if broker not in survey.usable]:
         return Refusal(
@@ -28,10 +28,10 @@ def add(survey: Survey, goal: AddBrokers) -> Draft | Refusal:
     rows = survey.rows()
     bound = spread(survey.layout(rows, receivers=survey.usable, free=survey.free))
     survey.leadership(rows, free=survey.free).even_out()
-    return Draft(rows=rows, lower_bound=bound, evened=survey.usable, skipped=survey.skipped())
+    return PlanDraft(rows=rows, lower_bound=bound, evened=survey.usable, skipped=survey.skipped())
 
 
-def remove(survey: Survey, goal: RemoveBrokers) -> Draft | Refusal:
+def remove(survey: Survey, goal: RemoveBrokers) -> PlanDraft | Refusal:
     """t(removed) = 0: every replica there moves; survivors even out among themselves."""
     leaving = frozenset(goal.brokers)
     survivors = [broker for broker in survey.usable if broker not in leaving]
@@ -48,7 +48,7 @@ def remove(survey: Survey, goal: RemoveBrokers) -> Draft | Refusal:
     for p in sorted(urgent):
         leadership.succeed(p, survey.home[p])
     leadership.even_out()
-    return Draft(
+    return PlanDraft(
         rows=rows,
         lower_bound=bound,
         urgent=frozenset(urgent),
@@ -57,11 +57,11 @@ def remove(survey: Survey, goal: RemoveBrokers) -> Draft | Refusal:
     )
 
 
-def prefer(survey: Survey) -> Draft:
+def prefer(survey: Survey) -> PlanDraft:
     """Leaders only."""
     rows = survey.rows()
     survey.leadership(rows, free=survey.free).even_out()
-    return Draft(rows=rows, evened=survey.usable, data_moves=False, skipped=survey.skipped())
+    return PlanDraft(rows=rows, evened=survey.usable, data_moves=False, skipped=survey.skipped())
 
 
 def _too_few(survey: Survey, rows: Rows, survivors: list[BrokerId]) -> Refusal | None:

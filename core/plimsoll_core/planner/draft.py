@@ -23,7 +23,7 @@ from plimsoll_core.planner.survey import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class PlanDraft:
     """Rows as the goal wants them.
 
     `urgent`: partitions that the goal is about, to be moved first.  `evened`: brokers whose loads
@@ -38,7 +38,7 @@ class Draft:
     skipped: tuple[Skipped, ...] = ()
 
 
-def conclude(survey: Survey, draft: Draft) -> Plan:
+def conclude(survey: Survey, draft: PlanDraft) -> Plan:
     after = [tuple(row) for row in draft.rows]
     moves: list[Move] = []
     reorders: list[Move] = []
@@ -92,7 +92,7 @@ def _change(counts: tuple[Counter[BrokerId], Counter[BrokerId]], broker: BrokerI
     return Level(before=counts[0][broker], after=counts[1][broker])
 
 
-def _relaxations(survey: Survey, draft: Draft) -> tuple[Relaxation, ...]:
+def _relaxations(survey: Survey, draft: PlanDraft) -> tuple[Relaxation, ...]:
     found = []
     if draft.data_moves and (gap := _gap(replica_counts(draft.rows), draft.evened)):
         message = f"Replicas cannot be evened out to one more or less: {gap}. {_why(survey)}"

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.planner.draft import Draft
+from plimsoll_core.planner.draft import PlanDraft
 from plimsoll_core.planner.formula import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.matching import permute
 from plimsoll_core.planner.phrasing import counted, listed
@@ -37,7 +37,7 @@ COPIES_PER_FAULT_MAX = 4
 Faults = tuple[int, int, int, int]
 
 
-def rebalance(survey: Survey) -> Draft | Refusal:
+def rebalance(survey: Survey) -> PlanDraft | Refusal:
     """Repeated on its own outcome, as far as that gains anything: afterwards it moves nothing."""
     if refusal := _unusable(survey):
         return refusal
@@ -50,7 +50,7 @@ def rebalance(survey: Survey) -> Draft | Refusal:
         if not _worth_it(faults, less, new_copies(reached.home, rows)):
             break
         reached, faults = replace(reached, home=[tuple(row) for row in rows]), less
-    return Draft(
+    return PlanDraft(
         rows=reached.rows(), lower_bound=bound, evened=survey.usable, skipped=survey.skipped()
     )
 

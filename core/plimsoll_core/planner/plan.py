@@ -11,7 +11,7 @@ from typing import assert_never
 
 from plimsoll_core.errors import Refusal
 from plimsoll_core.planner import brokers, full, topics
-from plimsoll_core.planner.draft import Draft, conclude
+from plimsoll_core.planner.draft import PlanDraft, conclude
 from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.request import (
     AddBrokers,
@@ -33,7 +33,7 @@ def plan(request: Request) -> Plan | Refusal:
     return draft if isinstance(draft, Refusal) else conclude(surveyed, draft)
 
 
-def _draft(surveyed: Survey, goal: Goal) -> Draft | Refusal:
+def _draft(surveyed: Survey, goal: Goal) -> PlanDraft | Refusal:
     match goal:
         case AddBrokers():
             return brokers.add(surveyed, goal)

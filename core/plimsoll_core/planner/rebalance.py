@@ -34,7 +34,7 @@ from plimsoll_core.planner.risk import WhatIf, what_if
 from plimsoll_core.planner.waves import Limits, waves
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants, and what is known beside the image.
 
     `away`: brokers that have been away for so long that they are given nothing.  `sizes`: bytes of
@@ -59,7 +59,7 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     risks: tuple[WhatIf, ...]
 
 
-def make(image: ClusterImage, wish: Wish) -> Planned | Refusal:
+def make(image: ClusterImage, wish: PlanRequest) -> Planned | Refusal:
     request = question(image, wish)
     answer = plan(request)
     if isinstance(answer, Refusal):
@@ -96,7 +96,7 @@ def make(image: ClusterImage, wish: Wish) -> Planned | Refusal:
     )
 
 
-def question(image: ClusterImage, wish: Wish) -> Request:
+def question(image: ClusterImage, wish: PlanRequest) -> Request:
     """What the planner is asked."""
     brokers = sorted(image.brokers.items())
     return Request(
@@ -126,7 +126,7 @@ def question(image: ClusterImage, wish: Wish) -> Request:
     )
 
 
-def _goal(wish: Wish) -> Goal:
+def _goal(wish: PlanRequest) -> Goal:
     match wish.mode:
         case "AddBrokers":
             return AddBrokers(brokers=wish.brokers)

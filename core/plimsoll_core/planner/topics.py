@@ -13,7 +13,7 @@ from typing import assert_never
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.draft import Draft
+from plimsoll_core.planner.draft import PlanDraft
 from plimsoll_core.planner.formula import EXPLICIT, Row
 from plimsoll_core.planner.layout import vacancy
 from plimsoll_core.planner.outcome import Skipped
@@ -41,7 +41,7 @@ class _Draft:
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def change(survey: Survey, goal: ChangeTopics) -> Draft | Refusal:
+def change(survey: Survey, goal: ChangeTopics) -> PlanDraft | Refusal:
     draft = _Draft(rows=survey.rows(), load=dict(replica_counts(survey.home)))
     members: dict[TopicId, dict[int, int]] = {topic.id: {} for topic in survey.topics}
     for p, partition in enumerate(survey.partitions):
@@ -59,7 +59,7 @@ def change(survey: Survey, goal: ChangeTopics) -> Draft | Refusal:
     leadership = survey.leadership(draft.rows, free=nothing_else)
     for p in sorted(draft.touched - draft.chosen):
         leadership.succeed(p, survey.home[p])
-    return Draft(
+    return PlanDraft(
         rows=draft.rows,
         lower_bound=bound + _copies(survey, draft),
         skipped=tuple(draft.skipped),

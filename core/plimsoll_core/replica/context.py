@@ -26,7 +26,7 @@ class LogView(Protocol):
         """How much of it may be acknowledged (`flushing`); its end, unless a flush is due."""
 
 
-class Surroundings:
+class ReplicaContext:
     """What every replica of a broker sees in common; the broker's shell replaces its fields."""
 
     __slots__ = ("broker_id", "brokers", "lag_time_max_ms")

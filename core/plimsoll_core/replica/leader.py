@@ -10,7 +10,7 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Partition, Recovery
 from plimsoll_core.ids import BrokerEpoch, BrokerId, PartitionEpoch
 from plimsoll_core.messages.requests import IsrMember, IsrProposal
-from plimsoll_core.replica.context import Surroundings
+from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand, PendingShrink
 from plimsoll_core.replica.values import FollowerFetch
 
@@ -34,7 +34,7 @@ class Presence:
         self.acknowledged_ms: int | None = None
 
 
-class Progress:
+class FollowerProgress:
     """How far one follower is, as its fetches in this term tell; None = not heard of."""
 
     __slots__ = (
@@ -123,7 +123,7 @@ class Leader:
         self.start_offset = log_end
         self.partition = partition
         self.followers = {
-            replica: Progress(now_ms if replica in partition.isr else None)
+            replica: FollowerProgress(now_ms if replica in partition.isr else None)
             for replica in partition.replicas
             if replica != me
         }
@@ -143,7 +143,8 @@ class Leader:
         known = self.followers
         me = partition.leader
         self.followers = {
-            replica: known.get(replica) or Progress(now_ms if replica in partition.isr else None)
+            replica: known.get(replica)
+            or FollowerProgress(now_ms if replica in partition.isr else None)
             for replica in partition.replicas
             if replica != me
         }
@@ -179,7 +180,9 @@ class Leader:
         that has not fetched in this term is not known to have dropped anything."""
         return min([log_start, *(follower.log_start for follower in self._quorum)])
 
-    def settled(self, follower: BrokerId, log_end: int, high_watermark: int) -> Progress | None:
+    def settled(
+        self, follower: BrokerId, log_end: int, high_watermark: int
+    ) -> FollowerProgress | None:
         """A follower's progress if it counts as in sync and has everything, and so has everybody
         else in sync: then its fetches say nothing new until something moves here."""
         if high_watermark != log_end or follower not in self.isr.committed:
@@ -190,7 +193,7 @@ class Leader:
     def expansion(
         self,
         follower: BrokerId,
-        around: Surroundings,
+        around: ReplicaContext,
         high_watermark: int,
         now_ms: int,
     ) -> PendingExpand | None:
@@ -216,7 +219,7 @@ class Leader:
             proposal=self._proposal(around, joined, EXPAND_CAUSE),
         )
 
-    def _eligible(self, follower: BrokerId, around: Surroundings) -> bool:
+    def _eligible(self, follower: BrokerId, around: ReplicaContext) -> bool:
         broker = around.brokers.get(follower)
         return (
             broker is not None
@@ -224,13 +227,13 @@ class Leader:
             and broker.broker_epoch == self.followers[follower].broker_epoch
         )
 
-    def _within_lag(self, follower: BrokerId, around: Surroundings, now_ms: int) -> bool:
+    def _within_lag(self, follower: BrokerId, around: ReplicaContext, now_ms: int) -> bool:
         # While the high watermark is frozen it is no yardstick: whoever is merely above it would
         # join, be found lagging and leave, over and over.
         caught_up_ms = self.followers[follower].caught_up_ms
         return caught_up_ms is not None and now_ms - caught_up_ms <= around.lag_time_max_ms
 
-    def shrinkage(self, around: Surroundings, log_end: int, now_ms: int) -> PendingShrink | None:
+    def shrinkage(self, around: ReplicaContext, log_end: int, now_ms: int) -> PendingShrink | None:
         """Who has not been caught up for too long."""
         isr = self.isr
         if not isinstance(isr, CommittedIsr):
@@ -252,7 +255,7 @@ class Leader:
         )
 
     def _proposal(
-        self, around: Surroundings, members: tuple[BrokerId, ...], cause: str
+        self, around: ReplicaContext, members: tuple[BrokerId, ...], cause: str
     ) -> IsrProposal:
         return IsrProposal(
             topic_id=self.partition.topic_id,
@@ -264,7 +267,7 @@ class Leader:
             cause=cause,
         )
 
-    def _member(self, member: BrokerId, around: Surroundings) -> IsrMember:
+    def _member(self, member: BrokerId, around: ReplicaContext) -> IsrMember:
         follower = self.followers.get(member)
         if follower is not None:
             epoch = follower.broker_epoch

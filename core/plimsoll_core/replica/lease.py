@@ -29,20 +29,20 @@ MARGIN_PARTS = 10
 ANSWERS_MAX = 16
 
 
-class _Answer(NamedTuple):
+class _HeartbeatAnswer(NamedTuple):
     """A confirmed answer to a heartbeat: until when it is good, once how much is applied."""
 
     until_ms: int
     metadata_end: MetadataOffset
 
 
-class Lease:
+class LeaderLease:
     """What a broker knows from its heartbeats; one for all its partitions."""
 
     __slots__ = ("_answers", "_until_ms", "window_ms")
 
     def __init__(self) -> None:
-        self._answers: deque[_Answer] = deque(maxlen=ANSWERS_MAX)
+        self._answers: deque[_HeartbeatAnswer] = deque(maxlen=ANSWERS_MAX)
         self._until_ms: int | None = None
         self.window_ms = _window_ms(SESSION_TIMEOUT_MS)
 
@@ -50,7 +50,7 @@ class Lease:
         """A confirmed controller has answered a heartbeat of `sent_ms`; `metadata_end`: how many
         records were committed then."""
         self.window_ms = _window_ms(session_timeout_ms)
-        self._answers.append(_Answer(sent_ms + self.window_ms, metadata_end))
+        self._answers.append(_HeartbeatAnswer(sent_ms + self.window_ms, metadata_end))
 
     def from_controller(self, now_ms: int, applied: MetadataOffset) -> bool:
         """(a): with so many records applied here, whether a controller's answer is still good."""

@@ -15,7 +15,7 @@ from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.context import LogView, Surroundings
+from plimsoll_core.replica.context import LogView, ReplicaContext
 from plimsoll_core.replica.isr import UNDECIDED, CommittedIsr, IsrState, proposal_in_flight
 from plimsoll_core.replica.leader import INELIGIBLE_BACKOFF_MS, Leader
 from plimsoll_core.replica.ready import NOTHING, Ready
@@ -50,7 +50,7 @@ class Replica:
     )
 
     def __init__(
-        self, partition: Partition, log: LogView, high_watermark: int | None, around: Surroundings
+        self, partition: Partition, log: LogView, high_watermark: int | None, around: ReplicaContext
     ) -> None:
         """`partition`: as in the image; it takes effect with the first `apply`.
         `high_watermark`: the checkpointed one, if any."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from plimsoll_core.cluster.metadata_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
-from plimsoll_core.controller.kernel.decision import Settings
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_operator.api.cluster_topics import (
     REPLICATION_FACTOR_DEFAULT,

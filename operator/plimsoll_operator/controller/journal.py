@@ -25,7 +25,7 @@ from plimsoll_operator.metalog.interface import (
     Batch,
     LogCorrupt,
     MetadataLog,
-    Opened,
+    OpenedLog,
     Snapshot,
     Tip,
     UnknownRecord,
@@ -76,7 +76,7 @@ def _new_nonce() -> str:
     return secrets.token_hex(8)
 
 
-def replay(opened: Opened, cluster_id: UUID) -> Restored:
+def replay(opened: OpenedLog, cluster_id: UUID) -> Restored:
     """The image and the tail that a log gives."""
     snapshot = opened.snapshot
     image = ClusterImage(cluster_id=cluster_id) if snapshot is None else _image_of(snapshot)

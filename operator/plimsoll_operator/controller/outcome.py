@@ -17,7 +17,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ControllerOptions:
     """What differs between Kubernetes and local mode."""
 
     always_confirmed: bool = False

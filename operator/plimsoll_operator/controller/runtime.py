@@ -18,7 +18,9 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
-from plimsoll_core.controller.kernel.decision import Decision, Settings, Soft, Turn
+from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.kernel.volatile import VolatileState
 from plimsoll_core.controller.partitions.health import Outlook, outlook
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
@@ -32,12 +34,12 @@ from plimsoll_core.messages.requests import (
     Request,
     Tick,
 )
-from plimsoll_operator.controller.claims import Claims
 from plimsoll_operator.controller.clock import Clock, tick_forever
 from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
-from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.log_regression import Claims
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.snapshots import Snapshotter
 from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.controller.stream import update_for
@@ -76,18 +78,18 @@ class Controller:
         log: MetadataLog,
         settings: Settings,
         identity: str,
-        options: Options | None = None,
+        options: ControllerOptions | None = None,
     ) -> None:
         self.cluster_id = cluster_id
         self.name = name
-        self.options = options or Options()
+        self.options = options or ControllerOptions()
         self.stats = ControllerStats()
         self.stalled: Refused | None = None
         self.settings = settings
         self._identity = identity
         self._clock = Clock()
         self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
-        self.soft = Soft()
+        self.soft = VolatileState()
         self._claims = Claims(
             self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
         )
@@ -114,7 +116,9 @@ class Controller:
     def outlook(self, partition: Partition) -> Outlook:
         """What a partition in less than full health waits for."""
         now_ms = self._clock.now_ms()
-        turn = Turn(image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings)
+        turn = DecisionContext(
+            image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings
+        )
         return outlook(turn, partition)
 
     @property
@@ -315,7 +319,7 @@ class Controller:
                     raise
                 if isinstance(error, SnapshotRequired):
                     await self.snapshotter.make_room(restored, self._committer)
-        self.soft = Soft()
+        self.soft = VolatileState()
         self.stalled = None
         self._active = True
         opinion = self._clock.now_ms() < self._opinion_until_ms

@@ -27,10 +27,10 @@ from plimsoll_core.messages.requests import (
     Registered,
 )
 from plimsoll_operator.controller.commit_queue import refused
+from plimsoll_operator.controller.connection_identity import STRANGER_MS_MAX, Speaker, Strangers
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.sessions import Enrich, Evidence, Lifetime, Sessions
-from plimsoll_operator.controller.speaker import STRANGER_MS_MAX, Speaker, Strangers
-from plimsoll_operator.failures import HandlerFailures
+from plimsoll_operator.failures import ControlFailures
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer, FrameTooLarge
 
@@ -58,11 +58,11 @@ class ControllerServer:
         self._host = host
         self._port = port
         self._controllers: dict[UUID, tuple[Controller, Sessions]] = {}
-        self.connections: dict[Connection, None] = {}
+        self.connections: dict[BrokerConnection, None] = {}
         self._server: asyncio.Server | None = None
         self._accepted = count(1)
         self.strangers = Strangers()
-        self.failures = HandlerFailures()
+        self.failures = ControlFailures()
 
     @property
     def port(self) -> int:
@@ -76,7 +76,8 @@ class ControllerServer:
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), self._host, self._port)
+        host, port = self._host, self._port
+        self._server = await loop.create_server(lambda: BrokerConnection(self), host, port)
 
     def add(
         self,
@@ -114,7 +115,7 @@ class ControllerServer:
             await self._server.wait_closed()
 
 
-class Connection(asyncio.Protocol):
+class BrokerConnection(asyncio.Protocol):
     """One broker's connection.  Requests are decided in the order in which they arrive."""
 
     def __init__(self, server: ControllerServer) -> None:

@@ -19,7 +19,7 @@ from plimsoll_core.cluster import listeners
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead, Refused, RegisterBroker
-from plimsoll_core.surfacing import COSTS
+from plimsoll_core.unhandled_errors import COSTS
 from plimsoll_operator.controller.runtime import Controller
 
 logger = logging.getLogger("plimsoll.sessions")

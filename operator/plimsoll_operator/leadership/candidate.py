@@ -16,7 +16,7 @@ from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.leadership.lease import Acquired, Lease, Loss
+from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss
 
 logger = logging.getLogger("plimsoll.candidate")
 
@@ -28,7 +28,7 @@ DEPOSED_S_MAX = 300.0
 STOP_S_MAX = 5.0
 
 
-class Led(Protocol):
+class LeadsWithLease(Protocol):
     """What leads while the Lease is held."""
 
     @property
@@ -48,7 +48,7 @@ Objection = Callable[[], Awaitable[tuple[str, str] | None]]
 class Candidate:
     """`forever` is the task; cancel it to step down for good."""
 
-    def __init__(self, lease: Lease, leader: Led, objection: Objection) -> None:
+    def __init__(self, lease: Lease, leader: LeadsWithLease, objection: Objection) -> None:
         self._lease = lease
         self._leader = leader
         self._objection = objection
@@ -89,7 +89,7 @@ class Candidate:
         finally:
             await _cancelled(holding)
 
-    async def _after(self, outcome: Outcome, holding: asyncio.Future[Loss]) -> float:
+    async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
         logger.warning("%s: the controller ended: %s", self._leader.controller.name, outcome.value)
         if outcome is Outcome.DEPOSED:
             return await self._after_deposition(holding)
@@ -100,7 +100,7 @@ class Candidate:
             Outcome.TOO_NEW: STALLED_BACKOFF_S,
         }.get(outcome, 1.0)
 
-    async def _after_deposition(self, holding: asyncio.Future[Loss]) -> float:
+    async def _after_deposition(self, holding: asyncio.Future[LeaseLoss]) -> float:
         """Deposed although the Lease is ours: somebody leads this log without asking for it."""
         await asyncio.wait([holding], timeout=2.0)
         if holding.done():

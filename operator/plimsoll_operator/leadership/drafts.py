@@ -19,7 +19,7 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.reconcile.cluster.versions import versions
-from plimsoll_operator.reconcile.cluster.volumes import GROW
+from plimsoll_operator.reconcile.cluster.volume_growth import GROW
 from plimsoll_operator.reconcile.context import Term
 from plimsoll_operator.reconcile.registry import draft_of, unread_as_such
 from plimsoll_operator.reconcile.restarts.memory import restarts_of
@@ -41,7 +41,7 @@ from plimsoll_operator.status.projection import (
 from plimsoll_operator.status.unclean import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean import UncleanRecovery
 from plimsoll_operator.status.unhealthy import Unhealthy
-from plimsoll_operator.status.writer import Draft, Target
+from plimsoll_operator.status.writer import StatusDraft, Target
 
 
 class Drafts:
@@ -52,7 +52,7 @@ class Drafts:
         self.unhealthy = Unhealthy()
         self.unclean = UncleanRecovery()
 
-    def draft(self, target: Target) -> Draft | None:
+    def draft(self, target: Target) -> StatusDraft | None:
         """None when there is nothing to say of it."""
         if target.kind is LOG_CLUSTERS:
             draft = self._render_cluster()
@@ -62,7 +62,7 @@ class Drafts:
             draft = draft_of(self.term, target)
         return unread_as_such(self.term, target, draft)
 
-    def _render_cluster(self) -> Draft | None:
+    def _render_cluster(self) -> StatusDraft | None:
         found = self.term.cluster
         if found is None:
             return None
@@ -88,19 +88,19 @@ class Drafts:
             if shown["Reconciling"].status != "True":
                 text = "Not all is as the spec says: see the condition Stalled."
                 shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
-        return Draft(
+        return StatusDraft(
             uid=found.metadata.uid,
             status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
             generation=self.term.observed.get(found.key, 0),
             shown=self.term.objects.clusters.conditions(found.key),
         )
 
-    def _without_log(self, found: LogCluster) -> Draft | None:
+    def _without_log(self, found: LogCluster) -> StatusDraft | None:
         """The log was not read: nothing is known, but why it is not led."""
         if not self.term.notes:
             return None
         led = None if self.term.controller.stalled is None else kafka_id(self.term.cluster_id)
-        return Draft(
+        return StatusDraft(
             uid=found.metadata.uid,
             status=LogClusterStatus(cluster_id=led, conditions=tuple(self.term.notes.values())),
             generation=found.metadata.generation,
@@ -122,7 +122,7 @@ class Drafts:
             notes["Blocked"] = blocked_condition(rows)
         return list(notes.values())
 
-    def _render_topic(self, key: tuple[str, str]) -> Draft | None:
+    def _render_topic(self, key: tuple[str, str]) -> StatusDraft | None:
         found = self.term.objects.topics.get(key)
         if found is None or found.cluster_key != self.term.key or key not in self.term.observed:
             return None
@@ -135,7 +135,7 @@ class Drafts:
             status = TopicStatus(topic_name=found.topic_name, conditions=(refusal,))
         else:
             return None
-        return Draft(
+        return StatusDraft(
             uid=found.metadata.uid,
             status=status,
             generation=self.term.observed[key],

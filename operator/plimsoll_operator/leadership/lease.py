@@ -49,7 +49,7 @@ class Timing:
     call_ms: int = 1_000
 
 
-class Loss(Enum):
+class LeaseLoss(Enum):
     """Why a Lease was lost."""
 
     TAKEN = "another replica holds the Lease"
@@ -90,21 +90,21 @@ class Lease:
                 return acquired
             await _pace(started_ms, self.timing.retry_ms)
 
-    async def hold(self, renewed: Renewed) -> Loss:
+    async def hold(self, renewed: Renewed) -> LeaseLoss:
         """Renew until the Lease is lost.  Cancel to stop holding, then `release`."""
         deadline_ms = _now_ms() + self.timing.renew_ms
         while True:
             started_ms = _now_ms()
             try:
                 if not await self._renew():
-                    return Loss.TAKEN
+                    return LeaseLoss.TAKEN
                 deadline_ms = started_ms + self.timing.renew_ms
                 renewed(_now_ms() - started_ms)
             except ApiError as error:
                 logger.warning("lease %s: %s", self._name, error)
             if _now_ms() >= deadline_ms:
                 self._held = None
-                return Loss.UNRENEWED
+                return LeaseLoss.UNRENEWED
             await _pace(started_ms, min(self.timing.retry_ms, deadline_ms - started_ms))
 
     async def release(self) -> None:

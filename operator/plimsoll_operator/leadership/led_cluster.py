@@ -73,7 +73,7 @@ ONE = {
 }
 
 
-class Leader:
+class LedCluster:
     """`run` returns the controller's outcome."""
 
     def __init__(

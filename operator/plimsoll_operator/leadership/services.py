@@ -11,7 +11,7 @@ from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.kube.cache import Key, Objects
 from plimsoll_operator.kube.client import Kube
-from plimsoll_operator.options import Options
+from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.context import Term, Work
 from plimsoll_operator.status.metrics import Controllers, Metrics
 
@@ -32,7 +32,7 @@ class Led(Protocol):
 class Parts:
     """`kube` reads and applies; Lease renewals and status writes never wait behind it."""
 
-    options: Options
+    options: OperatorOptions
     kube: Kube
     lease_kube: Kube
     status_kube: Kube

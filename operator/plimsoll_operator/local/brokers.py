@@ -19,7 +19,7 @@ from uuid import UUID
 
 import msgspec
 
-from plimsoll_operator.local.layout import LOOPBACK, Layout, Ports
+from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports
 from plimsoll_operator.metalog.files import write_whole
 
 logger = logging.getLogger("plimsoll.local")
@@ -38,7 +38,7 @@ class BrokerProcess:
     """One broker.  `run` is the task that keeps it alive."""
 
     def __init__(
-        self, broker_id: int, layout: Layout, *, restart: bool, changed: Callable[[], None]
+        self, broker_id: int, layout: DirectoryLayout, *, restart: bool, changed: Callable[[], None]
     ) -> None:
         self.broker_id = broker_id
         self.pid: int | None = None

@@ -25,12 +25,12 @@ from plimsoll_operator.api.broker_configs import broker_configs_of, settings_of
 from plimsoll_operator.api.cluster_ids import cluster_id
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.controller.outcome import Options, Outcome
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.local.brokers import BrokerProcess
 from plimsoll_operator.local.documents import Documents, declaration
-from plimsoll_operator.local.layout import LOOPBACK, Layout, Remembered, plan
+from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Remembered, plan
 from plimsoll_operator.local.moves import Moves
 from plimsoll_operator.local.rebalances import Rebalances
 from plimsoll_operator.metalog.directory import DirectoryLog
@@ -49,7 +49,7 @@ class CannotRun(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class LocalOptions:
     """What the command line asks for."""
 
     root: Path
@@ -59,7 +59,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
+class LocalReady:
     """Where everything is."""
 
     bootstrap: str
@@ -70,9 +70,9 @@ class Ready:
 class LocalCluster:
     """`run` starts everything, calls back once when ready, and returns after the stop."""
 
-    def __init__(self, wishes: Wishes) -> None:
+    def __init__(self, wishes: LocalOptions) -> None:
         self._wishes = wishes
-        self._layout = Layout(wishes.root)
+        self._layout = DirectoryLayout(wishes.root)
         self._stop_wanted = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._brokers: list[BrokerProcess] = []
@@ -83,7 +83,7 @@ class LocalCluster:
         """Begin a clean stop; may be called from a signal handler."""
         self._stop_wanted.set()
 
-    async def run(self, when_ready: Callable[[Ready], None]) -> None:
+    async def run(self, when_ready: Callable[[LocalReady], None]) -> None:
         """Raises CannotRun, and whatever the controller cannot go on with."""
         planned = self._plan()
         log = DirectoryLog(self._layout.metadata, planned.cluster_id)
@@ -133,7 +133,7 @@ class LocalCluster:
             # There are no nodes here, so no broker has a rack.
             settings=replace(settings_of(cluster), rack_policy="Preferred"),
             identity=f"local-{os.getpid()}",
-            options=Options(always_confirmed=True),
+            options=ControllerOptions(always_confirmed=True),
         )
 
     async def _listen(self, server: ControllerServer, planned: Remembered) -> None:
@@ -158,7 +158,7 @@ class LocalCluster:
                 logger.warning("the controller stepped down: %s", outcome.value)
                 await asyncio.sleep(RETRY_MS / 1000)
 
-    async def _start(self, controller: Controller, planned: Remembered) -> Ready:
+    async def _start(self, controller: Controller, planned: Remembered) -> LocalReady:
         try:
             async with asyncio.timeout(START_MS_MAX / 1000):
                 await controller.wait_active()
@@ -181,7 +181,7 @@ class LocalCluster:
                 f"the cluster was not ready after {START_MS_MAX // 1000} s; see {self._layout.logs}"
             ) from None
         ports = [planned.brokers[int(broker_id)].kafka for broker_id in self._members]
-        return Ready(
+        return LocalReady(
             bootstrap=",".join(f"{LOOPBACK}:{port}" for port in ports),
             controller=f"{LOOPBACK}:{planned.controller_port}",
             pids=self._pids(),
@@ -304,7 +304,7 @@ class LocalCluster:
         if not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _until_stop(self, work: asyncio.Future[Ready] | None) -> None:
+    async def _until_stop(self, work: asyncio.Future[LocalReady] | None) -> None:
         stop = asyncio.ensure_future(self._stop_wanted.wait())
         watched: set[asyncio.Future[Any]] = {stop, self._failed}
         if work is not None:

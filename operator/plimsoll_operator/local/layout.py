@@ -39,7 +39,7 @@ class BadDirectory(Exception):
     """The directory cannot be used; a sentence for the user."""
 
 
-class Layout:
+class DirectoryLayout:
     """The directory of one local cluster."""
 
     def __init__(self, root: Path) -> None:

@@ -20,7 +20,12 @@ from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing, Seen, wall_ms
+from plimsoll_operator.reconcile.rebalance.planning import (
+    Deciding,
+    RebalancePass,
+    Rebalancing,
+    wall_ms,
+)
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -83,7 +88,7 @@ class Rebalances:
             logger.info("Rebalance %s: %s", name, text)
 
 
-def _text(seen: Seen) -> str:
+def _text(seen: RebalancePass) -> str:
     answer = seen.answer
     if isinstance(answer, Refused):
         return answer.message

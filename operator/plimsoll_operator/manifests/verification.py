@@ -25,7 +25,7 @@ RESOURCES_DEFAULT: Manifest = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
+class SparkDriver:
     """A Verification and what its driver is made from."""
 
     verification: Verification
@@ -65,7 +65,7 @@ class Driver:
         }
 
 
-def children(driver: Driver) -> list[Manifest]:
+def children(driver: SparkDriver) -> list[Manifest]:
     """Everything to apply, in order: the Job comes when all it needs is there."""
     return [
         service_account(driver),
@@ -83,7 +83,7 @@ def children(driver: Driver) -> list[Manifest]:
     ]
 
 
-def service_account(driver: Driver) -> Manifest:
+def service_account(driver: SparkDriver) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -92,7 +92,7 @@ def service_account(driver: Driver) -> Manifest:
     }
 
 
-def role(driver: Driver) -> Manifest:
+def role(driver: SparkDriver) -> Manifest:
     """The driver may write its own report and nothing else."""
     rule = {
         "apiGroups": [""],
@@ -108,7 +108,7 @@ def role(driver: Driver) -> Manifest:
     }
 
 
-def role_binding(driver: Driver) -> Manifest:
+def role_binding(driver: SparkDriver) -> Manifest:
     name = f"{driver.name}-driver"
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -125,7 +125,7 @@ def role_binding(driver: Driver) -> Manifest:
     }
 
 
-def report(driver: Driver) -> Manifest:
+def report(driver: SparkDriver) -> Manifest:
     """Empty: the driver patches its data in."""
     return {
         "apiVersion": "v1",
@@ -134,7 +134,7 @@ def report(driver: Driver) -> Manifest:
     }
 
 
-def config(driver: Driver) -> Manifest:
+def config(driver: SparkDriver) -> Manifest:
     """What `python -m plimsoll_spark.verification --config` reads."""
     verification = driver.verification
     spec = verification.spec
@@ -157,7 +157,7 @@ def config(driver: Driver) -> Manifest:
     }
 
 
-def job(driver: Driver) -> Manifest:
+def job(driver: SparkDriver) -> Manifest:
     """One try: a second one would find the first one's records in the topic."""
     return {
         "apiVersion": "batch/v1",
@@ -172,7 +172,7 @@ def job(driver: Driver) -> Manifest:
     }
 
 
-def _pod(driver: Driver) -> Manifest:
+def _pod(driver: SparkDriver) -> Manifest:
     runner = driver.verification.spec.runner or Runner()
     resources = msgspec.to_builtins(runner.resources) if runner.resources else RESOURCES_DEFAULT
     container = {

@@ -15,7 +15,7 @@ from plimsoll_operator.metalog.interface import (
     Batch,
     LogCorrupt,
     LogRegressed,
-    Opened,
+    OpenedLog,
     Snapshot,
     Tip,
 )
@@ -35,7 +35,7 @@ class Emptied:
 
 
 @dataclass(slots=True)
-class Follower:
+class LogFollower:
     """Applies the chain's laws to one batch after another.
 
     `offer` returns the batches that may now be applied: none while a group is incomplete, the
@@ -92,7 +92,7 @@ class Follower:
 
 def assemble(
     snapshots: Sequence[Snapshot], found: Mapping[int, Batch | Emptied]
-) -> tuple[Opened, Follower]:
+) -> tuple[OpenedLog, LogFollower]:
     """The log made of the newest snapshot that what was found follows from.
 
     `snapshots` are complete ones; `found` is by sequence.  `Gap` when none fits (read again; a
@@ -120,9 +120,9 @@ def assemble(
 
 def _follow(
     snapshot: Snapshot | None, found: Mapping[int, Batch | Emptied], last: int
-) -> tuple[Opened, Follower] | None:
+) -> tuple[OpenedLog, LogFollower] | None:
     """None when already the first batch after the snapshot is missing or not its successor."""
-    follower = Follower(snapshot.tip if snapshot else EMPTY_TIP)
+    follower = LogFollower(snapshot.tip if snapshot else EMPTY_TIP)
     batches: list[Batch] = []
     first = follower.tip.next_sequence
     for sequence in range(first, last + 1):
@@ -142,7 +142,9 @@ def _follow(
             raise LogRegressed(
                 f"metadata batch {sequence} does not follow {sequence - 1}: two histories are mixed"
             ) from None
-    return Opened(snapshot=snapshot, batches=tuple(batches), tip=follower.writers_tip()), follower
+    return OpenedLog(
+        snapshot=snapshot, batches=tuple(batches), tip=follower.writers_tip()
+    ), follower
 
 
 def _hole_end(found: Mapping[int, Batch | Emptied], sequence: int) -> int:

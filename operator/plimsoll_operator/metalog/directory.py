@@ -27,7 +27,7 @@ from plimsoll_operator.metalog.interface import (
     LogCorrupt,
     LogRegressed,
     LogUnavailable,
-    Opened,
+    OpenedLog,
 )
 
 READS_MAX = 5
@@ -51,13 +51,13 @@ class DirectoryLog:
         self._poll_ms = poll_ms
         self._lock: int | None = None
         self._tail: _Tail | None = None
-        self._follower: chain.Follower | None = None
+        self._follower: chain.LogFollower | None = None
         self._writing: asyncio.Future[None] | None = None
         self._turn = asyncio.Lock()
         self._history = chain.History()
         self._weight = snapshots.Weight()
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedLog:
         await self._settle()
         self._follower = None
         self._close_tail()
@@ -73,7 +73,7 @@ class DirectoryLog:
         self._weigh(opened)
         return opened
 
-    async def read(self) -> Opened:
+    async def read(self) -> OpenedLog:
         _, (opened, _) = self._read()
         return opened
 
@@ -150,7 +150,7 @@ class DirectoryLog:
     def nonce_at(self, applied_offset: int) -> str | None:
         return self._history.nonce_at(applied_offset)
 
-    async def watch(self) -> AsyncIterator[Opened | Batch]:
+    async def watch(self) -> AsyncIterator[OpenedLog | Batch]:
         signature = self._signature()
         opened = await self.read()
         seen = opened.tip.next_sequence
@@ -179,7 +179,7 @@ class DirectoryLog:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[files.BatchFile], tuple[Opened, chain.Follower]]:
+    def _read(self) -> tuple[list[files.BatchFile], tuple[OpenedLog, chain.LogFollower]]:
         gap: chain.Gap | None = None
         for _ in range(READS_MAX):
             files.check_owner(self._path, self._cluster_id)
@@ -202,7 +202,7 @@ class DirectoryLog:
         except FileNotFoundError:
             return []
 
-    def _weigh(self, opened: Opened) -> None:
+    def _weigh(self, opened: OpenedLog) -> None:
         self._weight = snapshots.Weight(
             batch_bytes=sum(len(batch.records_json) for batch in opened.batches)
         )
@@ -211,7 +211,7 @@ class DirectoryLog:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _held(self) -> tuple[_Tail, chain.Follower]:
+    def _held(self) -> tuple[_Tail, chain.LogFollower]:
         if self._tail is None or self._follower is None or self._writing is not None:
             raise AppendConflict("the metadata log must be opened again before it is written to")
         return self._tail, self._follower
@@ -227,7 +227,7 @@ class DirectoryLog:
             raise LogUnavailable(f"{self._path} is in use by another process") from None
         self._lock = descriptor
 
-    def _open_tail(self, found: list[files.BatchFile], opened: Opened) -> None:
+    def _open_tail(self, found: list[files.BatchFile], opened: OpenedLog) -> None:
         if not found:
             self._start_new_file(opened.tip.next_sequence)
             return

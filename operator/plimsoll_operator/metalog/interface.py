@@ -128,7 +128,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class OpenedLog:
     """A whole log, verified.
 
     `batches` are those to apply after the snapshot, in order: unfinished and voided groups are
@@ -141,10 +141,10 @@ class Opened:
 
 
 class MetadataLog(Protocol):
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedLog:
         """Become able to append; read everything.  May be called again at any time."""
 
-    async def read(self) -> Opened:
+    async def read(self) -> OpenedLog:
         """Read everything and change nothing; for a standby."""
 
     async def append(self, batch: Batch) -> None:
@@ -174,7 +174,7 @@ class MetadataLog(Protocol):
         """The nonce of the committed batch that holds record `applied_offset - 1`; None when that
         is no longer, or not yet, in the log."""
 
-    def watch(self) -> AsyncIterator[Opened | Batch]:
-        """Follow without writing: an `Opened` first (and again after a gap), then each batch."""
+    def watch(self) -> AsyncIterator[OpenedLog | Batch]:
+        """Follow without writing: an `OpenedLog` first (and again after a gap), then each batch."""
 
     async def close(self) -> None: ...

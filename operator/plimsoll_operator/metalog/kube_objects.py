@@ -120,7 +120,7 @@ def decode(body: bytes) -> Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
+class ObjectReader:
     """Reads that may be repeated: bounded attempts, then `LogUnavailable`."""
 
     api: Api

@@ -20,7 +20,7 @@ import msgspec
 
 from plimsoll_operator.metalog import kube_objects, snapshots
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable, Snapshot
-from plimsoll_operator.metalog.kube_objects import PART_LABEL, Item, Metadata, Reader
+from plimsoll_operator.metalog.kube_objects import PART_LABEL, Item, Metadata, ObjectReader
 from plimsoll_operator.metalog.ring import STRICT
 
 CHUNK_BYTES_MAX = 512 * 1024
@@ -67,7 +67,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class SnapshotDraft:
     """What a snapshot will say of itself."""
 
     end_offset: int
@@ -77,7 +77,7 @@ class Draft:
 
 
 class SnapshotStore:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ObjectReader) -> None:
         self._reader = reader
         self._place = reader.place
 
@@ -126,7 +126,7 @@ class SnapshotStore:
         data = _chunk_data(item)
         return data if data is not None and snapshots.sha256(data) == ref.sha256 else None
 
-    async def write(self, image_bytes: bytes, draft: Draft) -> tuple[str, int]:
+    async def write(self, image_bytes: bytes, draft: SnapshotDraft) -> tuple[str, int]:
         """Returns the new snapshot's name and its size as stored."""
         stored = await _aside(len(image_bytes), snapshots.compress, image_bytes)
         name = (

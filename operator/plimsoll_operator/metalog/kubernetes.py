@@ -25,12 +25,12 @@ from plimsoll_operator.metalog.interface import (
     LogRegressed,
     LogUnavailable,
     MetadataLogError,
-    Opened,
+    OpenedLog,
     SnapshotRequired,
 )
 from plimsoll_operator.metalog.kube_api import Api, HttpApi
-from plimsoll_operator.metalog.kube_objects import Place, Reader
-from plimsoll_operator.metalog.kube_snapshots import Draft, Index, SnapshotStore
+from plimsoll_operator.metalog.kube_objects import ObjectReader, Place
+from plimsoll_operator.metalog.kube_snapshots import Index, SnapshotDraft, SnapshotStore
 from plimsoll_operator.metalog.ring import SLOTS_AT_FIRST, Ring
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ NOT_OPEN = "the metadata log must be opened again before it is written to"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RingOptions:
     """`slots` is part of a log's format; the others may differ from one process to the next."""
 
     slots: int = 1024
@@ -54,19 +54,19 @@ class Options:
     poll_ms: int = 500
 
 
-DEFAULTS = Options()
+DEFAULTS = RingOptions()
 
 
 class RingLog:
     """`metalog.interface.MetadataLog` over any `Api`."""
 
-    def __init__(self, api: Api, place: Place, options: Options = DEFAULTS) -> None:
+    def __init__(self, api: Api, place: Place, options: RingOptions = DEFAULTS) -> None:
         self._api = api
         self._options = options
-        self._reader = Reader(api=api, place=place, backoff_ms=options.backoff_ms)
+        self._reader = ObjectReader(api=api, place=place, backoff_ms=options.backoff_ms)
         self._snapshots = SnapshotStore(self._reader)
         self._ring = Ring(self._reader, options.slots)
-        self._follower: chain.Follower | None = None
+        self._follower: chain.LogFollower | None = None
         self._unresolved = False
         self._turn = asyncio.Lock()
         self._making: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class RingLog:
 
     # --- reading --------------------------------------------------------------------------------
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedLog:
         self._follower = None
         async with self._turn:
             await self._stop_making()
@@ -110,11 +110,11 @@ class RingLog:
                 self._making.result()
             self._making = None
 
-    async def read(self) -> Opened:
+    async def read(self) -> OpenedLog:
         opened, _, _ = await self._read(Ring(self._reader, self._options.slots))
         return opened
 
-    async def _read(self, ring: Ring) -> tuple[Opened, chain.Follower, _View]:
+    async def _read(self, ring: Ring) -> tuple[OpenedLog, chain.LogFollower, _View]:
         """Snapshots first: one that is released meanwhile leaves a gap, and the read is repeated.
         In the other order a newer snapshot could hide batches not yet read."""
         why: Exception | None = None
@@ -141,7 +141,7 @@ class RingLog:
 
     async def _assemble(
         self, indexes: Sequence[Index], found: Mapping[int, Batch | chain.Emptied]
-    ) -> tuple[Index | None, tuple[Opened, chain.Follower]]:
+    ) -> tuple[Index | None, tuple[OpenedLog, chain.LogFollower]]:
         for index in indexes:
             snapshot = await self._snapshots.load(index)
             if snapshot is None:
@@ -170,7 +170,7 @@ class RingLog:
                 return index
         return None
 
-    async def watch(self) -> AsyncIterator[Opened | Batch]:
+    async def watch(self) -> AsyncIterator[OpenedLog | Batch]:
         while True:
             ring = Ring(self._reader, self._options.slots)
             try:
@@ -182,7 +182,7 @@ class RingLog:
             async for batch in self._follow(ring, follower):
                 yield batch
 
-    async def _follow(self, ring: Ring, follower: chain.Follower) -> AsyncIterator[Batch]:
+    async def _follow(self, ring: Ring, follower: chain.LogFollower) -> AsyncIterator[Batch]:
         """Batches as they come; ends when the ring has overtaken this reader."""
         while True:
             try:
@@ -231,12 +231,12 @@ class RingLog:
                 self._history.add(committed)
             self._weight.batch_bytes += size
 
-    def _held(self) -> chain.Follower:
+    def _held(self) -> chain.LogFollower:
         if self._follower is None or self._unresolved:
             raise AppendConflict(NOT_OPEN)
         return self._follower
 
-    def _require_slot(self, batch: Batch, follower: chain.Follower) -> None:
+    def _require_slot(self, batch: Batch, follower: chain.LogFollower) -> None:
         """The last eighth of the ring is for what ends the shortage: new terms, and in the very
         last slot `SnapshotTaken` alone, lest terms that never get to a snapshot fill the ring."""
         free = self._covered_sequence + self._options.slots + 1 - batch.sequence
@@ -259,7 +259,7 @@ class RingLog:
     async def write_snapshot(
         self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
     ) -> str:
-        draft = Draft(
+        draft = SnapshotDraft(
             end_offset=end_offset,
             last_sequence=self._history.sequence_of(end_offset, nonce),
             nonce=nonce,
@@ -319,7 +319,7 @@ class KubernetesLog(RingLog):
         cluster_name: str,
         cluster_id: UUID,
         *,
-        options: Options = DEFAULTS,
+        options: RingOptions = DEFAULTS,
     ) -> None:
         place = Place(namespace=namespace, cluster_name=cluster_name, cluster_id=cluster_id)
         super().__init__(HttpApi(api_client, options.attempt_timeout_ms), place, options)

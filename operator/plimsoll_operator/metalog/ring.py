@@ -24,7 +24,7 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
-from plimsoll_operator.metalog.kube_objects import Item, Metadata, Reader
+from plimsoll_operator.metalog.kube_objects import Item, Metadata, ObjectReader
 
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
@@ -32,7 +32,7 @@ KIND = "MetadataBatch"
 SLOTS_AT_FIRST = 64
 
 
-class _Head(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _SlotHead(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What every slot says, empty or not."""
 
     cluster_id: str
@@ -82,7 +82,7 @@ class Slot:
 class Ring:
     """All slots, and the two writes there are: `put` a batch, `empty` a covered one."""
 
-    def __init__(self, reader: Reader, slots: int) -> None:
+    def __init__(self, reader: ObjectReader, slots: int) -> None:
         self._reader = reader
         self._place = reader.place
         self.count = slots
@@ -294,7 +294,7 @@ class Ring:
 
     def _slot(self, item: Item) -> Slot:
         try:
-            head = msgspec.json.decode(item.spec, type=_Head)
+            head = msgspec.json.decode(item.spec, type=_SlotHead)
         except msgspec.MsgspecError as error:
             raise LogCorrupt(
                 f"MetadataBatch {item.metadata.name} cannot be read: {error}"
@@ -333,7 +333,7 @@ def _number(resource_version: str) -> int | None:
     return int(resource_version) if resource_version.isdecimal() else None
 
 
-def _content(head: _Head, spec: msgspec.Raw) -> Batch | Emptied | None:
+def _content(head: _SlotHead, spec: msgspec.Raw) -> Batch | Emptied | None:
     if head.sequence is None:
         return None
     if head.emptied:

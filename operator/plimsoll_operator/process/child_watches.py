@@ -51,7 +51,7 @@ REFUSED_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenChildren:
     """One kind as far as it is known: what of each object matters.  `None`: nothing was listed."""
 
     kind: Kind
@@ -111,7 +111,7 @@ class OwnedWatches:
                     group.create_task(self._follow(kind, namespace))
 
     async def _follow(self, kind: Kind, namespace: str | None) -> None:
-        seen = Seen(kind)
+        seen = SeenChildren(kind)
         while True:
             try:
                 await self._look(seen, namespace)
@@ -120,7 +120,7 @@ class OwnedWatches:
                 refused = error.status in (401, 403, 404)
                 await asyncio.sleep(REFUSED_SECONDS if refused else AGAIN_SECONDS)
 
-    async def _look(self, seen: Seen, namespace: str | None) -> None:
+    async def _look(self, seen: SeenChildren, namespace: str | None) -> None:
         """One list, and the changes after it until the watch ends."""
         kube = self._parts.watch_kube
         selector = None if seen.kind is NAMESPACES else labels.CLUSTER
@@ -136,7 +136,7 @@ class OwnedWatches:
                     seen.event(change["type"], change["object"])
                     self._tell(seen)
 
-    def _tell(self, seen: Seen) -> None:
+    def _tell(self, seen: SeenChildren) -> None:
         changed, seen.changed = seen.changed, []
         for key, cluster, gone in changed:
             if seen.kind is NAMESPACES:

@@ -23,7 +23,7 @@ from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.kube.access import Access, Token
 from plimsoll_operator.kube.cache import Key, Objects
 from plimsoll_operator.kube.client import Object
-from plimsoll_operator.options import Options
+from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.supervisor import Clusters
 from plimsoll_operator.reconcile.context import Task, Work
 
@@ -57,7 +57,7 @@ def settings() -> kopf.OperatorSettings:
     return found
 
 
-class Receiver:
+class WatchReceiver:
     """Takes events on the main loop: remembers the object, tells whoever leads its cluster."""
 
     def __init__(self, objects: Objects, clusters: Clusters) -> None:
@@ -105,7 +105,7 @@ class Receiver:
 class Watches:
     """kopf, from `run` to `stop`.  Both are called on the main loop."""
 
-    def __init__(self, options: Options, access: Access, receiver: Receiver) -> None:
+    def __init__(self, options: OperatorOptions, access: Access, receiver: WatchReceiver) -> None:
         self._options = options
         self._access = access
         self._receiver = receiver

@@ -23,7 +23,7 @@ from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.leadership.candidate import Candidate
 from plimsoll_operator.leadership.cluster_identity import objection
 from plimsoll_operator.leadership.lease import Lease
-from plimsoll_operator.leadership.led_cluster import Leader
+from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.metalog.kubernetes import KubernetesLog
 from plimsoll_operator.reconcile.context import Work
@@ -121,7 +121,7 @@ class _Run:
             identity=parts.options.identity,
         )
         self._log = KubernetesLog(_api_client(parts.kube), namespace, name, self._id)
-        leader = Leader(parts, found, self._id, self._log, lease_name)
+        leader = LedCluster(parts, found, self._id, self._log, lease_name)
         self._candidate = Candidate(lease, leader, self._objection)
 
     async def forever(self) -> None:

@@ -38,7 +38,7 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
 )
 from plimsoll_operator.manifests.context import Context
-from plimsoll_operator.options import Options
+from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.move_progress import Meter
 from plimsoll_operator.status.record_events import Occurrence
@@ -90,7 +90,7 @@ class Term:
     controller: Controller
     kube: Kube
     objects: Objects
-    options: Options
+    options: OperatorOptions
     lease_name: str
     add: Callable[[Work], None]
     add_later: Callable[[Work, int], None]

@@ -16,7 +16,7 @@ from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
-from plimsoll_operator.status.writer import Draft, Target
+from plimsoll_operator.status.writer import StatusDraft, Target
 
 
 def other_work(term: Term) -> Iterator[Work]:
@@ -37,7 +37,7 @@ def other_work(term: Term) -> Iterator[Work]:
         yield Work(Task.REBALANCE, key)
 
 
-def draft_of(term: Term, target: Target) -> Draft | None:
+def draft_of(term: Term, target: Target) -> StatusDraft | None:
     """What is shown, as the last look found it."""
     key = (target.namespace, target.name)
     if target.kind is REASSIGNMENTS:
@@ -48,7 +48,7 @@ def draft_of(term: Term, target: Target) -> Draft | None:
     status = term.verifications.get(key)
     if found is None or status is None:
         return None
-    return Draft(
+    return StatusDraft(
         uid=found.metadata.uid,
         status=status,
         generation=term.observed.get(key, 0),
@@ -56,7 +56,7 @@ def draft_of(term: Term, target: Target) -> Draft | None:
     )
 
 
-def unread_as_such(term: Term, target: Target, draft: Draft | None) -> Draft | None:
+def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
     """A spec that cannot be read is not followed: its object is not Ready, whatever else it is."""
     unread = term.objects.shelf(target.kind.kind).unread((target.namespace, target.name))
     if draft is None or unread is None or unread.metadata.uid != draft.uid:
@@ -70,13 +70,13 @@ def unread_as_such(term: Term, target: Target, draft: Draft | None) -> Draft | N
     )
 
 
-def _reassignment(term: Term, target: Target) -> Draft | None:
+def _reassignment(term: Term, target: Target) -> StatusDraft | None:
     key = (target.namespace, target.name)
     found = term.objects.reassignments.get(key)
     shown = term.reassignments.get(key)
     if found is None or shown is None:
         return None
-    return Draft(
+    return StatusDraft(
         uid=found.metadata.uid,
         status=shown[1],
         generation=shown[0],
@@ -84,13 +84,13 @@ def _reassignment(term: Term, target: Target) -> Draft | None:
     )
 
 
-def _rebalance(term: Term, target: Target) -> Draft | None:
+def _rebalance(term: Term, target: Target) -> StatusDraft | None:
     key = (target.namespace, target.name)
     found = term.objects.rebalances.get(key)
     shown = term.rebalances.get(key)
     if found is None or shown is None:
         return None
-    return Draft(
+    return StatusDraft(
         uid=found.metadata.uid,
         status=shown[1],
         generation=shown[0],

@@ -28,7 +28,7 @@ from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.status.causes import WORDS
 from plimsoll_operator.status.projection import brokers_status, partitions_status
 from plimsoll_operator.status.record_events import IsrChange
-from plimsoll_process.holds import Holds
+from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loopwatch import loop_metrics
 
 PARTITIONS_SHOWN_MAX = 2_000
@@ -78,7 +78,7 @@ class Metrics:
             registry=self.registry,
         )
 
-    def watch_loop(self, holds: Holds) -> None:
+    def watch_loop(self, holds: LoopHolds) -> None:
         """Show how long the process's event loop was held."""
         self.registry.register(_Loop(holds))
 
@@ -128,7 +128,7 @@ class Metrics:
 
 
 class _Loop(Collector):
-    def __init__(self, holds: Holds) -> None:
+    def __init__(self, holds: LoopHolds) -> None:
         self._holds = holds
 
     def describe(self) -> Iterator[Metric]:

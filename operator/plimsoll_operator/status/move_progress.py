@@ -34,7 +34,7 @@ class Copied:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class MoveProgress:
     """`rate` is in bytes a second, and None until it is known, as is `eta_seconds`."""
 
     copied: int
@@ -70,7 +70,7 @@ class Meter:
         if self.lowest_margin is None or margin < self.lowest_margin:
             self.lowest_margin = margin
 
-    def read(self, moving: Iterable[Partition], copies: Copies, now_ms: int) -> Progress:
+    def read(self, moving: Iterable[Partition], copies: Copies, now_ms: int) -> MoveProgress:
         """`now_ms` is a monotonic clock's."""
         done = sum(self._totals.values())
         for partition in moving:
@@ -84,7 +84,7 @@ class Meter:
                 self._totals.pop(partition.key, None)
         return self._progress(done, sum(self._totals.values()), now_ms)
 
-    def _progress(self, done: int, total: int, now_ms: int) -> Progress:
+    def _progress(self, done: int, total: int, now_ms: int) -> MoveProgress:
         samples = self._samples
         if samples and done < samples[-1][1]:
             samples.clear()  # a copy began anew, or its leader cut its log
@@ -93,10 +93,10 @@ class Meter:
         samples.append((now_ms, done))
         elapsed_ms = now_ms - samples[0][0]
         if elapsed_ms <= 0:
-            return Progress(copied=done, total=total)
+            return MoveProgress(copied=done, total=total)
         rate = (done - samples[0][1]) * 1000 // elapsed_ms
         eta = None if rate <= 0 else -(-(total - done) // rate)
-        return Progress(copied=done, total=total, rate=rate, eta_seconds=eta)
+        return MoveProgress(copied=done, total=total, rate=rate, eta_seconds=eta)
 
 
 # --- as status ----------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def partition_counts(
     )
 
 
-def byte_counts(progress: Progress) -> api.ByteCounts:
+def byte_counts(progress: MoveProgress) -> api.ByteCounts:
     rate = progress.rate
     return api.ByteCounts(
         total=binary(progress.total),

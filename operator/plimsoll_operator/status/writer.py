@@ -51,7 +51,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class StatusDraft:
     """A status to be, the spec's generation it speaks of, and the conditions shown before.
 
     `uid`: an object that was made again shows nothing yet, whatever was written to the one before.
@@ -63,7 +63,7 @@ class Draft:
     shown: tuple[Condition, ...]
 
 
-Render = Callable[[Target], Draft | None]
+Render = Callable[[Target], StatusDraft | None]
 """None when there is nothing to say, or no object any more."""
 
 
@@ -121,7 +121,9 @@ class StatusWriter:
         self._shown[target] = conditions
         return True
 
-    def _body(self, target: Target, draft: Draft) -> tuple[dict[str, Any], tuple[Condition, ...]]:
+    def _body(
+        self, target: Target, draft: StatusDraft
+    ) -> tuple[dict[str, Any], tuple[Condition, ...]]:
         conditions = merge(
             self._shown.get(target, draft.shown),
             draft.status.conditions,

@@ -6,7 +6,7 @@ Called by the replica checker for what changed.  I19, I21 and I22 of the protoco
 from __future__ import annotations
 
 from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_sim.ghost import Batch, Copy, PartitionGhost, Violation
+from plimsoll_sim.ghost import CommittedBatch, Copy, PartitionGhost, Violation
 
 
 def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Hosted) -> None:
@@ -52,7 +52,7 @@ def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
         )
 
 
-def check_order(ghost: PartitionGhost, batch: Batch) -> None:
+def check_order(ghost: PartitionGhost, batch: CommittedBatch) -> None:
     """I19: each producer's batches commit in order, without a gap.
 
     A topic that was made again, or that lost data, may not know a producer that goes on; nor may
@@ -75,7 +75,7 @@ def check_order(ghost: PartitionGhost, batch: Batch) -> None:
         )
 
 
-def check_once(ghost: PartitionGhost, batch: Batch) -> None:
+def check_once(ghost: PartitionGhost, batch: CommittedBatch) -> None:
     """I19, whatever the client does when it is refused: nothing of an idempotent one is twice, but
     for what was let go of before it was sent again."""
     if batch.producer[0] < 0 or ghost.idents.get(batch.ident, -1) < ghost.start:

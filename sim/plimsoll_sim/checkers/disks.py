@@ -6,13 +6,13 @@ from pathlib import Path
 
 from plimsoll_broker.storage.checkpoints import CLEAN_SHUTDOWN
 from plimsoll_sim.disk import Volume
-from plimsoll_sim.files import Node
+from plimsoll_sim.files import FileNode
 from plimsoll_sim.ghost import Violation
 
 
 def check_marker(name: str, volume: Volume, directory: Path) -> None:
     """A marker says that every log is on the disk, so that no power cut can take any of it."""
-    if not isinstance(volume.find(directory / CLEAN_SHUTDOWN), Node):
+    if not isinstance(volume.find(directory / CLEAN_SHUTDOWN), FileNode):
         return
     for path, log in volume.nodes(directory, ".log"):
         served = Path(path).parent.name.rpartition("-")[2].isdecimal()

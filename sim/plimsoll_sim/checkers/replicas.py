@@ -19,7 +19,7 @@ from plimsoll_core.replica.replica import Replica
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.checkers import contents, starts
 from plimsoll_sim.checkers.lifetimes import LifetimeChecker
-from plimsoll_sim.ghost import Batch, Copy, MetadataGhost, PartitionGhost, Violation
+from plimsoll_sim.ghost import CommittedBatch, Copy, MetadataGhost, PartitionGhost, Violation
 from plimsoll_sim.payload import ident_of
 from plimsoll_wire.batches import iter_headers
 
@@ -293,10 +293,10 @@ def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bo
     return (epoch := epochs[member]) is not None and lost >= int(epoch)
 
 
-def _read(hosted: Hosted, start: int) -> list[Batch]:
+def _read(hosted: Hosted, start: int) -> list[CommittedBatch]:
     """The batches from the one that holds `start` on; I20: the log ends on the boundary of one."""
     log = hosted.log
-    found: list[Batch] = []
+    found: list[CommittedBatch] = []
     offset = start
     while offset < log.log_end_offset:
         data = log.read(offset, READ_BYTES, log.log_end_offset)
@@ -307,7 +307,7 @@ def _read(hosted: Hosted, start: int) -> list[Batch]:
             producer = (header.producer_id, header.producer_epoch, header.base_sequence)
             if header.last_offset >= start:
                 found.append(
-                    Batch(
+                    CommittedBatch(
                         header.base_offset,
                         header.last_offset,
                         header.leader_epoch,
@@ -330,7 +330,7 @@ def _reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
     _extend(ghost, copy, _read(hosted, hosted.log.log_start_offset))
 
 
-def _extend(ghost: PartitionGhost, copy: Copy, batches: list[Batch]) -> None:
+def _extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> None:
     """I4: an offset and a term name one batch and one history; I19: no producer's batch twice."""
     for batch in batches:
         before = copy.batches[-1] if copy.batches else None

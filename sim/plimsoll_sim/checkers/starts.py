@@ -13,14 +13,19 @@ from collections.abc import Sequence
 
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.ghost import Batch, Copy, PartitionGhost, Violation
+from plimsoll_sim.ghost import CommittedBatch, Copy, PartitionGhost, Violation
 
 CLOCK_STEP_MS_MAX = 600_000
 """A broker whose wall clock steps by more than this deletes nothing for its age."""
 
 
 def moved(
-    ghost: PartitionGhost, host: BrokerHost, hosted: Hosted, held: Sequence[Batch], *, cut: bool
+    ghost: PartitionGhost,
+    host: BrokerHost,
+    hosted: Hosted,
+    held: Sequence[CommittedBatch],
+    *,
+    cut: bool,
 ) -> None:
     """A copy begins elsewhere than it did; `held`: what it held before, as it was last seen; `cut`:
     and something was cut off its end in the same lifetime."""
@@ -64,7 +69,7 @@ def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> 
 def _retained(
     copy: Copy,
     start: int,
-    held: Sequence[Batch],
+    held: Sequence[CommittedBatch],
     retention: tuple[int | None, int | None],
     wall_ms: int,
 ) -> bool:

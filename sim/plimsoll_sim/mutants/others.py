@@ -218,13 +218,13 @@ REPLICAS: tuple[Mutant, ...] = (
         rule="what was sent behind a refused batch is refused, too (4.12)",
         theme="cancels",
         scenarios=("S42",),
-        edits=(Edit(BROKER + "server/in_flight_order.py", "return lowest.code", "return None"),),
+        edits=(Edit(BROKER + "server/rejected_sequences.py", "return lowest.code", "return None"),),
     ),
     Mutant(
         name="overtaking-is-out-of-order",
         rule="what overtakes is told why the first was refused, not that it is out of order (4.12)",
         scenarios=("S42",),
-        edits=(Edit(BROKER + "server/in_flight_order.py", "return lowest.code", "return 45"),),
+        edits=(Edit(BROKER + "server/rejected_sequences.py", "return lowest.code", "return 45"),),
     ),
     Mutant(
         name="the-log-judges-what-overtakes",
@@ -233,7 +233,7 @@ REPLICAS: tuple[Mutant, ...] = (
         scenarios=("S42",),
         edits=(
             Edit(
-                BROKER + "server/in_flight_order.py",
+                BROKER + "server/rejected_sequences.py",
                 "if newest is None or newest[0] < lowest.epoch:\n        return False\n",
                 "if newest is None:\n        return False\n    return True\n",
             ),

@@ -16,7 +16,7 @@ from plimsoll_sim import requests
 from plimsoll_sim.calls import (
     PRODUCER_ID_VALUES,
     Caller,
-    Connection,
+    ClientConnection,
     Lost,
     Sent,
     fetch_values,
@@ -35,7 +35,7 @@ At = tuple[str, int]
 
 
 @dataclass(slots=True, kw_only=True)
-class Batch:
+class SentBatch:
     """A record batch, and the answer to its newest try; None while there is none."""
 
     sent: Sent
@@ -66,7 +66,7 @@ class Actor(Caller):
         self._process = Process(world.loop, name, name)
         self._process.start(_for_ever())
         world.client_processes.append(self._process)
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, ClientConnection] = {}
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._violation: Violation | None = None
         self.producer: tuple[int, int] | None = None
@@ -81,7 +81,7 @@ class Actor(Caller):
         if self._violation is not None:
             raise self._violation
 
-    async def connected(self, host: str) -> Connection:
+    async def connected(self, host: str) -> ClientConnection:
         async with self._connecting:
             known = self._connections.get(host)
             if known is None or known.stale:
@@ -105,19 +105,19 @@ class Actor(Caller):
         self.sequence += records
         return sent
 
-    def produce(self, batch: Batch, host: str) -> None:
+    def produce(self, batch: SentBatch, host: str) -> None:
         """Send it, once; its answer is noted when it comes, unless it was sent again meanwhile."""
         batch.answer = None
         batch.tries += 1
         self._witness.sent(batch.at, batch.sent.ident)
         self.begin(self._produce(batch, host, batch.tries))
 
-    async def _produce(self, batch: Batch, host: str, number: int) -> None:
+    async def _produce(self, batch: SentBatch, host: str, number: int) -> None:
         answer = await self._try(batch, host)
         if batch.tries == number:
             batch.answer = answer
 
-    async def _try(self, batch: Batch, host: str) -> str:
+    async def _try(self, batch: SentBatch, host: str) -> str:
         values = produce_values(batch.at, batch.acks, sealed(batch.sent, self.producer))
         try:
             connection = await self.connected(host)

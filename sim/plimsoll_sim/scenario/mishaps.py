@@ -11,7 +11,7 @@ from plimsoll_sim.scenario.dice import ALL, Chosen
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
-from plimsoll_sim.scenario.taps import Hold
+from plimsoll_sim.scenario.taps import HeldMessage
 
 SLOW_IO_US = (3_000_000, 3_000_001)
 KEPT = {"log": "metadatabatches", "snapshots": "metadatasnapshots"}
@@ -188,11 +188,11 @@ def slow(stage: Stage, words: Words) -> None:
         stage.world.network.slow[pair] = us
 
 
-def _holds(stage: Stage, words: Words) -> list[Hold]:
+def _holds(stage: Stage, words: Words) -> list[HeldMessage]:
     kind = words.take("a kind of message")
     sources, targets = stage.hosts(words.take("from where")), stage.hosts(words.take("where to"))
     words.end()
-    return [Hold(kind, source, target) for source in sources for target in targets]
+    return [HeldMessage(kind, source, target) for source in sources for target in targets]
 
 
 def hold(stage: Stage, words: Words) -> None:

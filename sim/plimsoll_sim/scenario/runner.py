@@ -14,7 +14,7 @@ from pathlib import Path
 from plimsoll_sim.ghost import Violation
 from plimsoll_sim.loop import Livelock
 from plimsoll_sim.scenario import mishaps, restarts, setting, strangers, talk
-from plimsoll_sim.scenario.script import BadScript, Block, Command, Words, parse
+from plimsoll_sim.scenario.script import BadScript, Block, ScriptLine, Words, parse
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_sim.world import Crash, NotAlive
@@ -45,7 +45,7 @@ def play(text: str, *, logs: bool = False) -> Played:
     parts: list[str] = []
     played = Played(text="")
     with Stage(logs=logs) as stage:
-        command = Command(line=0, text="")
+        command = ScriptLine(line=0, text="")
         try:
             for item in parse(text):
                 if isinstance(item, str):
@@ -71,7 +71,7 @@ def play(text: str, *, logs: bool = False) -> Played:
     return played
 
 
-def carry_out(stage: Stage, command: Command) -> list[str]:
+def carry_out(stage: Stage, command: ScriptLine) -> list[str]:
     """One command, and what it prints."""
     words = Words(command.text)
     verb = VERBS.get(words.verb)

@@ -25,7 +25,7 @@ class BadScript(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ScriptLine:
     """One line to be carried out."""
 
     line: int
@@ -37,7 +37,7 @@ class Block:
     """`source` is everything above the rule; `expected` what stands below it."""
 
     source: tuple[str, ...]
-    commands: tuple[Command, ...]
+    commands: tuple[ScriptLine, ...]
     expected: tuple[str, ...]
 
     def text(self, printed: Iterable[str]) -> str:
@@ -62,7 +62,7 @@ def parse(text: str) -> list[str | Block]:
 def _paragraph(lines: list[str], first: int) -> str | Block:
     at = lines.index(RULE) if RULE in lines else len(lines)
     commands = tuple(
-        Command(line=number, text=line)
+        ScriptLine(line=number, text=line)
         for number, line in enumerate(lines[:at], first)
         if not line.startswith("#")
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.checkers.liveness import unfinished
-from plimsoll_sim.options import Options
+from plimsoll_sim.options import RunOptions
 from plimsoll_sim.scenario import restarts, show
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
@@ -16,7 +16,7 @@ from plimsoll_sim.world import TOPIC, NotAlive
 
 Verb = Callable[[Stage, Words], list[str] | None]
 
-OPTIONS = Options(
+OPTIONS = RunOptions(
     brokers=3, first_broker=1, operators=1, partitions=1, replication_factor=3, min_isr=2,
     slots=64, latency_us=(500, 500), lag_time_max_ms=30_000, slice_partitions_max=1_000,
     segment_bytes=1_000_000, flush_messages=None, producers=(), consumers=0, think_ms=(0, 0),

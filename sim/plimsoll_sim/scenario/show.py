@@ -21,7 +21,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.isr import proposal_in_flight
 from plimsoll_sim.brokers import DATA, BrokerHost
 from plimsoll_sim.files import Folder
-from plimsoll_sim.ghost import Batch
+from plimsoll_sim.ghost import CommittedBatch
 from plimsoll_sim.payload import ident_of
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
@@ -274,9 +274,9 @@ def _on_disk(host: BrokerHost, at: At) -> str:
     return "on its disk: " + (_batches(_parsed(data), None) or "empty")
 
 
-def _held(log: Log) -> list[Batch]:
+def _held(log: Log) -> list[CommittedBatch]:
     """An open log's batches; a read ends with a segment."""
-    found: list[Batch] = []
+    found: list[CommittedBatch] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         data = _parsed(log.read(offset, 2**30, log.log_end_offset))
@@ -287,16 +287,18 @@ def _held(log: Log) -> list[Batch]:
     return found
 
 
-def _parsed(data: bytes | memoryview) -> list[Batch]:
+def _parsed(data: bytes | memoryview) -> list[CommittedBatch]:
     """The batches from the start on, as far as they are whole."""
-    found: list[Batch] = []
+    found: list[CommittedBatch] = []
     at = 0
     for header in _whole(data):
         ident = ident_of(data, at)
         at += header.length
         producer = (header.producer_id, header.producer_epoch, header.base_sequence)
         found.append(
-            Batch(header.base_offset, header.last_offset, header.leader_epoch, ident, producer)
+            CommittedBatch(
+                header.base_offset, header.last_offset, header.leader_epoch, ident, producer
+            )
         )
     return found
 
@@ -306,7 +308,7 @@ def _whole(data: bytes | memoryview) -> Iterator[BatchHeader]:
         yield from iter_headers(data)
 
 
-def _batches(batches: list[Batch], high_watermark: int | None) -> str:
+def _batches(batches: list[CommittedBatch], high_watermark: int | None) -> str:
     """Each with its offsets, after the leader epoch where that changes."""
     words: list[str] = []
     epoch, barred = None, high_watermark is None

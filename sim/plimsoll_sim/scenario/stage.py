@@ -18,9 +18,9 @@ from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.files import Folder
 from plimsoll_sim.kube import Backup
 from plimsoll_sim.operators import OperatorHost
-from plimsoll_sim.options import Options
+from plimsoll_sim.options import RunOptions
 from plimsoll_sim.run import alone
-from plimsoll_sim.scenario.actors import Actor, Batch
+from plimsoll_sim.scenario.actors import Actor, SentBatch
 from plimsoll_sim.scenario.dice import Dice
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.taps import Taps
@@ -42,7 +42,7 @@ class Stage:
         self._world: World | None = None
         self._taps: Taps | None = None
         self.actors: dict[str, Actor] = {}
-        self.batches: dict[str, Batch] = {}
+        self.batches: dict[str, SentBatch] = {}
         self.backups: dict[int, Folder] = {}
         self.etcd_backup: Backup | None = None
         self.changes_shown = 0
@@ -57,7 +57,7 @@ class Stage:
         self._taps = None
         self._stack.close()
 
-    def begin(self, options: Options) -> None:
+    def begin(self, options: RunOptions) -> None:
         if self._world is not None:
             raise BadScript("there is a cluster already")
         self._world = World(0, options, Dice)
@@ -214,11 +214,11 @@ class Stage:
             return ["no answer"]
         return task.result()
 
-    def batch(self, name: str) -> Batch:
+    def batch(self, name: str) -> SentBatch:
         found = self.batches.get(name)
         if found is None:
             raise BadScript(f"nobody has sent {name}")
         return found
 
-    def answers(self, batches: Iterable[Batch]) -> list[str]:
+    def answers(self, batches: Iterable[SentBatch]) -> list[str]:
         return [batch.told() for batch in batches]

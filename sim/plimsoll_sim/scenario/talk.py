@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plimsoll_sim.scenario.actors import Actor, Batch
+from plimsoll_sim.scenario.actors import Actor, SentBatch
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import CLIENT, Stage
@@ -20,7 +20,7 @@ def _target(stage: Stage, words: Words, at: tuple[str, int]) -> str:
     return stage.broker(name).name if name else stage.leader(at)
 
 
-def _sent(stage: Stage, batches: list[Batch], host: str, patience: str) -> list[str]:
+def _sent(stage: Stage, batches: list[SentBatch], host: str, patience: str) -> list[str]:
     """Send them, one after another on one connection; their answers as far as they come in time."""
     for batch in batches:
         batch.by.produce(batch, host)
@@ -38,7 +38,7 @@ def produce(stage: Stage, words: Words) -> list[str]:
         raise BadScript("acks is all, 1 or 0")
     host, name = _target(stage, words, at), words.option("by", "")
     patience = words.option("wait", PATIENCE)
-    batches: list[Batch] = []
+    batches: list[SentBatch] = []
     actor = stage.actor(name or CLIENT)
     if name and actor.producer is None:
         told = stage.ask(actor, actor.begin_producing(host), 10_000_000)
@@ -48,7 +48,7 @@ def produce(stage: Stage, words: Words) -> list[str]:
         ident, _, records = word.partition("*")
         if ident in stage.batches:
             raise BadScript(f"{ident} was sent before; retry it")
-        batch = Batch(
+        batch = SentBatch(
             sent=actor.next_batch(ident, whole(records or "1")), at=at, acks=ACKS[acks], by=actor
         )
         stage.batches[ident] = batch

@@ -24,7 +24,7 @@ REPLY = "-reply"
 Frame = bytes | bytearray | memoryview
 
 
-class Hold(NamedTuple):
+class HeldMessage(NamedTuple):
     """`kind`: a Kafka API's or a control request's name, with `-reply` for its answer."""
 
     kind: str
@@ -47,31 +47,31 @@ class Taps:
         self._network = network
         self._named = named
         self.overheard: list[str] = []
-        self._holds: dict[Hold, dict[End, None]] = {}
+        self._holds: dict[HeldMessage, dict[End, None]] = {}
         self._sides: dict[End, _Side] = {}
         self.kept = 0
         network.keeps = self.keeps
 
-    def hold(self, hold: Hold) -> None:
+    def hold(self, hold: HeldMessage) -> None:
         self._holds[hold] = {}
 
-    def release(self, holds: Iterable[Hold]) -> None:
+    def release(self, holds: Iterable[HeldMessage]) -> None:
         """They hold nothing any more, and what they held is on its way."""
         for end in self._let_go(holds):
             if end.held:
                 self._network.release(end)
 
-    def lose(self, holds: Iterable[Hold]) -> None:
+    def lose(self, holds: Iterable[HeldMessage]) -> None:
         """The connections on which they hold something break: it never arrives."""
         for end in self._let_go(holds):
             end.held.clear()
             end.process.call(end.abort)
 
     @property
-    def holds(self) -> list[Hold]:
+    def holds(self) -> list[HeldMessage]:
         return list(self._holds)
 
-    def _let_go(self, holds: Iterable[Hold]) -> list[End]:
+    def _let_go(self, holds: Iterable[HeldMessage]) -> list[End]:
         ends: dict[End, None] = {}
         for hold in holds:
             ends |= self._holds.pop(hold, {})
@@ -85,7 +85,7 @@ class Taps:
         source, target = end.process.host, end.peer.process.host
         kept = False
         for kind in self._kinds(end, what):
-            holding = self._holds.get(Hold(kind, source, target))
+            holding = self._holds.get(HeldMessage(kind, source, target))
             if holding is not None:
                 holding[end] = None
                 self.kept += 1

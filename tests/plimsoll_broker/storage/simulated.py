@@ -9,7 +9,7 @@ from uuid import UUID
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.store import LogStore
-from plimsoll_sim.disk import MOUNT, Folder, Node, PowerCut, SimDisk, Volume
+from plimsoll_sim.disk import MOUNT, FileNode, Folder, PowerCut, SimDisk, Volume
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
 DIRECTORY_ID = UUID("99999999-2222-3333-4444-555555555555")
@@ -130,5 +130,5 @@ def _durable(folder: Folder) -> Folder:
         if isinstance(entry, Folder):
             made.entries[name] = _durable(entry)
         else:
-            made.entries[name] = Node(bytes(entry.data), durable=True)
+            made.entries[name] = FileNode(bytes(entry.data), durable=True)
     return made

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from plimsoll_broker.replication.log_writer import Driver
+from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.storage import disk as disks
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, DiskFile, StorageError, StorageFault
@@ -70,7 +70,9 @@ def disk():
     ("code", "fault"), [(errno.ENOSPC, StorageFault.FULL), (errno.EIO, StorageFault.IO)]
 )
 @pytest.mark.parametrize("room", [0, 1, 12, 60, 61, 160])
-def test_what_was_half_written_is_cut(volume, disk, fill, a_batch, read_all, code, fault, room):
+def test_log_truncates_a_partial_append_after_a_disk_error(
+    volume, disk, fill, a_batch, read_all, code, fault, room
+):
     log = volume.log(disk)
     fill(log, 5)
     data = read_all(log)
@@ -231,7 +233,7 @@ def test_a_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
     failed = []
     replica = SimpleNamespace(fail=lambda: failed.append(log))
     disk.truncate_fails = True
-    driver = Driver(lambda hosted, proposal: None)
+    driver = LogWriter(lambda hosted, proposal: None)
     assert driver.truncate(SimpleNamespace(log=log, replica=replica), 20) is False
     disk.truncate_fails = False
     assert failed == [log]

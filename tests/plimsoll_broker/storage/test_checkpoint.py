@@ -84,7 +84,7 @@ def test_a_flipped_bit_after_the_checkpoint_cuts_there(one_segment: Volume) -> N
 
 @pytest.mark.parametrize("name", ["index", "timeindex", "snapshot"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "zeros", "swapped", "shorter", "longer"])
-def test_what_a_checkpoint_left_is_not_believed_blindly(
+def test_recovery_with_damaged_index_or_snapshot_restores_the_same_log(
     one_segment: Volume, name: str, damage: str
 ) -> None:
     log = one_segment.log()
@@ -190,7 +190,7 @@ def test_a_full_disk_costs_the_snapshot_and_nothing_else(
     assert everything(one_segment.log()) == before
 
 
-def test_what_was_synced_is_no_longer_counted_as_unflushed(volume: Volume) -> None:
+def test_flush_reduces_unflushed_bytes_and_truncation_resets_them(volume: Volume) -> None:
     log = volume.log()
     assert log.unflushed_bytes == 0
     fill(log, 40)

@@ -11,7 +11,7 @@ from tests.plimsoll_broker.storage.simulated import ORDERS, Machine
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
-from plimsoll_sim.disk import Node
+from plimsoll_sim.disk import FileNode
 
 BATCH = 161
 HEADER = 61
@@ -36,9 +36,9 @@ def written(request: pytest.FixtureRequest) -> tuple[Machine, bytes]:
     return machine, data
 
 
-def node(machine: Machine, name: str) -> Node:
+def node(machine: Machine, name: str) -> FileNode:
     found = machine.volume.find(machine.store.directory / "orders-3" / name)
-    assert isinstance(found, Node)
+    assert isinstance(found, FileNode)
     return found
 
 

@@ -8,7 +8,7 @@ from tests.plimsoll_broker.storage.simulated import CLUSTER_ID, ORDERS, TOPIC_ID
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_sim.disk import Node
+from plimsoll_sim.disk import FileNode
 
 
 @pytest.fixture(scope="module", params=["crash", "clean stop"])
@@ -30,9 +30,9 @@ def written(request: pytest.FixtureRequest) -> tuple[Machine, bytes, bool]:
     return machine, data, clean
 
 
-def node(machine: Machine, name: str) -> Node:
+def node(machine: Machine, name: str) -> FileNode:
     found = machine.volume.find(machine.store.directory / name)
-    assert isinstance(found, Node)
+    assert isinstance(found, FileNode)
     return found
 
 

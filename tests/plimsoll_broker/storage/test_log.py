@@ -17,7 +17,7 @@ def names(log):
     return sorted(path.name for path in log.directory.iterdir())
 
 
-def test_what_is_appended_is_read_back_byte_for_byte(volume, a_batch):
+def test_log_reads_back_appended_batches_byte_for_byte(volume, a_batch):
     log = volume.log()
     data = b""
     for base in range(0, 500, 10):
@@ -306,7 +306,7 @@ def write_back(log: Log) -> None:
         begin()
 
 
-def test_what_comes_in_bulk_is_begun_to_be_written_as_it_comes(volume, fill, monkeypatch):
+def test_write_back_begins_each_time_enough_bytes_are_appended(volume, fill, monkeypatch):
     begun: list[tuple[int, int]] = []
     begin = DiskFile.begin_writing
 
@@ -333,7 +333,7 @@ def test_what_comes_in_bulk_is_begun_to_be_written_as_it_comes(volume, fill, mon
     assert again.size == 4 * batch
 
 
-def test_one_record_of_the_future_does_not_stop_retention(volume, fill):
+def test_retention_by_time_is_not_blocked_by_a_record_timestamp_in_the_future(volume, fill):
     """Its client counted in microseconds: its segment is as old as its file."""
     volume.config = replace(volume.config, retention_ms=1_000)
     log = volume.log()

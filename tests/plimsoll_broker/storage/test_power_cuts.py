@@ -84,7 +84,9 @@ def test_a_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> 
 
 
 @pytest.mark.parametrize("batches", [12, 15])
-def test_what_was_cut_stays_cut_when_the_log_rolls_there(machine: Machine, batches: int) -> None:
+def test_truncation_survives_a_power_cut_when_the_log_rolls_there(
+    machine: Machine, batches: int
+) -> None:
     """At a segment's end and within one: no later sync covers the file that was cut."""
     log = machine.log()
     fill(log, 20, epoch=5)
@@ -152,7 +154,7 @@ def test_a_recovery_point_is_not_beyond_what_has_a_name(machine: Machine) -> Non
     assert machine.log().log_end_offset == 420
 
 
-def test_what_retention_removed_does_not_come_back_below_the_recovery_point() -> None:
+def test_segments_removed_by_retention_stay_removed_below_the_recovery_point() -> None:
     """Never synced, removed, and back with a torn end: the log behind it must not be cut."""
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()

@@ -93,7 +93,7 @@ def test_a_flipped_bit_cuts_the_log_at_its_batch(volume, fill, position):
     assert not list(volume.directory.glob("00000000000000000240.*"))
 
 
-def test_what_is_below_the_recovery_point_is_not_read_again(volume, fill):
+def test_recovery_does_not_read_below_the_recovery_point(volume, fill):
     log = volume.log()
     fill(log, 40)
     log.flush()

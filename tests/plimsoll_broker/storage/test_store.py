@@ -376,7 +376,7 @@ def test_of_two_saves_in_threads_the_newer_one_stays_whichever_ends_last(volume)
     assert text.split("\n")[2] == "orders 3 20"
 
 
-def test_what_was_lowered_for_many_is_not_written_again_for_each(volume):
+def test_truncation_does_not_rewrite_high_watermarks_already_lowered_in_bulk(volume):
     volume.start()
     volume.store.checkpoint_high_watermarks({("orders", 3): 50, ("orders", 4): 50})
     volume.store.begin_lower({("orders", 3): 20, ("orders", 4): 20})()
@@ -387,7 +387,7 @@ def test_what_was_lowered_for_many_is_not_written_again_for_each(volume):
     assert path.stat().st_ino == written
 
 
-def test_what_a_thread_has_not_written_yet_is_written_by_whoever_needs_it(volume):
+def test_truncation_writes_lowered_high_watermark_that_a_thread_has_not_written(volume):
     volume.start()
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
     finish = volume.store.begin_lower({("orders", 3): 20})

@@ -8,7 +8,7 @@ from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at
 
 from plimsoll_broker.storage import timestamps
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.timestamps import Opened
+from plimsoll_broker.storage.timestamps import OpenedBytes
 from plimsoll_wire.batches import HEADER_SIZE, iter_headers, parse_header, seal
 
 RECORDS = 1_000
@@ -58,7 +58,7 @@ def test_a_request_that_has_opened_its_share_is_answered_from_headers(volume: Vo
     log = volume.log()
     batch = zipped(a_client_batch(range(BASE_MS, BASE_MS + RECORDS)))
     put(log, batch)
-    opened = Opened(len(batch))  # less than is in it
+    opened = OpenedBytes(len(batch))  # less than is in it
     assert found_at(log, BASE_MS + 3, opened) == (BASE_MS + RECORDS - 1, 0), "earlier, never later"
     assert found_at(log, None, opened) == (BASE_MS + RECORDS - 1, 0)
     assert looked_at == []
@@ -69,7 +69,7 @@ def test_the_share_is_one_for_all_partitions_of_a_request(volume: Volume, looked
     log = volume.log()
     batch = a_client_batch(range(BASE_MS, BASE_MS + RECORDS))
     put(log, batch)
-    opened = Opened(2 * (len(batch) - HEADER_SIZE))
+    opened = OpenedBytes(2 * (len(batch) - HEADER_SIZE))
     answers = [found_at(log, None, opened) for _ in range(3)]
     assert answers == [(BASE_MS + RECORDS - 1, offset) for offset in (RECORDS - 1, RECORDS - 1, 0)]
     assert opened.left == 0

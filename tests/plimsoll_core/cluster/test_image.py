@@ -104,7 +104,9 @@ def test_new_partitions_are_led_by_the_first_of_their_isr(image: ClusterImage) -
     assert partition(image, 0).min_isr == 2
 
 
-def test_one_record_steps_partitions_of_different_terms(image: ClusterImage) -> None:
+def test_partitions_changed_record_steps_each_partitions_own_leader_epoch(
+    image: ClusterImage,
+) -> None:
     image = apply(image, changed(leader=1, leader_epoch_step=1))
     image = apply(image, changed(ranges=((0, 1),), isr=(1,), leader=1, leader_epoch_step=1))
     assert partition(image, 0).leader_epoch == 2

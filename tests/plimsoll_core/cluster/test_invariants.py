@@ -86,7 +86,7 @@ def test_a_partition_that_breaks_a_rule_is_named(
     assert all(f"{world.p().topic_id}-0" in sentence for sentence in told)
 
 
-def test_who_waits_without_being_able_to_lead_breaks_nothing(world: Any) -> None:
+def test_always_led_accepts_leaderless_partition_with_only_a_fenced_elr_member(world: Any) -> None:
     """ "Whoever may lead does": a fenced member of the ELR may not."""
     image = with_broker(world.image, 1, fenced=True)
     image = with_p(image, leader=None, isr=(), elr=(1,))
@@ -158,11 +158,15 @@ class TestRebalances:
         )
         assert list(rebalances(image)) == ["OneRebalance: ['u1', 'u2'] run at the same time"]
 
-    def test_one_that_runs_and_has_nothing(self, running: ClusterImage) -> None:
+    def test_running_rebalance_without_remaining_moves_row_is_reported(
+        self, running: ClusterImage
+    ) -> None:
         (told,) = rebalances(replace(running, rebalance_rests=Map()))
         assert "with what is left being None" in told
 
-    def test_one_that_ended_and_has_something_left(self, running: ClusterImage) -> None:
+    def test_ended_rebalance_with_remaining_moves_row_is_reported(
+        self, running: ClusterImage
+    ) -> None:
         rows = running.rebalances.set("u1", self.row("u1", phase="Completed"))
         (told,) = rebalances(replace(running, rebalances=rows))
         assert "with what is left being RebalanceRest" in told

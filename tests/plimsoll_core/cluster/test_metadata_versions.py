@@ -46,7 +46,7 @@ def test_every_kind_and_every_field_names_the_version_that_introduced_it(
 
 
 @pytest.mark.parametrize(("kind", "row"), EVERY, ids=[kind.__name__ for kind, _ in EVERY])
-def test_who_does_not_know_a_field_refuses_it_and_who_knows_it_need_not_write_it(
+def test_stored_structs_forbid_unknown_fields_and_omit_newer_fields_at_default(
     kind: type[msgspec.Struct], row: dict[int, str]
 ) -> None:
     assert kind.__struct_config__.forbid_unknown_fields, f"{kind.__name__} drops what it misses"
@@ -140,7 +140,7 @@ def test_a_newer_field_of_a_part_of_a_record_is_not_written(
     ],
     ids=["kind", "field", "metadata-version", "field of a part"],
 )
-def test_what_a_reader_does_not_know_is_refused_by_name_and_nothing_is_left_out(
+def test_read_records_raises_metadata_too_new_naming_the_unknown_item(
     item: dict[str, object], named: str
 ) -> None:
     known = {"type": "MovementLimited", "cause": "x", "bytes_per_second": 1}

@@ -70,7 +70,7 @@ def test_malformed_isr_is_invalid(world: Any, isr: list[int], problem: str) -> N
     assert problem in answer.message
 
 
-def test_nobody_joins_before_recovery_has_ended(world: Any) -> None:
+def test_alter_partition_rejects_isr_growth_while_partition_is_recovering(world: Any) -> None:
     """3.2, check 7: the leader of an unclean election ends its recovery alone, or in one step."""
     world.commit(
         PartitionsChanged(
@@ -149,7 +149,9 @@ def test_staleness_is_told_before_a_wrong_proposal(world: Any) -> None:
     assert world.propose([7, 7], leader_epoch=9, partition_epoch=0).code == 41
 
 
-def test_one_refused_proposal_does_not_spoil_another(new_world: Any) -> None:
+def test_alter_partition_rejects_one_proposal_and_commits_another_of_the_request(
+    new_world: Any,
+) -> None:
     world = new_world(3)
     world.declare(partitions=6)
     good, bad = world.proposal([0, 1], 0), world.proposal([0, 9], 3)
@@ -172,7 +174,9 @@ def test_moved_leadership_is_committed_but_told(world: Any) -> None:
     assert (world.p().leader, world.p().isr, world.p().replicas) == (1, (1, 2, 3), (1, 2, 3))
 
 
-def test_who_is_about_to_be_restarted_joins_after_that(world: Any) -> None:
+def test_alter_partition_rejects_replica_with_restart_grant_until_it_has_restarted(
+    world: Any,
+) -> None:
     """It would leave again as if nobody had counted it: the grant was given without it."""
     world.propose([0, 1])
 

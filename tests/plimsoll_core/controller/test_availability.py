@@ -18,7 +18,7 @@ from plimsoll_core.controller.kernel.availability import (
     may_become,
     may_leave,
 )
-from plimsoll_core.controller.kernel.partition_change import Wish, change
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, change
 
 Build = Callable[..., Partition]
 NOBODY: frozenset[int] = frozenset()
@@ -45,21 +45,25 @@ def image_of(*partitions: Partition, name: str = "orders") -> ClusterImage:
 
 
 class TestOnePartition:
-    def test_one_of_three_may_leave(self, a_partition: Build) -> None:
+    def test_isr_member_may_leave_when_isr_exceeds_min_isr(self, a_partition: Build) -> None:
         assert may_leave(a_partition(), 1, NOBODY)
 
-    def test_nobody_leaves_at_min_isr_but_who_is_out_of_sync(self, a_partition: Build) -> None:
+    def test_isr_member_may_not_leave_at_min_isr_but_out_of_sync_replica_may(
+        self, a_partition: Build
+    ) -> None:
         p = a_partition(isr=(1, 2))
         assert [may_leave(p, b, NOBODY) for b in (1, 2, 3)] == [False, False, True]
 
-    def test_who_is_on_its_way_into_a_partition_below_min_isr_stays(
+    def test_catching_up_replica_may_not_leave_partition_below_min_isr(
         self, a_partition: Build
     ) -> None:
         p = a_partition(isr=(1,), elr=(2,))
         assert not may_leave(p, 3, NOBODY)
         assert may_leave(p, 3, NOBODY, joins=False)
 
-    def test_who_was_granted_absence_counts_as_gone(self, a_partition: Build) -> None:
+    def test_absent_replica_counts_as_gone_and_absent_non_replica_does_not(
+        self, a_partition: Build
+    ) -> None:
         assert not may_leave(a_partition(), 1, {2})
         assert may_leave(a_partition(), 1, {7})
 
@@ -73,12 +77,14 @@ class TestOnePartition:
         assert not may_leave(p, 1, {4})
         assert may_leave(p, 1, {2})
 
-    def test_who_is_being_added_counts_before_it_is_in_sync(self, a_partition: Build) -> None:
+    def test_adding_replica_counts_toward_the_target_before_it_joins_the_isr(
+        self, a_partition: Build
+    ) -> None:
         p = a_partition(replicas=(1, 2, 4, 3), adding=(4,), removing=(3,), isr=(1, 2, 3))
         assert may_leave(p, 4, NOBODY)
         assert not may_leave(p, 4, {1})
 
-    def test_who_is_away_already_is_restarted_although_a_move_waits_for_it(
+    def test_offline_replica_may_restart_although_its_reassignment_waits_for_it(
         self, a_partition: Build
     ) -> None:
         """A bad image keeps the last complete replica from starting: it needs another pod."""
@@ -118,7 +124,9 @@ class TestMoves:
         assert not may_become(p, (1, 2), (), {1})
         assert may_become(p, (1, 2), (), {4})
 
-    def test_what_changes_nobody_in_sync_is_not_judged(self, a_partition: Build) -> None:
+    def test_reassignment_rollback_that_keeps_the_isr_is_allowed_with_absent_member(
+        self, a_partition: Build
+    ) -> None:
         p = a_partition(replicas=(1, 2, 3, 4), adding=(4,), isr=(1, 2))
         assert may_become(p, (1, 2), (), {1})
 
@@ -201,7 +209,7 @@ def partitions(draw: st.DrawFn) -> Partition:
         partition_epoch=1,
         min_isr=draw(st.integers(1, 3)),
     )
-    return change(p, Wish(), lambda broker: True)
+    return change(p, PartitionUpdate(), lambda broker: True)
 
 
 Event = tuple[str, int]
@@ -232,12 +240,16 @@ def test_no_granted_absence_takes_a_partition_below_its_min_isr(
         elif what == "stop" and broker in granted:
             stopped.add(broker)
             returned.discard(broker)
-            p = change(p, Wish(isr=[r for r in p.isr if r != broker]), lambda b: b not in stopped)
+            p = change(
+                p,
+                PartitionUpdate(isr=[r for r in p.isr if r != broker]),
+                lambda b: b not in stopped,
+            )
         elif what == "back" and broker in stopped:
             stopped.discard(broker)
             returned.add(broker)
         elif what == "join" and (broker not in granted or broker in returned) and p.isr:
-            p = change(p, Wish(isr={*p.isr, broker}), lambda b: b not in stopped)
+            p = change(p, PartitionUpdate(isr={*p.isr, broker}), lambda b: b not in stopped)
             if broker in returned:
                 granted.discard(broker)
         if policy == "Block" or spares(before):

@@ -49,7 +49,9 @@ class TestCreate:
         filled = led_first(world)
         assert max(filled.values()) - min(filled.values()) <= 1
 
-    def test_nobody_runs_so_nobody_could_lead_it(self, world: Any) -> None:
+    def test_create_topics_without_active_brokers_returns_not_enough_brokers(
+        self, world: Any
+    ) -> None:
         """A partition that begins without a leader would never get one."""
         for broker in (0, 1, 2):
             world.beat(broker, want_fence=True)
@@ -101,7 +103,9 @@ class TestCreate:
         ids = {create(new_world(3)).topic_id for _ in range(2)}
         assert len(ids) == 1
 
-    def test_one_bad_topic_does_not_spoil_another(self, world: Any) -> None:
+    def test_create_topics_rejects_one_topic_and_accepts_another_of_the_request(
+        self, world: Any
+    ) -> None:
         request = CreateTopics(topics=(NewTopic(name="bad name"), NewTopic(name="good")))
         answers = world.ask(request).topics
         assert [answer.code for answer in answers] == [17, 0]

@@ -277,7 +277,7 @@ MOVES = st.tuples(
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(moves=st.lists(MOVES, min_size=40, max_size=120))
-def test_whoever_may_lead_holds_what_was_committed(
+def test_isr_and_elr_members_hold_every_committed_record(
     new_world: Callable[..., Any], moves: list[tuple[int, int, int]]
 ) -> None:
     """I1, I2: for r in isr ∪ elr if run(r): prefix(r.log, true_hw) = G."""

@@ -74,7 +74,7 @@ class TestFactor:
         for index in range(12):
             assert len({racks[b] for b in world.p(index).replicas}) == 2
 
-    def test_whoever_is_away_goes_first(self, five: Any) -> None:
+    def test_replication_factor_decrease_drops_offline_replica_first(self, five: Any) -> None:
         away = five.p(0).replicas[1]
         five.kill(away)
         five.declare(partitions=5, replication_factor=2)

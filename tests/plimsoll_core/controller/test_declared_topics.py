@@ -42,7 +42,7 @@ class TestDeclare:
             (2, 0, 1),
         ]
 
-    def test_what_holds_already_adds_nothing(self, world: Any) -> None:
+    def test_unchanged_topic_object_adds_no_record(self, world: Any) -> None:
         world.declare()
         end = len(world.log)
         assert world.declare().topics[0].code == 0
@@ -181,7 +181,9 @@ class TestDeletion:
         assert gone(world, ORDERS, DAY_MS) == Done(), "late news about the old object"
         assert topic(world).pending_deletion is None
 
-    def test_nobody_else_gets_the_name_meanwhile(self, world: Any) -> None:
+    def test_name_of_topic_pending_deletion_is_rejected_for_another_object(
+        self, world: Any
+    ) -> None:
         """R12: B must not read A's data."""
         gone(world)
         answer = world.declare(object=STRANGER)
@@ -210,7 +212,7 @@ class TestDeletion:
         assert gone(world, now_ms=DAY_MS) == Done()
         assert "orders" in world.image.topic_ids
 
-    def test_what_is_nobodys_is_not_detached_again(self, world: Any) -> None:
+    def test_detach_by_foreign_object_or_repeated_detach_changes_nothing(self, world: Any) -> None:
         """Asked again after a lost answer, or by an object that never had it: no record."""
         world.ask(DetachTopic(object=STRANGER))
         assert topic(world).object == ORDERS

@@ -145,7 +145,9 @@ class TestUnclean:
         assert (answer.code, answer.reason) == (83, "EligibleLeadersNotAvailable")
         assert world.p(0, "mine").leader is None
 
-    def test_who_told_but_is_fenced_is_nobody(self, world: Any) -> None:
+    def test_unclean_election_is_rejected_when_the_only_reporting_replica_is_fenced(
+        self, world: Any
+    ) -> None:
         clients_topic(world)
         for broker in ROW:
             world.register(broker)
@@ -180,7 +182,7 @@ class TestNamed:
         assert (p.leader, p.isr, p.last_known_elr) == (0, (0,), (1, 2))
         assert world.log[-1].cause in UNCLEAN_CAUSES
 
-    def test_it_is_done_once(self, world: Any) -> None:
+    def test_named_leader_is_elected_once_for_the_stated_leader_epoch(self, world: Any) -> None:
         """ "refused unless the epoch still matches": it fires once, not again next year."""
         everybody_lost(world)
         epoch = world.p().leader_epoch
@@ -277,14 +279,16 @@ class TestByThemselves:
         assert world.p().leader == 0
         assert world.p().recovery is Recovery.RECOVERED
 
-    def test_nobody_returns_who_is_not_in_the_isr(self, world: Any) -> None:
+    def test_automatic_preferred_election_skips_replica_outside_the_isr(self, world: Any) -> None:
         world.beat(0, want_fence=True)
         world.start(0, clean=True)
         world.ask(Tick())
         self.wait(world, INTERVAL_MS)
         assert world.p().leader == 1
 
-    def test_who_fell_out_unasked_waits_longer(self, world: Any) -> None:
+    def test_automatic_preferred_election_waits_longer_for_a_flapping_broker(
+        self, world: Any
+    ) -> None:
         """Leaderships of a broker that keeps falling out must not follow it each time."""
         displaced(world, flapped=True)
         fell_out = world.soft.flaps[0][-1]

@@ -11,7 +11,7 @@ from plimsoll_core.messages.requests import Refused, Registered
 FLAP_MS = 60_000
 
 
-def test_it_is_let_in_once_another_leader_is_named(world: Any) -> None:
+def test_broker_with_empty_volume_registers_once_another_leader_is_named(world: Any) -> None:
     world.propose([0, 1])
     world.kill(1, 0)
     world.register(1)
@@ -44,7 +44,7 @@ def test_only_copy_is_given_up_by_naming_its_own_broker(new_world: Callable[...,
         assert (world.p(index).leader, world.p(index).recovery) == (0, Recovery.RECOVERING)
 
 
-def test_what_was_given_up_in_one_term_of_a_partition_is_not_in_the_next(
+def test_empty_volume_given_up_in_one_leader_epoch_is_rejected_in_the_next(
     new_world: Callable[..., Any],
 ) -> None:
     world = new_world(3)

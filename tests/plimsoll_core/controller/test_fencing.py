@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from plimsoll_core.controller.decide import Soft
+from plimsoll_core.controller.decide import VolatileState
 from plimsoll_core.messages.requests import BrokerProvenDead, Done, Refused, Tick
 
 TIMEOUT = 6_000
@@ -94,9 +94,11 @@ class TestSilence:
         tick(world, TIMEOUT - 1)
         assert fenced(world) == []
 
-    def test_who_was_never_heard_in_this_term_is_watched_from_now_on(self, world: Any) -> None:
+    def test_broker_without_contact_is_fenced_a_session_timeout_after_the_first_scan(
+        self, world: Any
+    ) -> None:
         """Contacts are not part of the log: without one a broker is not silent, but unknown."""
-        world.soft = Soft()
+        world.soft = VolatileState()
         tick(world, 60_000)
         assert fenced(world) == []
         world.now_ms += TIMEOUT

@@ -8,15 +8,17 @@ from typing import Any
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.records import BrokerUnregistered
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.partitions.health import Loss, Outlook, outlook
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.partitions.health import KnownLoss, Outlook, outlook
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
 
 ROW = (0, 1, 2)
 
 
 def look(world: Any, index: int = 0) -> Outlook:
-    turn = Turn(image=world.image, soft=world.soft, now_ms=world.now_ms, settings=world.settings)
+    turn = DecisionContext(
+        image=world.image, soft=world.soft, now_ms=world.now_ms, settings=world.settings
+    )
     return outlook(turn, world.p(index))
 
 
@@ -134,31 +136,33 @@ class TestRecovery:
 
 
 class TestEstimate:
-    def test_it_is_what_the_leader_to_be_lacks_of_the_longest_log(self, world: Any) -> None:
+    def test_known_loss_is_what_the_candidate_lacks_of_the_longest_log(self, world: Any) -> None:
         """ "difference between the best known log end and the candidate's"."""
         everybody_lost(world, "Manual")
         world.tell(0, (0, 90))
         world.tell(2, (0, 100))
-        assert look(world).loss == Loss(leader=0, records=10)
+        assert look(world).loss == KnownLoss(leader=0, records=10)
 
-    def test_whoever_cannot_lead_is_shown_when_nobody_else_is_left(self, world: Any) -> None:
+    def test_known_loss_names_fenced_replica_when_no_other_replica_has_reported(
+        self, world: Any
+    ) -> None:
         everybody_lost(world, "Manual")
         world.tell(2, (0, 100))
-        assert look(world).loss == Loss(leader=2, records=0)
+        assert look(world).loss == KnownLoss(leader=2, records=0)
 
-    def test_what_was_told_before_the_last_crash_still_counts(self, world: Any) -> None:
+    def test_known_loss_counts_log_end_reported_before_the_last_crash(self, world: Any) -> None:
         """Broker 2 told of 100 records, and came back with none: ten of them are known lost."""
         everybody_lost(world, "Manual")
         world.tell(0, (0, 90))
         world.tell(2, (0, 100))
         world.register(2)
-        assert look(world).loss == Loss(leader=0, records=10)
+        assert look(world).loss == KnownLoss(leader=0, records=10)
 
-    def test_whoever_is_best_to_be_named_is_shown_though_balanced_waits_for_others(
+    def test_known_loss_names_best_candidate_while_balanced_waits_for_other_replicas(
         self, world: Any
     ) -> None:
         everybody_lost(world)
         world.tell(0, (0, 95))
         world.tell(1, (0, 94))
         assert look(world).waits_for == (2,)
-        assert look(world).loss == Loss(leader=0, records=0)
+        assert look(world).loss == KnownLoss(leader=0, records=0)

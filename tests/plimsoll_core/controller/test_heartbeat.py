@@ -117,7 +117,9 @@ class TestControlledShutdown:
             world.beat(other)
         assert world.beat(0, want_shutdown=True).should_shut_down
 
-    def test_nobody_may_let_it_back_into_an_isr(self, world: Any) -> None:
+    def test_broker_in_controlled_shutdown_cannot_rejoin_isr_even_after_failover(
+        self, world: Any
+    ) -> None:
         """S08: a proposal in flight gets 107; same after controller failover."""
         world.beat(0, want_shutdown=True)
         assert world.propose([0, 1, 2]).code == 107

@@ -51,7 +51,9 @@ class TestTargetLost:
         assert run(five, to(0, 1, 3)).reason == "TargetDown"
         assert five.p().adding == (3,)
 
-    def test_nobody_else_to_choose(self, new_world: Callable[..., Any]) -> None:
+    def test_lost_target_is_replaced_by_former_replica_when_no_other_broker_is_left(
+        self, new_world: Callable[..., Any]
+    ) -> None:
         world = new_world(4)
         client_topic(world)
         moves = (to(0, 1, 3, replan=True),)
@@ -99,7 +101,7 @@ class TestTargetLost:
 class TestLargeClusters:
     """A turn must be short, so that loads are evened over the topics in question alone."""
 
-    def test_who_is_free_of_the_topic_is_taken(
+    def test_move_off_in_large_cluster_compares_brokers_by_that_topic_alone(
         self, five: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Broker 3 holds most, but nothing of `orders`; so it is as good as 4, and comes first."""

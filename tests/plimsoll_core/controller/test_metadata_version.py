@@ -6,7 +6,7 @@ from typing import Any
 from plimsoll_core.cluster.metadata_versions import NEWEST
 from plimsoll_core.controller.brokers.metadata_version import Finalization, finalization
 from plimsoll_core.controller.decide import Settings
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.messages.requests import HeartbeatAnswer, Refused, Registered, Tick
 from plimsoll_core.messages.restarts import RequestRestart
 
@@ -27,7 +27,9 @@ def upgraded(world: World, *brokers: int) -> None:
 
 
 def look(world: World) -> Finalization:
-    turn = Turn(image=world.image, soft=world.soft, now_ms=world.now_ms, settings=world.settings)
+    turn = DecisionContext(
+        image=world.image, soft=world.soft, now_ms=world.now_ms, settings=world.settings
+    )
     return finalization(turn)
 
 
@@ -157,7 +159,7 @@ def test_a_broker_that_no_longer_reads_the_old_version_does_not_register(
 class TestABrokerThatCannotReadWhatWasDecided:
     """It stops applying and says so with its heartbeats."""
 
-    def test_it_is_fenced_when_somebody_else_has_read_on(
+    def test_broker_with_unknown_metadata_is_fenced_once_another_broker_applies_it(
         self, new_world: Callable[..., World]
     ) -> None:
         world = begun(new_world)

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Partition, Recovery
-from plimsoll_core.controller.kernel.partition_change import Wish, as_records, change
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, as_records, change
 
 Build = Callable[..., Partition]
 
@@ -22,7 +22,7 @@ def only(*brokers: int) -> Callable[[int], bool]:
 
 
 def shrunk(p: Partition, *isr: int, ok: Callable[[int], bool] = everybody, **w: Any) -> Partition:
-    return change(p, Wish(isr=isr, **w), ok)
+    return change(p, PartitionUpdate(isr=isr, **w), ok)
 
 
 class TestElr:
@@ -54,7 +54,7 @@ class TestElr:
     def test_removed_replica_does_not_linger(self, a_partition: Build) -> None:
         """[K] omits "∩ replicas'", so a removed replica can linger in the ELR."""
         p = a_partition(isr=(1,), elr=(2,), last_known_elr=(3,))
-        p = change(p, Wish(replicas=(1,), isr=(1,)), everybody)
+        p = change(p, PartitionUpdate(replicas=(1,), isr=(1,)), everybody)
         assert (p.elr, p.last_known_elr) == ((), ())
 
     def test_effective_min_isr_is_bounded_by_the_settled_replicas(self, a_partition: Build) -> None:
@@ -78,7 +78,7 @@ class TestElection:
         p = shrunk(a_partition(), 2, 3, ok=only(3))
         assert p.leader == 3
 
-    def test_nobody_valid_means_no_leader(self, a_partition: Build) -> None:
+    def test_partition_without_a_valid_replica_has_no_leader(self, a_partition: Build) -> None:
         p = shrunk(a_partition(isr=(1,), min_isr=1), ok=only())
         assert (p.isr, p.elr, p.leader) == ((), (1,), None)
 
@@ -92,17 +92,17 @@ class TestElection:
         self, a_partition: Build
     ) -> None:
         p = a_partition(isr=(), leader=None, elr=(2, 3), last_known_elr=(1,), min_isr=1)
-        p = change(p, Wish(), everybody)
+        p = change(p, PartitionUpdate(), everybody)
         assert (p.isr, p.elr, p.last_known_elr) == ((2,), (), ())
 
     def test_last_known_elr_is_never_elected_by_itself(self, a_partition: Build) -> None:
         p = a_partition(isr=(), leader=None, last_known_elr=(1, 2))
-        assert change(p, Wish(), everybody) is p
+        assert change(p, PartitionUpdate(), everybody) is p
 
     def test_preferred_goes_back_to_the_first_replica(self, a_partition: Build) -> None:
         p = a_partition(leader=2)
-        assert change(p, Wish(preferred=True), everybody).leader == 1
-        assert change(p, Wish(preferred=True), only(2, 3)) is p
+        assert change(p, PartitionUpdate(preferred=True), everybody).leader == 1
+        assert change(p, PartitionUpdate(preferred=True), only(2, 3)) is p
 
 
 class TestReassignment:
@@ -151,11 +151,11 @@ class TestEpochs:
         """ISR shrink and pure growth do not bump LE."""
         p = shrunk(a_partition(), 1, 2)
         assert (p.leader_epoch, p.partition_epoch) == (5, 10)
-        grown = change(p, Wish(replicas=(1, 2, 3, 4), adding=(4,)), everybody)
+        grown = change(p, PartitionUpdate(replicas=(1, 2, 3, 4), adding=(4,)), everybody)
         assert (grown.leader_epoch, grown.partition_epoch) == (5, 11)
 
     def test_any_removal_starts_a_term(self, a_partition: Build) -> None:
-        p = change(a_partition(), Wish(replicas=(1, 2)), everybody)
+        p = change(a_partition(), PartitionUpdate(replicas=(1, 2)), everybody)
         assert (p.leader, p.leader_epoch) == (1, 6)
 
     def test_losing_the_leader_starts_a_term(self, a_partition: Build) -> None:
@@ -167,9 +167,9 @@ class TestMinIsr:
     def test_lowering_it_clears_the_elr_raising_it_keeps_both(self, a_partition: Build) -> None:
         """abs(isr) ≥ new m → clear elr and lkelr, else keep both."""
         p = a_partition(isr=(1,), elr=(2,), last_known_elr=(3,), min_isr=2)
-        lower = change(p, Wish(min_isr=1), everybody)
+        lower = change(p, PartitionUpdate(min_isr=1), everybody)
         assert (lower.elr, lower.last_known_elr) == ((), ())
-        higher = change(p, Wish(min_isr=3), everybody)
+        higher = change(p, PartitionUpdate(min_isr=3), everybody)
         assert (higher.elr, higher.last_known_elr) == ((2,), (3,))
         assert higher.partition_epoch == p.partition_epoch + 1
 

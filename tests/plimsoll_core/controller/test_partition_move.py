@@ -7,7 +7,7 @@ import pytest
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import PartitionsChanged
-from plimsoll_core.controller.kernel.partition_change import Wish, change
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, change
 from plimsoll_core.controller.moves.partition_move import begun, rolled_back
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget, TargetAnswer
@@ -22,17 +22,17 @@ def everybody(broker: int) -> bool:
 
 def moved(p: Partition, *target: int) -> Partition:
     wish = begun(p, target)
-    assert isinstance(wish, Wish), wish
+    assert isinstance(wish, PartitionUpdate), wish
     return change(p, wish, everybody)
 
 
 def cancelled(p: Partition, *, forced: bool = False) -> Partition:
     wish = rolled_back(p, forced=forced)
-    assert isinstance(wish, Wish), wish
+    assert isinstance(wish, PartitionUpdate), wish
     return change(p, wish, everybody)
 
 
-def reason(found: Wish | Refusal) -> Reason:
+def reason(found: PartitionUpdate | Refusal) -> Reason:
     assert isinstance(found, Refusal)
     return found.reason
 
@@ -64,7 +64,7 @@ class TestStart:
         p = moved(a_partition(isr=(1, 3)), 1, 2)
         assert (p.replicas, p.removing, p.isr) == ((1, 2, 3), (3,), (1, 3))
 
-    def test_what_holds_already_changes_nothing(self, a_partition: Build) -> None:
+    def test_reassignment_to_the_current_replicas_changes_nothing(self, a_partition: Build) -> None:
         p = a_partition()
         assert moved(p, 1, 2, 3) is p
 
@@ -81,12 +81,16 @@ class TestReplacement:
         values = {"replicas": (4, 1, 2, 3), "adding": (4,), "removing": (2, 3), "leader": 1}
         return a_partition(**{**values, **fields})
 
-    def test_what_is_no_longer_wanted_goes_at_once(self, a_partition: Build) -> None:
+    def test_replaced_reassignment_drops_adding_replica_outside_the_new_target(
+        self, a_partition: Build
+    ) -> None:
         p = moved(self.running(a_partition), 1, 2, 5)
         assert (p.replicas, p.adding, p.removing) == ((1, 2, 5, 3), (5,), (3,))
         assert p.leader_epoch == 6
 
-    def test_what_is_still_wanted_goes_on_being_added(self, a_partition: Build) -> None:
+    def test_replaced_reassignment_keeps_adding_replica_of_the_new_target(
+        self, a_partition: Build
+    ) -> None:
         p = moved(self.running(a_partition), 4, 5)
         assert (p.replicas, p.adding, p.removing) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
         assert p.leader_epoch == 5
@@ -122,7 +126,7 @@ class TestCancel:
     def test_the_partition_is_as_before(self, a_partition: Build) -> None:
         """THEN change(p, isr', replicas − adding, ∅, ∅)."""
         p = moved(a_partition(), 1, 2, 4)
-        p = change(p, Wish(isr=(1, 2)), everybody)
+        p = change(p, PartitionUpdate(isr=(1, 2)), everybody)
         back = cancelled(p)
         assert (back.replicas, back.adding, back.removing) == ((1, 2, 3), (), ())
         assert (back.leader, back.isr, back.leader_epoch) == (1, (1, 2), 6)
@@ -137,7 +141,9 @@ class TestCancel:
         p = cancelled(p)
         assert (p.leader, p.isr, p.replicas, p.leader_epoch) == (1, (1, 2), (1, 2), 6)
 
-    def test_nobody_else_in_sync_is_refused(self, a_partition: Build) -> None:
+    def test_cancel_is_rejected_when_only_adding_replicas_are_in_sync(
+        self, a_partition: Build
+    ) -> None:
         """if ∅ REQUIRE unclean allowed, else 39."""
         p = a_partition(replicas=(4, 5, 1, 2), adding=(4, 5), isr=(4, 5), leader=4)
         for forced in (False, True):
@@ -161,11 +167,13 @@ class TestCancel:
         enough = a_partition(**{**values, "isr": (4, 1, 2)})
         assert cancelled(enough).isr == (1, 2)
 
-    def test_who_holds_nothing_may_go_even_without_a_leader(self, a_partition: Build) -> None:
+    def test_leaderless_cancel_drops_adding_replica_outside_isr_and_elr(
+        self, a_partition: Build
+    ) -> None:
         p = a_partition(replicas=(4, 1, 2), adding=(4,), isr=(), elr=(1, 2), leader=None)
-        p = change(p, Wish(), lambda _: False)
+        p = change(p, PartitionUpdate(), lambda _: False)
         wish = rolled_back(p)
-        assert isinstance(wish, Wish)
+        assert isinstance(wish, PartitionUpdate)
         back = change(p, wish, lambda _: False)
         assert (back.replicas, back.elr, back.leader) == ((1, 2), (1, 2), None)
 
@@ -179,14 +187,14 @@ class TestCompletion:
         p = a_partition(isr=(), elr=(1, 2), leader=None, min_isr=2)
         p = change(p, begun(p, (2,)), lambda _: False)
         assert (p.removing, p.leader) == ((1, 3), None)
-        p = change(p, Wish(), lambda b: b == 2)
+        p = change(p, PartitionUpdate(), lambda b: b == 2)
         assert (p.replicas, p.removing, p.leader, p.elr) == ((2,), (), 2, ())
 
     def test_fence_of_a_removed_replica_neither_hinders_nor_hurts(self, a_partition: Build) -> None:
         """S33, KAFKA-9672: completing a move while the removed broker is dead and in ISR."""
         p = moved(a_partition(), 1, 2, 4)
-        p = change(p, Wish(isr=(1, 2)), lambda b: b != 3)
-        p = change(p, Wish(isr=(1, 2, 4)), lambda b: b != 3)
+        p = change(p, PartitionUpdate(isr=(1, 2)), lambda b: b != 3)
+        p = change(p, PartitionUpdate(isr=(1, 2, 4)), lambda b: b != 3)
         assert (p.replicas, p.isr) == ((1, 2, 4), (1, 2, 4))
 
 

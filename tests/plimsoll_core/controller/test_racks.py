@@ -67,7 +67,9 @@ class TestRequired:
         assert answer.reason == "InvalidReplicaAssignment"
         assert not isinstance(world.declare(assignment=((0, 2),), **row), Refused)
 
-    def test_one_replica_or_one_rack_needs_no_second(self, racked: Callable[..., Any]) -> None:
+    def test_required_rack_policy_accepts_one_replica_or_a_single_rack(
+        self, racked: Callable[..., Any]
+    ) -> None:
         world = racked("Required", ("a", "a", "a"))
         assert not isinstance(world.declare(), Refused)
         two = racked("Required")
@@ -106,7 +108,7 @@ class TestPreferred:
         world.declare(partitions=12, replication_factor=2, min_isr=1)
         assert spread(world) == [{"a", "b"}] * 12
 
-    def test_one_broker_without_a_rack_makes_racks_count_for_nothing(
+    def test_preferred_rack_policy_ignores_racks_when_one_broker_has_none(
         self, racked: Callable[..., Any]
     ) -> None:
         world, plain = racked("Preferred", ("a", "a", "b", None)), racked("Preferred", (None,) * 4)

@@ -76,7 +76,7 @@ class TestBegin:
         assert run(five, to(3, 4, 0)).phase == "Running"
         assert len(five.log) == end
 
-    def test_what_copies_nothing_is_completed_at_once(self, five: Any) -> None:
+    def test_reassignment_that_copies_nothing_completes_at_once(self, five: Any) -> None:
         assert run(five, to(2, 1, 0), wall_ms=9).phase == "Completed"
         assert five.p().replicas == (2, 1, 0)
         assert (row(five).partitions, row(five).total, row(five).ended_ms) == ((), 1, 9)
@@ -141,7 +141,7 @@ class TestBegin:
             (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8, 9"),
         ],
     )
-    def test_what_does_not_exist_fails_after_a_minute(
+    def test_reassignment_to_unknown_topic_partition_or_broker_fails_after_a_minute(
         self, five: Any, move: TopicMove, reason: str, text: str
     ) -> None:
         early = run(five, move, waited_ms=59_999)
@@ -151,7 +151,9 @@ class TestBegin:
         assert (late.phase, late.reason) == ("Failed", reason)
         assert text in late.message
 
-    def test_what_does_not_exist_is_not_hidden_by_what_moves_now(self, five: Any) -> None:
+    def test_reassignment_to_unknown_broker_fails_although_another_move_is_running(
+        self, five: Any
+    ) -> None:
         """Else it is found only when the other move is over."""
         assert run(five, to(0, 1, 3)).phase == "Running"
         late = run(five, to(7, 8, 9), object=OTHER, waited_ms=60_000)
@@ -188,13 +190,17 @@ class TestBegin:
             ((TopicMove(topic="orders", replication_factor=0),), "at least 1"),
         ],
     )
-    def test_what_waiting_cannot_mend_has_failed(self, five: Any, moves: Any, words: str) -> None:
+    def test_invalid_reassignment_spec_fails_at_once_and_stays_failed(
+        self, five: Any, moves: Any, words: str
+    ) -> None:
         state = run(five, *moves)
         assert (state.phase, state.reason) == ("Failed", "InvalidRequest")
         assert words in state.message
         assert run(five, *moves) == state, "and it says so for ever"
 
-    def test_what_a_topic_object_states_is_refused(self, new_world: Callable[..., Any]) -> None:
+    def test_reassignment_of_replication_factor_owned_by_topic_object_fails(
+        self, new_world: Callable[..., Any]
+    ) -> None:
         world = new_world(5)
         world.declare(partitions=2)
         state = run(world, TopicMove(topic="orders", replication_factor=4))
@@ -273,7 +279,9 @@ class TestCancel:
         assert run(five, to(0, 1, 3), cancelled=True).phase == "Cancelled"
         assert not five.p().moving
 
-    def test_what_is_done_stays_done(self, five: Any) -> None:
+    def test_cancelled_reassignment_keeps_completed_moves_and_rolls_back_the_rest(
+        self, five: Any
+    ) -> None:
         moves = (to(0, 1, 3, partitions=(0, 1)),)
         run(five, *moves)
         five.propose([0, 1, 2, 3])
@@ -321,7 +329,9 @@ class TestGone:
         assert not five.image.reassignments
         assert five.ask(ReassignmentObjectGone(object=OBJECT)).phase is None
 
-    def test_what_cannot_go_back_yet_is_not_forgotten(self, five: Any) -> None:
+    def test_deleted_reassignment_stays_in_image_until_its_rollback_is_allowed(
+        self, five: Any
+    ) -> None:
         run(five, to(3, 4, 0))
         five.propose([0, 3])
         dies(five, 3)

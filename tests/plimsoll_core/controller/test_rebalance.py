@@ -108,7 +108,9 @@ class TestBegin:
         bad = RebalanceMove(number=0, topic_id=p.topic_id, index=0, before=p.replicas, after=after)
         assert begin(five, "Full", moves=(bad,)).reason == "PlanOutdated"
 
-    def test_what_a_topics_object_rules_out_is_refused(self, five: Any) -> None:
+    def test_rebalance_contradicting_a_topic_objects_assignment_is_rejected(
+        self, five: Any
+    ) -> None:
         five.declare("stated", strategy="Explicit", assignment=((0, 1, 2),))
         p = five.p(0, "stated")
         bad = RebalanceMove(
@@ -118,18 +120,22 @@ class TestBegin:
         assert answer.reason == "PlanOutdated"
         assert "stated-0" in answer.message
 
-    def test_what_cannot_be_planned_says_why(self, five: Any) -> None:
+    def test_add_brokers_plan_with_an_unregistered_broker_is_refused_naming_it(
+        self, five: Any
+    ) -> None:
         refusal = planned(five, "AddBrokers", 3, 9)
         assert isinstance(refusal, Refusal)
         assert refusal.reason is Reason.BrokerIdNotRegistered
         assert "broker 9" in refusal.message
 
-    def test_what_has_not_begun_does_not_run(self, five: Any) -> None:
+    def test_run_of_rebalance_that_has_not_begun_writes_nothing(self, five: Any) -> None:
         end = len(five.log)
         assert look(five) == RebalanceState(phase=None)
         assert len(five.log) == end
 
-    def test_what_somebody_moves_is_waited_for_and_nothing_else_is(self, five: Any) -> None:
+    def test_rebalance_waits_for_partition_under_reassignment_and_moves_the_rest(
+        self, five: Any
+    ) -> None:
         """A move that stands still must not hold up the whole plan."""
         holder = ReassignmentObject(namespace="kafka", name="mine", uid="r1")
         index = planned(five, "RemoveBrokers", 1).moves[0].index
@@ -151,7 +157,7 @@ class TestBegin:
         assert 1 not in five.image.hosted
         assert row(five).dropped == 0
 
-    def test_one_runs_at_a_time(self, five: Any) -> None:
+    def test_second_rebalance_is_rejected_until_the_first_has_completed(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         answer = begin(five, "RemoveBrokers", 2, object=OTHER)
         assert answer.reason == "ReassignmentInProgress"
@@ -261,7 +267,9 @@ class TestBack:
         assert not five.image.rebalance_rests
         assert look(five).phase == "Cancelled"
 
-    def test_what_arrived_since_the_last_look_is_not_taken_back(self, five: Any) -> None:
+    def test_cancelled_rebalance_keeps_move_that_arrived_since_the_last_run(
+        self, five: Any
+    ) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five)
         arrived, other = moving(five)[:2]

@@ -47,7 +47,9 @@ def arrives(world: Any) -> None:
     assert not world.p(0, "late").moving
 
 
-def test_what_somebody_moves_there_is_waited_for_and_moved_on(through: Any) -> None:
+def test_remove_brokers_waits_for_reassignment_onto_its_broker_then_moves_it_off(
+    through: Any,
+) -> None:
     topic(through, ((0, 2, 3),), "late")
     move(through, 0, 1, 2)
     state = look(through)
@@ -62,7 +64,7 @@ def test_what_somebody_moves_there_is_waited_for_and_moved_on(through: Any) -> N
     assert 1 not in through.image.hosted
 
 
-def test_what_somebody_moves_off_may_come_back(through: Any) -> None:
+def test_remove_brokers_moves_off_partition_whose_reassignment_is_cancelled(through: Any) -> None:
     topic(through, ((0, 1, 2),), "late")
     move(through, 0, 2, 3)
     assert look(through).reason == "ReassignmentInProgress", "broker 1 is not empty yet"
@@ -76,7 +78,7 @@ def test_what_somebody_moves_off_may_come_back(through: Any) -> None:
     assert 1 not in through.image.hosted
 
 
-def test_what_two_leaving_brokers_hold_is_named_once(five: Any) -> None:
+def test_remove_brokers_names_partition_on_two_leaving_brokers_once(five: Any) -> None:
     begin(five, "RemoveBrokers", 3, 4, moves=(a_reorder(five),))
     topic(five, ((0, 3, 4),), "late")
     move(five, 1, 3, 4)

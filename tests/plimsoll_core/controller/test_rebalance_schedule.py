@@ -71,7 +71,7 @@ class TestWaves:
             assert 10 <= sum(10 * len(p.adding) for p in moving(five)) <= 25
             copied(five)
 
-    def test_what_is_larger_than_the_limit_says_so(self, five: Any) -> None:
+    def test_move_larger_than_max_bytes_waits_as_too_large(self, five: Any) -> None:
         found = planned(five, "AddBrokers", 3, 4, sizes={p.key: 10 for p in all_of(five)})
         begin(five, "AddBrokers", 3, 4, moves=found.moves)
         state = look(five, limits=MoveLimits(max_bytes=9))
@@ -93,7 +93,9 @@ class TestWaves:
         five.propose([0, 1, 2], poor)
         assert finish(five).phase == "Completed"
 
-    def test_what_has_no_leader_waits_and_is_named(self, new_world: Callable[..., Any]) -> None:
+    def test_leaderless_partition_waits_and_is_named_as_no_leader(
+        self, new_world: Callable[..., Any]
+    ) -> None:
         """Nobody could be copied from."""
         world = new_world(2)
         topic(world, ((0,),) * 4, min_isr=1)
@@ -145,7 +147,9 @@ class TestWaves:
         look(five, limits=MoveLimits(concurrent_moves_per_broker=100))
         assert five.p(0, "calm").replicas == (2, 1, 0)
 
-    def test_what_changed_meanwhile_is_left_alone(self, five: Any) -> None:
+    def test_rebalance_drops_move_of_partition_that_was_reassigned_meanwhile(
+        self, five: Any
+    ) -> None:
         begin(five, "AddBrokers", 3, 4)
         index = sorted(rest(five).moves.items())[0][1].index
         before = five.p(index).replicas
@@ -162,7 +166,7 @@ class TestWaves:
         assert row(five).dropped == 1
         assert five.p(index).replicas == target
 
-    def test_nobody_else_touches_what_it_moves(self, five: Any) -> None:
+    def test_partition_moved_by_rebalance_rejects_other_reassignments(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five)
         index = moving(five)[0].index
@@ -313,7 +317,7 @@ class TestDeadTargets:
         assert finish(five).phase == "Completed"
         assert 3 not in five.image.hosted
 
-    def test_one_that_cannot_be_done_without_stays_the_target(self, five: Any) -> None:
+    def test_lost_target_in_the_elr_is_kept_until_the_isr_recovers(self, five: Any) -> None:
         """It was in sync when it went: what was acknowledged may be on it and nobody else."""
         begin(five, "RemoveBrokers", 1)
         look(five, limits=ONE)
@@ -332,7 +336,9 @@ class TestDeadTargets:
         assert finish(five).phase == "Completed"
         assert 1 not in five.image.hosted
 
-    def test_nobody_is_left_to_take_it(self, new_world: Callable[..., Any]) -> None:
+    def test_rebalance_without_another_target_waits_as_target_down_until_cancelled(
+        self, new_world: Callable[..., Any]
+    ) -> None:
         world = new_world(4)
         topic(world, ((0, 1, 2), (1, 2, 0)))
         begin(world, "RemoveBrokers", 1)
@@ -344,7 +350,9 @@ class TestDeadTargets:
         assert look(world, cancelled=True).phase == "Cancelled"
         assert not moving(world)
 
-    def test_what_came_back_to_a_leaving_broker_leaves_too(self, five: Any) -> None:
+    def test_remove_brokers_moves_off_topic_created_on_the_leaving_broker_meanwhile(
+        self, five: Any
+    ) -> None:
         begin(five, "RemoveBrokers", 1)
         assert look(five).phase == "Running"
         copied(five)

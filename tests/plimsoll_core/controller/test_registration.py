@@ -115,7 +115,9 @@ def test_negative_id_is_refused(world: Any) -> None:
     assert world.register(-1).reason == "InvalidRegistration"
 
 
-def test_nobody_registers_before_the_cluster_is_declared(new_world: Callable[..., Any]) -> None:
+def test_register_before_the_cluster_is_declared_returns_not_controller(
+    new_world: Callable[..., Any],
+) -> None:
     world = new_world(0)
     world.image = world.empty
     assert world.register(0).reason == "NotController"

@@ -87,7 +87,7 @@ def test_a_grant_is_committed_and_survives_the_controller(rolls: Rolls) -> None:
     assert decode_image(encode_image(rolls.world.image)) == rolls.world.image
 
 
-def test_it_ends_when_another_pod_is_in_sync_everywhere(rolls: Rolls) -> None:
+def test_restart_grant_ends_when_the_replacement_pod_is_in_every_isr(rolls: Rolls) -> None:
     rolls.ask(0)
     rolls.tick()
     assert list(rolls.grants) == [0], "the old pod is still there"
@@ -137,7 +137,9 @@ def test_another_revision_waits_for_all_that_are_away(rolls: Rolls) -> None:
     assert rolls.ask(3, "R2").waits[0].reason == "FirstOfItsRevision"
 
 
-def test_who_came_back_with_something_else_proves_nothing(rolls: Rolls) -> None:
+def test_pod_replaced_with_another_revision_ends_the_grant_and_proves_no_revision(
+    rolls: Rolls,
+) -> None:
     """Somebody deleted the pod before its template was written."""
     rolls.ask(0)
     rolls.replace(0, "")
@@ -193,7 +195,7 @@ def test_at_the_margin_it_says_who_must_rejoin(rolls: Rolls) -> None:
     assert rolls.ask(2).granted, "it takes nothing away"
 
 
-def test_whoever_is_silent_counts_as_away(rolls: Rolls) -> None:
+def test_silent_broker_counts_as_away_for_a_restart_request(rolls: Rolls) -> None:
     """It may have died a moment ago: then a restart beside it would be one too many."""
     world = rolls.world
     world.now_ms += world.settings.session_timeout_ms * 2 // 3
@@ -219,13 +221,13 @@ class TestMovesMeanwhile:
 
         return ask
 
-    def test_one_that_would_end_with_too_few_waits(
+    def test_reassignment_is_rejected_when_a_restart_leaves_its_target_below_min_isr(
         self, move: Callable[[tuple[int, ...] | None], str]
     ) -> None:
         assert move((0, 3)) == "BrokerRestarts"
         assert move((1, 3)) == ""
 
-    def test_one_is_not_taken_back_where_that_leaves_too_few(
+    def test_reassignment_cancel_is_rejected_when_a_restart_leaves_isr_below_min_isr(
         self, rolls: Rolls, move: Callable[[tuple[int, ...] | None], str]
     ) -> None:
         assert move((0, 1, 2, 3)) == ""
@@ -250,7 +252,9 @@ class TestRebalancesMeanwhile:
         epoch = world.image.brokers[broker].broker_epoch
         world.commit(RestartGranted(cause="x", broker_id=broker, broker_epoch=epoch, revision="R1"))
 
-    def test_what_would_end_with_too_few_does_not_begin(self, world: Any) -> None:
+    def test_rebalance_move_onto_restarting_broker_waits_for_the_grant_to_end(
+        self, world: Any
+    ) -> None:
         self.away(world, 0)
         waiting = [m for m in rebalances.rest(world).moves.values() if 0 in m.after and m.adding]
         assert waiting

@@ -179,7 +179,9 @@ class TestBrokerConfigs:
             ("num.io.threads", "8", "no broker config num.io.threads; known are connections.max"),
         ],
     )
-    def test_what_is_none_is_refused(self, name: str, text: str, words: str) -> None:
+    def test_unknown_or_ill_typed_broker_config_is_refused(
+        self, name: str, text: str, words: str
+    ) -> None:
         """ "unknown key -> InvalidConfig", and so is an ill-typed value."""
         refusal = broker_configs({name: text})
         assert isinstance(refusal, Refusal)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Partition, Recovery
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
-from plimsoll_core.controller.kernel.partition_change import Wish, change
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, change
 from plimsoll_core.messages.requests import (
     CreateTopics,
     DeleteTopics,
@@ -106,7 +106,7 @@ class TestWhichStrategy:
             {"unclean.leader.election.enable": "true", "unclean.recovery.strategy": "Balanced"},
         ],
     )
-    def test_what_is_none_or_contradicts_itself_is_refused(
+    def test_create_topics_rejects_invalid_or_conflicting_unclean_recovery_configs(
         self, world: Any, given: dict[str, str]
     ) -> None:
         (answer,) = world.ask(CreateTopics(topics=(NewTopic(name="t", configs=given),))).topics
@@ -125,7 +125,9 @@ class TestBalanced:
         world.start(1, clean=True)
         assert (world.p().leader, world.p().recovery) == (1, Recovery.RECOVERED)
 
-    def test_who_left_while_the_quorum_was_full_is_never_chosen(self, world: Any) -> None:
+    def test_balanced_recovery_skips_replica_that_left_isr_while_quorum_was_full(
+        self, world: Any
+    ) -> None:
         """S11: "picks 2; never 1 (it left while the quorum was full)"."""
         everybody_came_back(world, "Balanced")
         world.tell(0, (0, 95))
@@ -133,7 +135,9 @@ class TestBalanced:
         world.tell(2, (0, 90))
         assert world.p().leader == 2
 
-    def test_who_has_told_but_is_fenced_leads_once_it_is_unfenced(self, world: Any) -> None:
+    def test_balanced_recovery_elects_fenced_replica_with_longest_log_once_unfenced(
+        self, world: Any
+    ) -> None:
         """ "wake 3.8 sessions waiting for b"; S22: "not elected until unfenced and answered"."""
         declare(world, "Balanced")
         for broker in (0, 1, 2):
@@ -188,7 +192,9 @@ class TestProactive:
         world.ask(Tick())
         assert world.p().leader == 1
 
-    def test_nobody_is_waited_for_when_all_have_told(self, world: Any) -> None:
+    def test_proactive_recovery_elects_at_once_when_every_replica_has_reported(
+        self, world: Any
+    ) -> None:
         everybody_came_back(world, "Proactive")
         world.tell(0, (0, 7))
         world.tell(1, (0, 9))
@@ -281,5 +287,5 @@ def test_long_reports_are_heard_slice_by_slice(new_world: Callable[..., Any]) ->
 def test_unclean_leader_of_a_single_copy_needs_no_elr(a_partition: Callable[..., Any]) -> None:
     """I12: abs(isr) ≥ m leaves neither."""
     p = a_partition(isr=(), elr=(2,), last_known_elr=(3,), leader=None, min_isr=1)
-    after = change(p, Wish(unclean=1), lambda _: True)
+    after = change(p, PartitionUpdate(unclean=1), lambda _: True)
     assert (after.isr, after.elr, after.last_known_elr) == ((1,), (), ())

@@ -29,7 +29,9 @@ def lost(world: Any) -> Partition:
     return p
 
 
-def test_one_answer_is_not_enough(world: Any, lost: Partition) -> None:
+def test_balanced_recovery_elects_no_leader_on_the_answer_of_one_replica(
+    world: Any, lost: Partition
+) -> None:
     assert world.tell(1, (0, 100)) == Done()
     assert world.p() == lost
 
@@ -78,7 +80,7 @@ def test_an_answer_of_an_earlier_lifetime_does_not_count(world: Any, lost: Parti
     assert world.p().leader is None
 
 
-def test_who_has_a_trusted_member_left_waits_for_it(world: Any) -> None:
+def test_partition_with_an_isr_member_left_ignores_log_end_reports(world: Any) -> None:
     world.declare(partitions=1, replication_factor=3, min_isr=2)
     world.register(0)
     world.register(1)

@@ -22,7 +22,7 @@ def test_each_is_known_by_its_name() -> None:
         assert msgspec.msgpack.decode(data, type=FetchMetadata | MetadataUpdate) == message
 
 
-def test_what_is_left_out() -> None:
+def test_fetch_metadata_and_metadata_update_default_omitted_fields() -> None:
     plain = {"type": "FetchMetadata", "cluster_id": str(CLUSTER), "broker_id": 1, "offset": 0}
     fetch = msgspec.convert(plain, FetchMetadata)
     assert (fetch.nonce, fetch.wait_ms_max) == (None, 500)

@@ -247,7 +247,7 @@ def test_a_broker_that_cannot_take_replicas_is_refused_by_name() -> None:
         assert "broker 2 now" in refusal.message
 
 
-def test_what_explicit_topics_hold_counts_when_the_rest_is_evened_out() -> None:
+def test_add_brokers_counts_replicas_of_explicit_topics_when_balancing() -> None:
     """Broker 0 is full of what may not move, so what may goes elsewhere."""
     pinned, free = [(0,)] * 5, [(1,), (1,), (1,), (1,)]
     request = cluster(

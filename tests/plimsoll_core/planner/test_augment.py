@@ -62,7 +62,7 @@ def test_a_chain_that_breaks_on_the_way_ends_and_loses_nothing() -> None:
     assert list(net.count.values()) == [2, 0, 1, 1]
 
 
-def test_who_is_stuck_is_told_so() -> None:
+def test_settle_returns_whether_all_brokers_reached_their_targets() -> None:
     """`settle` says whether all got to their targets: the caller reports what could not be."""
     ways = {(A, B): 1, (B, C): 1, (C, D): 1}
     targets = dict.fromkeys((A, B, C, D), 1)

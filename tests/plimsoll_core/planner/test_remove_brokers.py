@@ -166,7 +166,7 @@ def test_another_broker_that_is_down_stays_as_it_is() -> None:
     assert held(after)[0] == 0
 
 
-def test_what_is_removed_moves_before_what_is_evened_out() -> None:
+def test_remove_brokers_plan_orders_removals_before_balancing_moves() -> None:
     rows = [*[(1,)] * 6, (0,)]
     request = cluster(rows, brokers(3), RemoveBrokers(brokers=(0,)))
     moves = planned(request).moves
@@ -174,7 +174,7 @@ def test_what_is_removed_moves_before_what_is_evened_out() -> None:
     assert len(moves) == 3
 
 
-def test_somebody_with_a_copy_leads_when_the_leader_leaves() -> None:
+def test_follower_becomes_preferred_leader_when_the_leaders_broker_is_removed() -> None:
     request = cluster([(0, 1)], brokers(3), RemoveBrokers(brokers=(0,)))
     assert rows_after(request, planned(request)) == [(1, 2)]
 

@@ -180,7 +180,7 @@ def test_off_moves_what_is_there_and_nothing_else(shape: Drawn, data: st.DataObj
             assert diversity(new, shape.rack_of) >= min(diversity(old, shape.rack_of), left)
 
 
-def test_what_leaves_goes_to_the_emptiest_brokers() -> None:
+def test_move_off_places_replicas_on_the_brokers_with_fewest_replicas() -> None:
     rows = [[(0, 1)] * 4, [(2, 3)] * 3]
     request = cluster(rows, brokers(5), ChangeTopics(changes=(off(1),)))
     after = rows_after(request, planned(request))

@@ -124,7 +124,7 @@ def test_wave_after_wave_ends_when_everything_is_where_it_should_be() -> None:
     }
 
 
-def test_what_waits_says_for_what() -> None:
+def test_waves_report_the_reason_for_each_waiting_move() -> None:
     rows = [(0, 1), (0, 1), (0, 1)]
     request = cluster(rows, brokers(3), RemoveBrokers(brokers=(1,)), size_bytes=500)
     answer = planned(request)
@@ -151,7 +151,7 @@ def test_a_move_without_copies_fits_into_any_bytes() -> None:
 # --- what if -----------------------------------------------------------------------------------
 
 
-def test_what_if_names_who_falls_below_min_isr() -> None:
+def test_what_if_counts_and_names_partitions_below_min_isr_per_broker() -> None:
     """If broker b dies now, which partitions go below min ISR: counts and up to 3 examples."""
     partitions = [
         partition((0, 1, 2), 0),  # can spare one
@@ -166,7 +166,7 @@ def test_what_if_names_who_falls_below_min_isr() -> None:
     assert told[3].examples == ()
 
 
-def test_what_if_is_told_of_those_who_are_asked_about() -> None:
+def test_what_if_reports_only_the_requested_brokers() -> None:
     partitions = [partition((0, 1), 0)]
     (told,) = what_if(partitions, (1,))
     assert (told.broker, told.under_min_isr) == (1, 1)

@@ -11,7 +11,7 @@ from plimsoll_core.cluster.model import Broker, Partition
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.context import Surroundings
+from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.flushing import countable_end
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates
@@ -128,7 +128,7 @@ class Copy:
 
     def __init__(self, broker_id: int, partition: Partition | None = None) -> None:
         self.id = BrokerId(broker_id)
-        self.around = Surroundings(self.id, LAG_MS)
+        self.around = ReplicaContext(self.id, LAG_MS)
         self.around.brokers = Map({b: a_broker(b, 10 * b) for b in (1, 2, 3)})
         self.log = MemoryLog()
         self.now_ms = 1_000_000

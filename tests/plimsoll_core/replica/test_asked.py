@@ -5,7 +5,7 @@ from tests.plimsoll_core.replica.copies import Copy, a_partition
 from plimsoll_core.replica.values import Code, EndOffset
 
 
-def test_whoever_has_read_in_a_term_unknown_here_is_out_of_range() -> None:
+def test_fetch_with_last_epoch_newer_than_the_log_returns_offset_out_of_range() -> None:
     """4.7, divergence: "undefined → 1": nothing can be said about a term newer than the log."""
     leader = Copy(1, a_partition(leader_epoch=1, partition_epoch=1))
     leader.write(2)

@@ -51,7 +51,7 @@ def test_only_the_leader_shortens_a_log() -> None:
     assert follower.replica.delete_records(0) is Code.KAFKA_STORAGE_ERROR
 
 
-def test_who_deletes_hears_of_it_when_everybody_in_sync_has_followed() -> None:
+def test_delete_records_completes_when_every_isr_log_start_offset_has_followed() -> None:
     leader = a_leader(committed=10)
     assert delete(leader, 4) == 4
     assert (leader.answers, leader.replica.low_watermark) == ([], 0)
@@ -82,7 +82,7 @@ def test_a_replica_that_is_about_to_join_is_waited_for() -> None:
     assert leader.answers == [("gone", Code.NONE)]
 
 
-def test_who_waits_too_long_hears_timeout_and_the_log_stays_short() -> None:
+def test_delete_records_times_out_and_keeps_the_new_log_start_offset() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     assert leader.replica.waiters

@@ -138,7 +138,7 @@ def test_a_silent_follower_at_the_end_of_an_idle_log_is_not_dropped() -> None:
     assert leader.proposals == []
 
 
-def test_one_proposal_at_a_time() -> None:
+def test_leader_sends_next_isr_proposal_only_after_the_previous_answer() -> None:
     leader = Copy(1, a_partition(isr=(1,), min_isr=1))
     leader.fetched_by(2, 0)
     leader.fetched_by(3, 0)

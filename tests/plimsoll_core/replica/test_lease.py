@@ -6,20 +6,20 @@ from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId, MetadataOffset
-from plimsoll_core.replica.lease import ANSWERS_MAX, Lease, from_followers
+from plimsoll_core.replica.lease import ANSWERS_MAX, LeaderLease, from_followers
 from plimsoll_core.replica.values import Code, FollowerFetch
 
 SENT = 1_000_000
 WINDOW = 5_400
 
 
-def lease(sent_ms: int = SENT, end: int = 100) -> Lease:
-    made = Lease()
+def lease(sent_ms: int = SENT, end: int = 100) -> LeaderLease:
+    made = LeaderLease()
     made.answered(sent_ms, 6_000, MetadataOffset(end))
     return made
 
 
-def holds(one: Lease, now_ms: int, applied: int = 100) -> bool:
+def holds(one: LeaderLease, now_ms: int, applied: int = 100) -> bool:
     return one.from_controller(now_ms, MetadataOffset(applied))
 
 
@@ -32,7 +32,7 @@ class TestFromController:
         assert not holds(lease(), SENT + WINDOW)
 
     def test_nothing_holds_before_the_first_answer(self) -> None:
-        assert not holds(Lease(), 0)
+        assert not holds(LeaderLease(), 0)
 
     def test_counts_from_the_question_and_not_from_the_answer(self) -> None:
         """An answer that took 3 s on its way was true 3 s ago."""
@@ -55,7 +55,7 @@ class TestFromController:
         assert holds(one, SENT + WINDOW - 1)
 
     def test_answers_that_wait_for_metadata_are_bounded(self) -> None:
-        one = Lease()
+        one = LeaderLease()
         for n in range(10 * ANSWERS_MAX):
             one.answered(SENT + n, 6_000, MetadataOffset(1_000 + n))
         assert len(one._answers) == ANSWERS_MAX
@@ -94,7 +94,7 @@ class TestFromFollowers:
         assert follows(copy)
         assert not follows(copy, since_ms=SENT + 1)
 
-    def test_what_counts_is_the_reply_that_a_fetch_acknowledges(self) -> None:
+    def test_from_followers_counts_the_acknowledged_reply_time_not_the_fetch_time(self) -> None:
         """The fetch itself may have been on its way for as long as this broker was frozen."""
         copy = Copy(1)
         copy.now_ms = SENT + 60_000
@@ -102,7 +102,7 @@ class TestFromFollowers:
         fetched(copy, 3, None)
         assert not follows(copy)
 
-    def test_one_replica_alone_needs_nobody(self) -> None:
+    def test_lease_of_sole_isr_member_needs_no_follower_fetch(self) -> None:
         assert follows(Copy(1, a_partition(replicas=(1,), isr=(1,), min_isr=1)))
         assert follows(Copy(1, a_partition(isr=(1,), min_isr=1)))
 
@@ -121,7 +121,7 @@ class TestFromFollowers:
         assert len(copy.proposals) == 1
         assert not follows(copy)
 
-    def test_who_was_just_dropped_may_be_in_the_elr_until_metadata_tells(self) -> None:
+    def test_follower_dropped_from_isr_counts_for_the_lease_as_possible_elr_member(self) -> None:
         """The answer to the leader's proposal names the new ISR, not the new ELR."""
         copy = Copy(1, a_partition(isr=(1, 2, 3), min_isr=3))
         image = copy.replica.partition

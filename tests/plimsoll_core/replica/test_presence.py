@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.leader import Presence, Progress
+from plimsoll_core.replica.leader import FollowerProgress, Presence
 from plimsoll_core.replica.values import FollowerFetch
 
 
@@ -14,7 +14,7 @@ def a_fetch(offset: int, acknowledged_ms: int) -> FollowerFetch:
     return FollowerFetch(2, 20, 0, offset, None, 0, acknowledged_ms)
 
 
-def times(progress: Progress) -> tuple[int | None, int | None]:
+def times(progress: FollowerProgress) -> tuple[int | None, int | None]:
     return progress.caught_up_ms, progress.acknowledged_ms
 
 
@@ -33,7 +33,7 @@ steps = st.lists(
 def test_a_session_says_what_full_fetches_would_say(todo: list[tuple[str, int]]) -> None:
     """`fetch n`: the follower has taken n records more.  A settled follower's fetch names nothing;
     it settles when it has everything, and is open again as soon as something is appended."""
-    explicit, remembered = Progress(None), Progress(None)
+    explicit, remembered = FollowerProgress(None), FollowerProgress(None)
     session = Presence()
     end = offset = 0
     now_ms = 1_000
@@ -64,7 +64,7 @@ def test_a_session_says_what_full_fetches_would_say(todo: list[tuple[str, int]])
 
 
 def test_an_older_connections_end_does_not_unsettle_the_newer_one() -> None:
-    progress, older, newer = Progress(None), Presence(), Presence()
+    progress, older, newer = FollowerProgress(None), Presence(), Presence()
     older.fetch_ms, newer.fetch_ms = 10, 20
     progress.fetched(a_fetch(0, 5), 0, 10)
     progress.settle(older)

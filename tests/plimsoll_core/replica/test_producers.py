@@ -18,7 +18,7 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert ProducerStates().check(batch(41)) is None
 
 
-def test_what_was_written_last_is_known_until_it_is_forgotten() -> None:
+def test_producer_states_return_newest_epoch_and_sequence_until_cleared() -> None:
     states = ProducerStates()
     states.update(batch(0, 3, epoch=2))
     assert states.newest(7) == (2, 2)

@@ -34,7 +34,7 @@ def test_idle_time_is_saved_up_for_a_quarter_of_a_second_at_most():
     assert 0 <= 16 * MIB - taken < bucket.piece
 
 
-def test_what_did_not_come_is_given_back_and_what_came_beyond_is_owed():
+def test_bucket_refunds_unused_bytes_and_charges_excess_bytes():
     bucket = Bucket(200 * MIB, now_ms=0)
     piece = bucket.take(5)
     bucket.settle(piece, 0, 5)
@@ -44,7 +44,7 @@ def test_what_did_not_come_is_given_back_and_what_came_beyond_is_owed():
     assert due_s(bucket, 5) == 1.005, "a second's worth is owed, and then a piece is saved up"
 
 
-def test_who_comes_late_gets_more_but_never_more_than_a_mebibyte():
+def test_bucket_late_take_gets_more_up_to_one_mebibyte():
     bucket = Bucket(20 * MIB, now_ms=0)
     assert bucket.piece == 20 * MIB // 200
     assert bucket.take(15) == 20 * MIB * 15 // 1_000

@@ -11,7 +11,7 @@ LATE = 1_000
 class TestAckWaiters:
     """4.11: "wait for hw ≥ last+1 … deadline → REQUEST_TIMED_OUT 7"."""
 
-    def test_whoever_the_high_watermark_has_passed_is_answered_in_order(self) -> None:
+    def test_ack_waiters_at_or_below_the_high_watermark_are_answered_in_order(self) -> None:
         waiters = AckWaiters()
         for offset in (1, 2, 3):
             waiters.add(AckWaiter(offset, LATE, f"to {offset}"))
@@ -67,7 +67,7 @@ class TestParkedFetches:
             parked.park(token, for_commit=True)
         assert parked.take(end_moved=False, commit_moved=True) == ["b", "a", "c"]
 
-    def test_who_hung_up_is_not_woken(self) -> None:
+    def test_parked_fetch_of_closed_connection_is_not_woken(self) -> None:
         parked = ParkedFetches()
         for for_commit in (True, False):
             parked.park("gone", for_commit=for_commit)

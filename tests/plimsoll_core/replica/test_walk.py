@@ -25,7 +25,7 @@ from plimsoll_core.messages.requests import (
     PartitionAnswer,
 )
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.context import Surroundings
+from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.values import Append, Code, EndOffset, FollowerFetch
@@ -53,7 +53,7 @@ class Node:
         self.id = BrokerId(broker)
         self.log = MemoryLog()
         self.replica: Replica | None = None
-        self.around = Surroundings(self.id, LAG_MS)
+        self.around = ReplicaContext(self.id, LAG_MS)
         self.epoch = -1
         self.reply: Reply | None = None
         self.proposals: list[IsrProposal] = []
@@ -62,7 +62,7 @@ class Node:
     def boot(self) -> None:
         image = self.walk.world.image
         self.epoch = image.brokers[self.id].broker_epoch
-        self.around = Surroundings(self.id, LAG_MS)
+        self.around = ReplicaContext(self.id, LAG_MS)
         self.log.epochs.truncate_from_end(self.log.log_end_offset)
         self.replica = Replica(self.walk.world.p(), self.log, None, self.around)
         self.hear()

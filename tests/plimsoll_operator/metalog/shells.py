@@ -20,15 +20,15 @@ from tests.plimsoll_operator.metalog.fake_api import (
 
 from plimsoll_operator.metalog import files
 from plimsoll_operator.metalog.directory import DirectoryLog
-from plimsoll_operator.metalog.interface import MetadataLog, Opened
+from plimsoll_operator.metalog.interface import MetadataLog, OpenedLog
 from plimsoll_operator.metalog.kube_api import Answer
 from plimsoll_operator.metalog.kube_objects import Place
-from plimsoll_operator.metalog.kubernetes import KubernetesLog, Options, RingLog
+from plimsoll_operator.metalog.kubernetes import KubernetesLog, RingLog, RingOptions
 
 SLOTS = 16
 CLUSTER_ID = uuid.UUID("5f2b1c3a-9d4e-4f60-8a7b-0c1d2e3f4a5b")
 PLACE = Place(namespace="default", cluster_name="demo", cluster_id=CLUSTER_ID)
-FAST = Options(slots=SLOTS, attempt_timeout_ms=250, backoff_ms=1, poll_ms=5)
+FAST = RingOptions(slots=SLOTS, attempt_timeout_ms=250, backoff_ms=1, poll_ms=5)
 
 
 class Crash(BaseException):
@@ -42,7 +42,7 @@ class _UnlockedLog(DirectoryLog):
         super().__init__(path, CLUSTER_ID, poll_ms=5)
         self._others = others
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedLog:
         for other in self._others:
             if other._lock is not None:
                 fcntl.flock(other._lock, fcntl.LOCK_UN)

@@ -11,7 +11,7 @@ from plimsoll_operator.metalog import codec
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     Batch,
-    Opened,
+    OpenedLog,
     UnknownRecord,
 )
 
@@ -22,7 +22,7 @@ async def test_a_new_log_is_empty_and_starts_at_zero(shell: Shell) -> None:
     assert (opened.tip.next_sequence, opened.tip.next_offset, opened.tip.nonce) == (0, 0, None)
 
 
-async def test_what_was_appended_is_read_back_whole(shell: Shell) -> None:
+async def test_metadata_log_reopened_reads_back_all_appended_batches(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     await writer.put("a", "b")
@@ -216,7 +216,7 @@ async def test_an_empty_log_can_be_followed(shell: Shell) -> None:
     await writer.open()
     stream = shell.log().watch()
     first = await anext(stream)
-    assert isinstance(first, Opened)
+    assert isinstance(first, OpenedLog)
     seen = asyncio.create_task(anext(stream))
     await writer.take_over()
     batch = await seen
@@ -235,7 +235,7 @@ async def test_a_standby_that_fell_behind_reads_everything_again(shell: Shell) -
     await writer.snapshot()
     while image != writer.image:
         step = await asyncio.wait_for(anext(stream), 5)
-        image = image_of(step) if isinstance(step, Opened) else [*image, *marks([step])]
+        image = image_of(step) if isinstance(step, OpenedLog) else [*image, *marks([step])]
     await stream.aclose()  # type: ignore[attr-defined]
 
 

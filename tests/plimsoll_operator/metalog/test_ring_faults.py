@@ -18,7 +18,7 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
     SnapshotRequired,
 )
-from plimsoll_operator.metalog.kubernetes import Options, RingLog
+from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
 
 OUTCOMES = ["lose_reply", "lose_request", "fail_before", "fail_after", "delay", "throttle"]
 
@@ -275,10 +275,10 @@ async def test_a_ring_of_another_size_is_refused(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.write(SLOTS + 4, "a")
-    other = RingLog(DirectApi(ring.faults), PLACE, Options(slots=SLOTS // 2, backoff_ms=0))
+    other = RingLog(DirectApi(ring.faults), PLACE, RingOptions(slots=SLOTS // 2, backoff_ms=0))
     with pytest.raises(LogCorrupt, match="another size"):
         await other.open()
-    other = RingLog(DirectApi(ring.faults), PLACE, Options(slots=SLOTS * 2, backoff_ms=0))
+    other = RingLog(DirectApi(ring.faults), PLACE, RingOptions(slots=SLOTS * 2, backoff_ms=0))
     with pytest.raises(LogCorrupt, match="another size"):
         await other.open()
 
@@ -306,5 +306,5 @@ async def test_a_standby_outlives_an_api_server_that_is_away(ring: RingShell) ->
 
 
 def test_the_defaults_are_the_documented_ones() -> None:
-    assert (Options().slots, Options().attempt_timeout_ms) == (1024, 2000)
+    assert (RingOptions().slots, RingOptions().attempt_timeout_ms) == (1024, 2000)
     assert FAST.slots == SLOTS

@@ -22,9 +22,9 @@ from plimsoll_operator.metalog.interface import (
     SnapshotRequired,
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
-from plimsoll_operator.metalog.kubernetes import Options, RingLog
+from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
 
-OPTIONS = Options(slots=8, backoff_ms=0)
+OPTIONS = RingOptions(slots=8, backoff_ms=0)
 
 
 @dataclass

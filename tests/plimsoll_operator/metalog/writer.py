@@ -13,7 +13,7 @@ from plimsoll_operator.metalog.interface import (
     AppendConflict,
     Batch,
     MetadataLog,
-    Opened,
+    OpenedLog,
     Snapshot,
     SnapshotRequired,
     Tip,
@@ -35,7 +35,7 @@ def marks(batches: Iterable[Batch]) -> list[str]:
     return [record.cause for batch in batches for record in codec.decode_records(batch)]
 
 
-def image_of(opened: Opened) -> list[str]:
+def image_of(opened: OpenedLog) -> list[str]:
     before = json.loads(opened.snapshot.image_bytes) if opened.snapshot else []
     return [*before, *marks(opened.batches)]
 
@@ -75,7 +75,7 @@ class Writer:
     def epoch(self) -> int:
         return self.tip.controller_epoch
 
-    async def open(self) -> Opened:
+    async def open(self) -> OpenedLog:
         opened = await self.log.open()
         self.tip, self.image = opened.tip, image_of(opened)
         return opened

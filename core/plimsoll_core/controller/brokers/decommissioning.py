@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.records import BrokersLeaving
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
@@ -21,7 +21,7 @@ from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_core.planner.formula import EXPLICIT
 
 
-def set_leaving(turn: Turn, request: SetLeaving) -> Answer | Refusal:
+def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
     """Letting a broker stay after all is always possible."""
     image = turn.image
     known = {*image.members, *image.brokers}
@@ -50,7 +50,7 @@ def all_stay(image: ClusterImage, brokers: Iterable[BrokerId]) -> Refusal | None
     )
 
 
-def _check(turn: Turn, leaving: tuple[BrokerId, ...]) -> Refusal | None:
+def _check(turn: DecisionContext, leaving: tuple[BrokerId, ...]) -> Refusal | None:
     image = turn.image
     members = [b for b in image.members or sorted(image.brokers) if b in image.brokers]
     survivors = [b for b in members if b not in leaving]
@@ -116,7 +116,7 @@ def _stated(
 
 
 def _rack_lost(
-    turn: Turn, held: list[Partition], members: list[BrokerId], survivors: list[BrokerId]
+    turn: DecisionContext, held: list[Partition], members: list[BrokerId], survivors: list[BrokerId]
 ) -> Refusal | None:
     """Where racks are required, two of them must remain if there are two."""
     if turn.settings.rack_policy != "Required":

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
-from plimsoll_core.controller.kernel.decision import Contact, Soft, Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.volatile import Contact, VolatileState
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done, Tick
 
 
-def leave(turn: Turn, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
+def leave(turn: DecisionContext, broker_id: BrokerId, cause: str, *, lost: bool = False) -> bool:
     """Take a broker out of its ISRs (`lost`: and out of its ELRs).  False: more are left to do."""
     affected = [
         p for p in turn.hosted(broker_id) if broker_id in (*p.isr, *(p.elr if lost else ()))
@@ -26,7 +27,7 @@ def leave(turn: Turn, broker_id: BrokerId, cause: str, *, lost: bool = False) ->
     wishes = [
         (
             p,
-            Wish(
+            PartitionUpdate(
                 isr=[member for member in p.isr if member != broker_id],
                 lost=without if lost else frozenset(),
             ),
@@ -40,7 +41,7 @@ def leave(turn: Turn, broker_id: BrokerId, cause: str, *, lost: bool = False) ->
     return True
 
 
-def fence(turn: Turn, broker: Broker, cause: str) -> bool:
+def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
     """The record comes last: a crash before it leaves a broker that will be fenced again."""
     if not leave(turn, broker.id, cause):
         return False
@@ -49,20 +50,22 @@ def fence(turn: Turn, broker: Broker, cause: str) -> bool:
     return True
 
 
-def unfence(turn: Turn, broker: Broker) -> None:
+def unfence(turn: DecisionContext, broker: Broker) -> None:
     """Never adds to an ISR; elects the broker where it is complete and nobody leads."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
     turn.soft.expired.pop(broker.id, None)
     leaderless = [p for p in turn.hosted(broker.id) if p.leader is None]
-    turn.change([(p, Wish()) for p in leaderless], f"elected after broker {broker.id} came back")
+    turn.change(
+        [(p, PartitionUpdate()) for p in leaderless], f"elected after broker {broker.id} came back"
+    )
 
 
 # --- flapping ----------------------------------------------------------------------------------
 
 
-def note_flap(turn: Turn, broker_id: BrokerId) -> None:
+def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
     """The broker fell out without being asked to."""
     since = turn.now_ms - turn.settings.flap_window_ms
     kept = [at for at in turn.soft.flaps.get(broker_id, []) if at > since]
@@ -70,7 +73,7 @@ def note_flap(turn: Turn, broker_id: BrokerId) -> None:
 
 
 def held_back_until_ms(
-    soft: Soft, broker_id: BrokerId, now_ms: int, window: tuple[int, int]
+    soft: VolatileState, broker_id: BrokerId, now_ms: int, window: tuple[int, int]
 ) -> int:
     """Until when a broker that keeps falling out stays fenced: min(2^k s, max) after the last time.
 
@@ -86,7 +89,7 @@ def held_back_until_ms(
 # --- silence -----------------------------------------------------------------------------------
 
 
-def end_sessions(turn: Turn, late_ms: int) -> None:
+def end_sessions(turn: DecisionContext, late_ms: int) -> None:
     """Fence one broker whose session is over; more of them, or more partitions, come again."""
     _shift_deadlines(turn, late_ms)
     timeout_ms = turn.settings.session_timeout_ms
@@ -113,13 +116,13 @@ def end_sessions(turn: Turn, late_ms: int) -> None:
         turn.again = Tick()
 
 
-def _is_being_fenced(turn: Turn, broker_id: BrokerId) -> bool:
+def _is_being_fenced(turn: DecisionContext, broker_id: BrokerId) -> bool:
     """In slices, perhaps heard again between them: given up half-way, nobody could elect it."""
     leaving = broker_id in turn.soft.leaving
     return leaving and not turn.image.brokers[broker_id].shutting_down
 
 
-def _shift_deadlines(turn: Turn, late_ms: int) -> None:
+def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
     """A scan that ran late says nothing about the brokers: what they sent may still be unread."""
     if late_ms <= 0:
         return
@@ -127,7 +130,7 @@ def _shift_deadlines(turn: Turn, late_ms: int) -> None:
         contact.last_ms = min(contact.last_ms + late_ms, turn.now_ms)
 
 
-def _silence_ms(turn: Turn) -> dict[BrokerId, int]:
+def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
     """For how long each unfenced broker has not been heard; a new term starts everybody at 0."""
     silence: dict[BrokerId, int] = {}
     for broker_id, broker in turn.image.brokers.items():
@@ -141,7 +144,7 @@ def _silence_ms(turn: Turn) -> dict[BrokerId, int]:
     return silence
 
 
-def _lost(turn: Turn, silent: dict[BrokerId, int]) -> set[BrokerId]:
+def _lost(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
     """Who fell silent within one session timeout, if that is two and at least half; else nobody."""
     timeout_ms = turn.settings.session_timeout_ms
     just_fenced = {
@@ -154,7 +157,7 @@ def _lost(turn: Turn, silent: dict[BrokerId, int]) -> set[BrokerId]:
     return lost if len(lost) >= 2 and 2 * len(lost) >= watched else set()
 
 
-def _may_judge_mass_loss(turn: Turn) -> bool:
+def _may_judge_mass_loss(turn: DecisionContext) -> bool:
     """It is more likely that this controller is cut off than that most brokers died at once.
 
     Another controller that sees the same may fence them; so may this one when nobody took over
@@ -172,7 +175,7 @@ def _may_judge_mass_loss(turn: Turn) -> bool:
 # --- proof -------------------------------------------------------------------------------------
 
 
-def proven_dead(turn: Turn, request: BrokerProvenDead) -> Answer | Refusal:
+def proven_dead(turn: DecisionContext, request: BrokerProvenDead) -> Answer | Refusal:
     """Proof names a lifetime: late news about an old one must not touch its successor."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None or broker.broker_epoch != request.broker_epoch:

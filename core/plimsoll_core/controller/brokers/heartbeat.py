@@ -9,15 +9,16 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import BrokerShutdownStarted
 from plimsoll_core.controller.brokers.fencing import fence, held_back_until_ms, leave, unfence
-from plimsoll_core.controller.kernel.decision import Contact, Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.controller.kernel.volatile import Contact
 from plimsoll_core.controller.partitions.unclean_recovery import wake
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
 
 
-def heartbeat(turn: Turn, request: Heartbeat) -> Answer | Refusal:
+def heartbeat(turn: DecisionContext, request: Heartbeat) -> Answer | Refusal:
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -42,7 +43,7 @@ def _caught_up(request: Heartbeat) -> bool:
     return request.position.applied_offset > request.broker_epoch
 
 
-def _fenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
     caught_up = _caught_up(request)
     if request.want_shutdown:
         return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=True)
@@ -56,7 +57,7 @@ def _fenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
     return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=False)
 
 
-def _unfenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+def _unfenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
     if request.want_fence or (request.want_shutdown and not _leads(turn, broker.id)):
         return _leave_now(turn, broker, request)
     if not request.want_shutdown:
@@ -71,7 +72,7 @@ def _unfenced(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
     return _hand_leaderships_over(turn, broker, request)
 
 
-def _controlled_shutdown(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+def _controlled_shutdown(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
     if any(broker.id in p.isr for p in turn.hosted(broker.id)):
         return _hand_leaderships_over(turn, broker, request)
     # A successor does not know when the shutdown began: everything so far is a safe bound.
@@ -86,7 +87,7 @@ def _controlled_shutdown(turn: Turn, broker: Broker, request: Heartbeat) -> Answ
     return _leave_now(turn, broker, request, "shutdown")
 
 
-def _hand_leaderships_over(turn: Turn, broker: Broker, request: Heartbeat) -> Answer:
+def _hand_leaderships_over(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
     if not leave(turn, broker.id, "shutdown"):
         turn.again = request
     else:
@@ -95,7 +96,9 @@ def _hand_leaderships_over(turn: Turn, broker: Broker, request: Heartbeat) -> An
     return _carry_on(request)
 
 
-def _leave_now(turn: Turn, broker: Broker, request: Heartbeat, cause: str = "") -> Answer:
+def _leave_now(
+    turn: DecisionContext, broker: Broker, request: Heartbeat, cause: str = ""
+) -> Answer:
     why = cause or ("shutdown" if request.want_shutdown else "fenced at its own wish")
     if not fence(turn, broker, why):
         turn.again = request
@@ -112,7 +115,7 @@ def _carry_on(request: Heartbeat) -> Answer:
     )
 
 
-def _others_know_more(turn: Turn, broker: Broker, request: Heartbeat) -> bool:
+def _others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
     """It cannot read what was decided, and somebody else has: then that one leads in its place.
 
     While nobody understands it, all serve on what they knew, and fencing would only take that away.
@@ -127,5 +130,5 @@ def _others_know_more(turn: Turn, broker: Broker, request: Heartbeat) -> bool:
     return False
 
 
-def _leads(turn: Turn, broker_id: BrokerId) -> bool:
+def _leads(turn: DecisionContext, broker_id: BrokerId) -> bool:
     return any(p.leader == broker_id for p in turn.hosted(broker_id))

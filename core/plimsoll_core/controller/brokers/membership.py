@@ -28,7 +28,7 @@ from plimsoll_core.cluster.records import (
     VolumeForgotten,
     VolumeReleased,
 )
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
@@ -45,7 +45,7 @@ def next_members(
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
 
 
-def set_members(turn: Turn, request: SetMembers) -> Answer | Refusal:
+def set_members(turn: DecisionContext, request: SetMembers) -> Answer | Refusal:
     wanted = tuple(sorted(set(request.broker_ids)))
     if not wanted:
         return Refusal(
@@ -61,7 +61,7 @@ def set_members(turn: Turn, request: SetMembers) -> Answer | Refusal:
     return Done()
 
 
-def _check_dropped(turn: Turn, wanted: Collection[BrokerId]) -> Refusal | None:
+def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
     """Whether those that go hold nothing."""
     holding = sorted(broker_id for broker_id in turn.image.hosted if broker_id not in wanted)
     if not holding:
@@ -76,7 +76,7 @@ def _check_dropped(turn: Turn, wanted: Collection[BrokerId]) -> Refusal | None:
     )
 
 
-def _check_new(turn: Turn, wanted: Collection[BrokerId]) -> Refusal | None:
+def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal | None:
     """An id starts on the volume that has its name, so one that is being deleted goes first."""
     early = sorted({*turn.image.released.values()}.intersection(wanted))
     if not early:
@@ -90,14 +90,14 @@ def _check_new(turn: Turn, wanted: Collection[BrokerId]) -> Refusal | None:
     )
 
 
-def settle_newcomers(turn: Turn, request: SettleNewcomers) -> Answer:
+def settle_newcomers(turn: DecisionContext, request: SettleNewcomers) -> Answer:
     left = tuple(b for b in turn.image.newcomers if b not in request.broker_ids)
     if left != turn.image.newcomers:
         turn.add(NewcomersSettled(cause="joined", broker_ids=request.broker_ids))
     return Done()
 
 
-def unregister(turn: Turn, request: UnregisterBroker) -> Answer | Refusal:
+def unregister(turn: DecisionContext, request: UnregisterBroker) -> Answer | Refusal:
     """Only when nothing is left to lose: then its id is free, and its volume may go too."""
     broker = turn.image.brokers.get(request.broker_id)
     if broker is None:
@@ -121,13 +121,13 @@ def unregister(turn: Turn, request: UnregisterBroker) -> Answer | Refusal:
     return Done()
 
 
-def volume_gone(turn: Turn, request: VolumeGone) -> Answer:
+def volume_gone(turn: DecisionContext, request: VolumeGone) -> Answer:
     if request.pvc_uid in turn.image.released:
         turn.add(VolumeForgotten(cause="its claim is gone", pvc_uid=request.pvc_uid))
     return Done()
 
 
-def _check_unregister(turn: Turn, broker: Broker) -> Refusal | None:
+def _check_unregister(turn: DecisionContext, broker: Broker) -> Refusal | None:
     """It has no replica, so it is in no ISR and no ELR either."""
     image = turn.image
     if broker.id in image.members:

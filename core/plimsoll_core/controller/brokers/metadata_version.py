@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.metadata_versions import NEWEST, release_of
 from plimsoll_core.cluster.records import MetadataVersionFinalized
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.ids import BrokerId
 
 
@@ -29,7 +29,7 @@ class Finalization:
     waits: tuple[tuple[BrokerId | None, str], ...] = ()
 
 
-def finalize(turn: Turn) -> None:
+def finalize(turn: DecisionContext) -> None:
     """Finalise what is pinned, else as much as everybody understands."""
     found = finalization(turn)
     pinned = turn.settings.metadata_version is not None
@@ -40,7 +40,7 @@ def finalize(turn: Turn) -> None:
     turn.add(MetadataVersionFinalized(cause="understood by every broker", metadata_version=target))
 
 
-def finalization(turn: Turn) -> Finalization:
+def finalization(turn: DecisionContext) -> Finalization:
     image = turn.image
     finalised = image.metadata_version
     pinned = turn.settings.metadata_version
@@ -68,7 +68,7 @@ def finalization(turn: Turn) -> Finalization:
     )
 
 
-def _understands(turn: Turn, broker_id: BrokerId) -> tuple[int, str]:
+def _understands(turn: DecisionContext, broker_id: BrokerId) -> tuple[int, str]:
     """The newest metadata version that a broker certainly reads, and what would change that."""
     finalised = turn.image.metadata_version
     broker = turn.image.brokers.get(broker_id)

@@ -6,13 +6,13 @@ A block is committed before anybody sees it, so no id is ever given twice.  Sour
 from __future__ import annotations
 
 from plimsoll_core.cluster.records import ProducerIdsAllocated
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
 from plimsoll_core.errors import Refusal
 from plimsoll_core.messages.requests import AllocateProducerIds, Answer, ProducerIdBlock
 
 
-def allocate(turn: Turn, request: AllocateProducerIds) -> Answer | Refusal:
+def allocate(turn: DecisionContext, request: AllocateProducerIds) -> Answer | Refusal:
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal

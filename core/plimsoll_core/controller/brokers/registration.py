@@ -14,16 +14,17 @@ from plimsoll_core.cluster.metadata_versions import release_of
 from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint, Partition
 from plimsoll_core.cluster.records import BrokerRegistered, BrokerUpdated
 from plimsoll_core.controller.brokers.fencing import leave, note_flap
-from plimsoll_core.controller.kernel.decision import Contact, Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.racks import broker_has_a_rack
+from plimsoll_core.controller.kernel.volatile import Contact
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Answer, RegisterBroker, Registered
 
-Check = Callable[[Turn, RegisterBroker], Refusal | None]
+Check = Callable[[DecisionContext, RegisterBroker], Refusal | None]
 
 
-def register(turn: Turn, request: RegisterBroker) -> Answer | Refusal:
+def register(turn: DecisionContext, request: RegisterBroker) -> Answer | Refusal:
     for check in CHECKS:
         refusal = check(turn, request)
         if refusal:
@@ -34,7 +35,7 @@ def register(turn: Turn, request: RegisterBroker) -> Answer | Refusal:
     return _new_incarnation(turn, existing, request)
 
 
-def _same_incarnation(turn: Turn, existing: Broker, request: RegisterBroker) -> Answer:
+def _same_incarnation(turn: DecisionContext, existing: Broker, request: RegisterBroker) -> Answer:
     """The same process again: it keeps its epoch, and stays fenced or not."""
     record = BrokerUpdated(
         cause="registration",
@@ -55,7 +56,9 @@ def _same_incarnation(turn: Turn, existing: Broker, request: RegisterBroker) -> 
     return Registered(broker_epoch=existing.broker_epoch)
 
 
-def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroker) -> Answer:
+def _new_incarnation(
+    turn: DecisionContext, existing: Broker | None, request: RegisterBroker
+) -> Answer:
     """The registration comes last: a crash before it makes the broker register again."""
     clean = (
         existing is not None
@@ -89,7 +92,7 @@ def _new_incarnation(turn: Turn, existing: Broker | None, request: RegisterBroke
     return Registered(broker_epoch=broker_epoch)
 
 
-def _heard(turn: Turn, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
+def _heard(turn: DecisionContext, request: RegisterBroker, broker_epoch: BrokerEpoch) -> None:
     turn.soft.contacts[request.broker_id] = Contact(
         broker_epoch=broker_epoch,
         last_ms=turn.now_ms,
@@ -106,7 +109,7 @@ def _as_committed(endpoints: tuple[AnnouncedEndpoint, ...]) -> tuple[Endpoint, .
 # --- checks ------------------------------------------------------------------------------------
 
 
-def cluster_is_declared(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def cluster_is_declared(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     if turn.image.name:
         return None
     return Refusal(
@@ -115,7 +118,7 @@ def cluster_is_declared(turn: Turn, request: RegisterBroker) -> Refusal | None:
     )
 
 
-def cluster_id_is_ours(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def cluster_id_is_ours(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     if request.cluster_id == turn.image.cluster_id:
         return None
     return Refusal(
@@ -127,7 +130,7 @@ def cluster_id_is_ours(turn: Turn, request: RegisterBroker) -> Refusal | None:
     )
 
 
-def metadata_is_understood(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def metadata_is_understood(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """It could not read the log, or, being much newer, writes and reads another one."""
     oldest, newest = request.metadata_versions
     finalised = turn.image.metadata_version
@@ -145,7 +148,7 @@ def metadata_is_understood(turn: Turn, request: RegisterBroker) -> Refusal | Non
     )
 
 
-def id_is_a_member(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """A broker that is being removed may come back until it is unregistered."""
     image = turn.image
     if request.broker_id < 0:
@@ -165,7 +168,7 @@ def id_is_a_member(turn: Turn, request: RegisterBroker) -> Refusal | None:
     )
 
 
-def directories_are_its_own(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def directories_are_its_own(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     ids = request.directory_ids
     if not ids or len(set(ids)) != len(ids):
         return Refusal(
@@ -185,7 +188,7 @@ def directories_are_its_own(turn: Turn, request: RegisterBroker) -> Refusal | No
     return None
 
 
-def no_other_process_lives(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """Old lifetimes end before new ones begin.
 
     A process that holds the same directories holds their lock, so the old one is certainly gone.
@@ -207,7 +210,7 @@ def no_other_process_lives(turn: Turn, request: RegisterBroker) -> Refusal | Non
     )
 
 
-def empty_volume_is_no_last_copy(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """A failed mount looks exactly like an empty disk."""
     if not request.volume_is_empty:
         return None
@@ -228,7 +231,7 @@ def empty_volume_is_no_last_copy(turn: Turn, request: RegisterBroker) -> Refusal
     )
 
 
-def _may_be_last(turn: Turn, partition: Partition, broker_id: BrokerId) -> bool:
+def _may_be_last(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> bool:
     """Nobody else is known to be complete, and no human has given up what this one held."""
     given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
     return not given_up and not {*partition.isr, *partition.elr} - {broker_id}

@@ -12,7 +12,7 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Grant, PartitionKey
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.controller.kernel.availability import away, holds
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Done
@@ -23,7 +23,7 @@ FIRST = "FirstOfItsRevision"
 CAUSE = "restart"
 
 
-def request_restart(turn: Turn, request: RequestRestart) -> Answer | Refusal:
+def request_restart(turn: DecisionContext, request: RequestRestart) -> Answer | Refusal:
     image = turn.image
     broker = image.brokers.get(request.broker_id)
     if broker is None and request.broker_id not in image.members:
@@ -49,7 +49,7 @@ def request_restart(turn: Turn, request: RequestRestart) -> Answer | Refusal:
     return RestartAnswer(granted=True)
 
 
-def withdraw_restart(turn: Turn, request: WithdrawRestart) -> Answer:
+def withdraw_restart(turn: DecisionContext, request: WithdrawRestart) -> Answer:
     """End a grant that nobody needs any more; another one stays, whatever was asked."""
     grant = turn.image.grants.get(request.broker_id)
     if grant and (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision):
@@ -65,7 +65,7 @@ def _same(grant: Grant, request: RequestRestart) -> bool:
 # --- what it waits for --------------------------------------------------------------------------
 
 
-def _waits(turn: Turn, request: RequestRestart) -> tuple[tuple[Waits, ...], int]:
+def _waits(turn: DecisionContext, request: RequestRestart) -> tuple[tuple[Waits, ...], int]:
     image, broker_id = turn.image, request.broker_id
     if turn.settings.maintenance_suspended and broker_id not in image.grants:
         return (Waits(reason=SUSPENDED, until="spec.maintenance.suspended is false"),), 1
@@ -81,7 +81,7 @@ def _waits(turn: Turn, request: RequestRestart) -> tuple[tuple[Waits, ...], int]
     return waits, found.total
 
 
-def _must_be_alone(turn: Turn, request: RequestRestart) -> Waits | None:
+def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | None:
     """The first broker of a revision goes alone, and comes back before anybody else goes."""
     image = turn.image
     others = [grant for b, grant in sorted(image.grants.items()) if b != request.broker_id]
@@ -95,7 +95,7 @@ def _must_be_alone(turn: Turn, request: RequestRestart) -> Waits | None:
     return Waits(reason=FIRST, until=until)
 
 
-def _silent(turn: Turn) -> set[BrokerId]:
+def _silent(turn: DecisionContext) -> set[BrokerId]:
     """Whoever has not been heard for half a session timeout: it may be dead already."""
     half_ms = turn.settings.session_timeout_ms // 2
     return {
@@ -105,7 +105,7 @@ def _silent(turn: Turn) -> set[BrokerId]:
     }
 
 
-def _failed(turn: Turn, broker_id: BrokerId) -> set[PartitionKey]:
+def _failed(turn: DecisionContext, broker_id: BrokerId) -> set[PartitionKey]:
     """Partitions whose log the broker's disk took out of service: only a restart brings it back."""
     broker = turn.image.brokers.get(broker_id)
     epoch = None if broker is None else broker.broker_epoch
@@ -115,7 +115,7 @@ def _failed(turn: Turn, broker_id: BrokerId) -> set[PartitionKey]:
 # --- its end ------------------------------------------------------------------------------------
 
 
-def end_restarts(turn: Turn) -> None:
+def end_restarts(turn: DecisionContext) -> None:
     """Close the grants of brokers that are back, or that are no part of the cluster any more."""
     for broker_id, grant in sorted(turn.image.grants.items()):
         broker = turn.image.brokers.get(broker_id)
@@ -128,7 +128,7 @@ def end_restarts(turn: Turn) -> None:
             turn.add(RestartEnded(cause=cause, broker_id=broker_id, proven=proven))
 
 
-def is_back(turn: Turn, grant: Grant) -> bool:
+def is_back(turn: DecisionContext, grant: Grant) -> bool:
     """Another pod of the broker takes part and is in sync wherever somebody leads."""
     broker = turn.image.brokers.get(grant.broker_id)
     if broker is None or not turn.acceptable(broker.id) or turn.image.restart_granted(broker.id):

@@ -27,7 +27,7 @@ EMPTY: frozenset[BrokerId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class PartitionUpdate:
     """What a partition should become; None leaves a field as it is.
 
     `lost` holds replicas whose log can no longer be trusted.  `preferred` hands leadership to the
@@ -46,7 +46,7 @@ class Wish:
     unclean: BrokerId | None = None
 
 
-def change(p: Partition, wish: Wish, ok: Acceptable) -> Partition:
+def change(p: Partition, wish: PartitionUpdate, ok: Acceptable) -> Partition:
     """The partition after `wish`; `p` itself when nothing differs."""
     moved = _complete_reassignment(_wished(p, wish))
     shaped = _reshape_elr(p, moved, wish.lost)
@@ -61,7 +61,7 @@ def change(p: Partition, wish: Wish, ok: Acceptable) -> Partition:
     return _with_epochs(p, led)
 
 
-def _wished(p: Partition, wish: Wish) -> Partition:
+def _wished(p: Partition, wish: PartitionUpdate) -> Partition:
     isr = p.isr if wish.isr is None else tuple(wish.isr)
     return replace(
         p,

@@ -13,21 +13,21 @@ from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 
 from plimsoll_core.cluster.model import Broker
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import RegisterBroker
 from plimsoll_core.planner.formula import Assignment, Located
 
 
-def located(turn: Turn, ids: AbstractSet[BrokerId]) -> list[Located]:
+def located(turn: DecisionContext, ids: AbstractSet[BrokerId]) -> list[Located]:
     """The brokers with their racks, as far as racks count."""
     if turn.settings.rack_policy == "Ignored":
         return [(broker_id, None) for broker_id in sorted(ids)]
     return [(broker_id, turn.image.brokers[broker_id].rack) for broker_id in sorted(ids)]
 
 
-def broker_has_a_rack(turn: Turn, request: RegisterBroker) -> Refusal | None:
+def broker_has_a_rack(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
     """A check of registrations."""
     if turn.settings.rack_policy != "Required" or request.rack is not None:
         return None
@@ -40,7 +40,7 @@ def broker_has_a_rack(turn: Turn, request: RegisterBroker) -> Refusal | None:
     )
 
 
-def brokers_have_racks(turn: Turn, usable: Iterable[Broker]) -> Refusal | None:
+def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refusal | None:
     """Brokers that registered before racks were required may be without."""
     if turn.settings.rack_policy != "Required":
         return None
@@ -56,7 +56,7 @@ def brokers_have_racks(turn: Turn, usable: Iterable[Broker]) -> Refusal | None:
     )
 
 
-def check_spread(turn: Turn, rows: Assignment) -> Refusal | None:
+def check_spread(turn: DecisionContext, rows: Assignment) -> Refusal | None:
     """Whether a partition with several replicas would sit in one rack though there are more."""
     if turn.settings.rack_policy != "Required":
         return None

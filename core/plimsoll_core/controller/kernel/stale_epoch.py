@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 
 
-def stale_epoch(turn: Turn, broker_id: BrokerId, broker_epoch: BrokerEpoch) -> Refusal | None:
+def stale_epoch(
+    turn: DecisionContext, broker_id: BrokerId, broker_epoch: BrokerEpoch
+) -> Refusal | None:
     """Every request of a broker names its lifetime."""
     broker = turn.image.brokers.get(broker_id)
     if broker is not None and broker.broker_epoch == broker_epoch:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.cluster.records import MovementLimited
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.reassignments import LimitMovement, ReportCopies
 from plimsoll_core.messages.requests import Answer, Done
 
 
-def limit(turn: Turn, request: LimitMovement) -> Answer | Refusal:
+def limit(turn: DecisionContext, request: LimitMovement) -> Answer | Refusal:
     if request.bytes_per_second < 1:
         text = "Moves may be slow, but not stand still: give at least one byte a second."
         return Refusal(reason=Reason.InvalidRequest, message=text)
@@ -27,7 +27,7 @@ def limit(turn: Turn, request: LimitMovement) -> Answer | Refusal:
     return Done()
 
 
-def report_copies(turn: Turn, request: ReportCopies) -> Answer | Refusal:
+def report_copies(turn: DecisionContext, request: ReportCopies) -> Answer | Refusal:
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -44,7 +44,7 @@ def report_copies(turn: Turn, request: ReportCopies) -> Answer | Refusal:
     return Done()
 
 
-def note_away(turn: Turn) -> None:
+def note_away(turn: DecisionContext) -> None:
     """Since when each registered broker has not taken part, as far as this term knows."""
     away = turn.soft.away_ms
     for broker_id, broker in turn.image.brokers.items():

@@ -12,8 +12,8 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
 from plimsoll_core.cluster.movers import mover_of, running
 from plimsoll_core.controller.kernel.availability import away
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Ids, Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
 from plimsoll_core.controller.moves.partition_move import begun, check_target
 from plimsoll_core.controller.moves.targets import Want, choose
 from plimsoll_core.errors import Reason, Refusal
@@ -24,11 +24,11 @@ from plimsoll_core.planner.formula import EXPLICIT
 CAUSE = "reassignment by its Topic object"
 
 
-Moves = tuple[list[tuple[Partition, Wish]], bool]
+Moves = tuple[list[tuple[Partition, PartitionUpdate]], bool]
 """What begins in this turn, and whether there is more."""
 
 
-def declared_moves(turn: Turn, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
+def declared_moves(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Moves | Refusal:
     """None when everything is as stated, or on its way there."""
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = [turn.image.partitions[key] for key in keys]
@@ -49,7 +49,7 @@ def declared_moves(turn: Turn, topic: Topic, request: DeclareTopic) -> Moves | R
     return wishes if isinstance(wishes, Refusal) else (wishes, more)
 
 
-def _wants(turn: Turn, request: DeclareTopic, partitions: list[Partition]) -> list[Want]:
+def _wants(turn: DecisionContext, request: DeclareTopic, partitions: list[Partition]) -> list[Want]:
     factor = request.replication_factor
     wants = [Want(partition=p, size=factor) for p in partitions]
     movers = running(turn.image)
@@ -61,10 +61,10 @@ def _wants(turn: Turn, request: DeclareTopic, partitions: list[Partition]) -> li
 
 
 def _begun(
-    turn: Turn, topic: Topic, targets: list[tuple[Partition, Ids]]
-) -> list[tuple[Partition, Wish]] | Refusal:
+    turn: DecisionContext, topic: Topic, targets: list[tuple[Partition, Ids]]
+) -> list[tuple[Partition, PartitionUpdate]] | Refusal:
     movers = running(turn.image)
-    wishes: list[tuple[Partition, Wish]] = []
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
     for p, target in targets:
         held = mover_of(movers, p.key)
         if held is not None:
@@ -85,7 +85,7 @@ def _begun(
     return wishes
 
 
-def lost_targets(turn: Turn, p: Partition) -> frozenset[BrokerId]:
+def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
     """Brokers that a move adds and that have been away for long."""
     limit_ms = turn.settings.target_lost_ms
     away = turn.soft.away_ms

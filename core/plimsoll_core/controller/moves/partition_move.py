@@ -20,8 +20,8 @@ from plimsoll_core.cluster.movers import Mover, mover_of, running
 from plimsoll_core.cluster.records import TopicConfigured
 from plimsoll_core.controller.brokers.decommissioning import all_stay
 from plimsoll_core.controller.kernel.availability import away, may_become
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Ids, Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
 from plimsoll_core.controller.kernel.racks import check_spread
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
@@ -41,7 +41,9 @@ CANCELLED = "reassignment cancelled"
 # --- one partition ------------------------------------------------------------------------------
 
 
-def begun(p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()) -> Wish | Refusal:
+def begun(
+    p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
+) -> PartitionUpdate | Refusal:
     """The partition on its way to `target`, whatever way it was on before.
 
     Replicas that an earlier move was adding, and that nobody wants now, go at once, as if that
@@ -55,7 +57,7 @@ def begun(p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
     if refusal:
         return refusal
     removing = tuple(r for r in settled if r not in target)
-    return Wish(
+    return PartitionUpdate(
         isr=isr,
         replicas=(*target, *removing),
         adding=tuple(r for r in target if r not in settled),
@@ -65,7 +67,7 @@ def begun(p: Partition, target: Ids, absent: AbstractSet[BrokerId] = frozenset()
 
 def rolled_back(
     p: Partition, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
-) -> Wish | Refusal:
+) -> PartitionUpdate | Refusal:
     """The partition as it was before its move began."""
     if not p.moving:
         return Refusal(
@@ -79,7 +81,7 @@ def rolled_back(
         refusal = check_absent(p, isr, (), absent)
     if refusal:
         return refusal
-    return Wish(isr=isr, replicas=p.settled, adding=(), removing=())
+    return PartitionUpdate(isr=isr, replicas=p.settled, adding=(), removing=())
 
 
 def _check_drop(
@@ -125,7 +127,7 @@ def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal
     )
 
 
-def check_target(turn: Turn, p: Partition, target: Ids) -> Refusal | None:
+def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | None:
     """Whether these brokers can be a partition's replicas."""
     unknown = sorted(set(target) - set(turn.image.brokers))
     problem = None
@@ -165,7 +167,7 @@ def contradicts(topic: Topic, p: Partition, replicas: Ids) -> Refusal | None:
     )
 
 
-def note_factors(turn: Turn, topic_ids: Iterable[TopicId]) -> None:
+def note_factors(turn: DecisionContext, topic_ids: Iterable[TopicId]) -> None:
     """A topic without an object has the factor that all its partitions are going to have."""
     for topic_id in dict.fromkeys(topic_ids):
         topic = turn.image.topics.get(topic_id)
@@ -188,16 +190,16 @@ def note_factors(turn: Turn, topic_ids: Iterable[TopicId]) -> None:
 # --- clients ------------------------------------------------------------------------------------
 
 
-def alter_reassignments(turn: Turn, request: AlterReassignments) -> Answer:
+def alter_reassignments(turn: DecisionContext, request: AlterReassignments) -> Answer:
     """Each partition is answered for itself; what is too much for one turn comes again."""
     now = request.targets[: turn.settings.slice_partitions_max]
     rest = request.targets[len(now) :]
     times = Counter((one.topic, one.index) for one in request.targets)
     times.update((one.topic, one.index) for one in request.answered)
     movers = running(turn.image)
-    judged: list[tuple[PartitionTarget, Wish | Refusal]] = []
-    begins: list[tuple[Partition, Wish]] = []
-    cancels: list[tuple[Partition, Wish]] = []
+    judged: list[tuple[PartitionTarget, PartitionUpdate | Refusal]] = []
+    begins: list[tuple[Partition, PartitionUpdate]] = []
+    cancels: list[tuple[Partition, PartitionUpdate]] = []
     for one in now:
         found = _find(turn, one)
         if times[one.topic, one.index] > 1:
@@ -209,7 +211,7 @@ def alter_reassignments(turn: Turn, request: AlterReassignments) -> Answer:
         else:
             wish = found
         judged.append((one, wish))
-        if isinstance(wish, Wish) and isinstance(found, Partition):
+        if isinstance(wish, PartitionUpdate) and isinstance(found, Partition):
             (cancels if one.replicas is None else begins).append((found, wish))
     turn.change(begins, CAUSE)
     turn.change(cancels, CANCELLED)
@@ -225,7 +227,7 @@ def alter_reassignments(turn: Turn, request: AlterReassignments) -> Answer:
     return ReassignmentsAnswer(partitions=answers)
 
 
-def _find(turn: Turn, one: PartitionTarget) -> Partition | Refusal:
+def _find(turn: DecisionContext, one: PartitionTarget) -> Partition | Refusal:
     topic_id = turn.image.topic_ids.get(one.topic)
     if topic_id is not None:
         partition = turn.image.partitions.get(PartitionKey(topic_id, one.index))
@@ -249,8 +251,8 @@ def _check_free(movers: Sequence[Mover], p: Partition) -> Refusal | None:
 
 
 def _judge(
-    turn: Turn, request: AlterReassignments, one: PartitionTarget, p: Partition
-) -> Wish | Refusal:
+    turn: DecisionContext, request: AlterReassignments, one: PartitionTarget, p: Partition
+) -> PartitionUpdate | Refusal:
     topic = turn.image.topics[p.topic_id]
     if one.replicas is None:
         wish = rolled_back(p, away(turn.image), forced=request.forced)
@@ -267,7 +269,9 @@ def _judge(
     return refusal or begun(p, one.replicas, away(turn.image))
 
 
-def _answer(turn: Turn, one: PartitionTarget, wish: Wish | Refusal) -> TargetAnswer:
+def _answer(
+    turn: DecisionContext, one: PartitionTarget, wish: PartitionUpdate | Refusal
+) -> TargetAnswer:
     if not isinstance(wish, Refusal):
         key = PartitionKey(turn.image.topic_ids[one.topic], one.index)
         epoch = turn.image.partitions[key].partition_epoch

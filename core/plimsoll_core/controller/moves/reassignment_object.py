@@ -24,8 +24,8 @@ from plimsoll_core.cluster.model import (
 from plimsoll_core.cluster.movers import Mover, mover_of, running
 from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNoted
 from plimsoll_core.controller.kernel.availability import away
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Ids, Wish, ranges
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
 from plimsoll_core.controller.moves.declared_moves import lost_targets
 from plimsoll_core.controller.moves.partition_move import (
     CANCELLED,
@@ -60,7 +60,7 @@ NO_LEADER = "NoLeader"
 Named = list[tuple[TopicMove, list[Partition]]]
 
 
-def run(turn: Turn, request: RunReassignment) -> Answer | Refusal:
+def run(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
     row = turn.image.reassignments.get(request.object.uid)
     if row is None:
         return _begin(turn, request)
@@ -74,7 +74,7 @@ def run(turn: Turn, request: RunReassignment) -> Answer | Refusal:
     return _go_on(turn, row, request)
 
 
-def object_gone(turn: Turn, request: ReassignmentObjectGone) -> Answer:
+def object_gone(turn: DecisionContext, request: ReassignmentObjectGone) -> Answer:
     row = turn.image.reassignments.get(request.object.uid)
     if row is None:
         return ReassignmentState(phase=None)
@@ -89,7 +89,7 @@ def object_gone(turn: Turn, request: ReassignmentObjectGone) -> Answer:
 # --- begin --------------------------------------------------------------------------------------
 
 
-def _begin(turn: Turn, request: RunReassignment) -> Answer | Refusal:
+def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
     row = Reassignment(
         object=request.object,
         phase="Running",
@@ -131,7 +131,9 @@ def _begin(turn: Turn, request: RunReassignment) -> Answer | Refusal:
     return _waiting_for(turn, begun_row, moving)
 
 
-def _refused(turn: Turn, row: Reassignment, refusal: Refusal, wall_ms: int) -> Answer | Refusal:
+def _refused(
+    turn: DecisionContext, row: Reassignment, refusal: Refusal, wall_ms: int
+) -> Answer | Refusal:
     """What waiting cannot mend is final."""
     if refusal.reason not in FINAL:
         return refusal
@@ -139,7 +141,7 @@ def _refused(turn: Turn, row: Reassignment, refusal: Refusal, wall_ms: int) -> A
     return _end(turn, failed, "Failed", wall_ms)
 
 
-def _missing(turn: Turn, request: RunReassignment) -> Refusal | None:
+def _missing(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
     """A topic, a partition or a broker that does not exist; a member may still join."""
     for move in request.moves:
         partitions = _partitions(turn, move)
@@ -154,7 +156,7 @@ def _missing(turn: Turn, request: RunReassignment) -> Refusal | None:
     return None
 
 
-def _named(turn: Turn, request: RunReassignment) -> Named | Refusal:
+def _named(turn: DecisionContext, request: RunReassignment) -> Named | Refusal:
     """The partitions that each entry is about, none of them twice, none of them another's."""
     found: Named = []
     seen: set[PartitionKey] = set()
@@ -188,7 +190,7 @@ def _check_form(move: TopicMove) -> Refusal | None:
     return None
 
 
-def _partitions(turn: Turn, move: TopicMove) -> list[Partition] | Refusal:
+def _partitions(turn: DecisionContext, move: TopicMove) -> list[Partition] | Refusal:
     topic_id = turn.image.topic_ids.get(move.topic)
     if topic_id is None:
         return _unknown(f"There is no topic {move.topic}.")
@@ -213,7 +215,7 @@ def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refus
     )
 
 
-def _check_stated(turn: Turn, move: TopicMove, p: Partition) -> Refusal | None:
+def _check_stated(turn: DecisionContext, move: TopicMove, p: Partition) -> Refusal | None:
     """Whether the topic's object leaves it open."""
     replicas: Ids = move.replicas or ()
     if move.replicas is None:
@@ -222,7 +224,9 @@ def _check_stated(turn: Turn, move: TopicMove, p: Partition) -> Refusal | None:
     return contradicts(turn.image.topics[p.topic_id], p, replicas)
 
 
-def _targets(turn: Turn, named: Named) -> tuple[list[tuple[Partition, Ids]], bool] | Refusal:
+def _targets(
+    turn: DecisionContext, named: Named
+) -> tuple[list[tuple[Partition, Ids]], bool] | Refusal:
     """What begins in this turn, and whether there is more; not what is on its way already."""
     targets: list[tuple[Partition, Ids]] = []
     wants: list[Want] = []
@@ -244,9 +248,9 @@ def _targets(turn: Turn, named: Named) -> tuple[list[tuple[Partition, Ids]], boo
 
 
 def _all_begun(
-    turn: Turn, targets: Iterable[tuple[Partition, Ids]]
-) -> list[tuple[Partition, Wish]] | Refusal:
-    wishes: list[tuple[Partition, Wish]] = []
+    turn: DecisionContext, targets: Iterable[tuple[Partition, Ids]]
+) -> list[tuple[Partition, PartitionUpdate]] | Refusal:
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
     for p, target in targets:
         topic = turn.image.topics[p.topic_id]
         wish = check_target(turn, p, target) or begun(p, target, away(turn.image))
@@ -264,7 +268,7 @@ def replace_message(refusal: Refusal, message: str) -> Refusal:
 # --- go on --------------------------------------------------------------------------------------
 
 
-def _go_on(turn: Turn, row: Reassignment, request: RunReassignment) -> ReassignmentState:
+def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -> ReassignmentState:
     moving = _moving(turn, row)
     if not moving:
         return _end(turn, row, "Completed", request.wall_ms)
@@ -282,12 +286,12 @@ def _go_on(turn: Turn, row: Reassignment, request: RunReassignment) -> Reassignm
     return _waiting_for(turn, row, [p.key for p in moving])
 
 
-def _moving(turn: Turn, row: Reassignment) -> list[Partition]:
+def _moving(turn: DecisionContext, row: Reassignment) -> list[Partition]:
     found = (turn.image.partitions.get(key) for key in row.named())
     return [p for p in found if p is not None and p.moving]
 
 
-def _replans(turn: Turn, request: RunReassignment, p: Partition) -> bool:
+def _replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bool:
     name = turn.image.topics[p.topic_id].name
     return any(
         move.replan and move.topic == name and (not move.partitions or p.index in move.partitions)
@@ -295,7 +299,9 @@ def _replans(turn: Turn, request: RunReassignment, p: Partition) -> bool:
     )
 
 
-def _waiting_for(turn: Turn, row: Reassignment, keys: Iterable[PartitionKey]) -> ReassignmentState:
+def _waiting_for(
+    turn: DecisionContext, row: Reassignment, keys: Iterable[PartitionKey]
+) -> ReassignmentState:
     """Running; and who is missing, if anybody."""
     missing: dict[BrokerId, list[Partition]] = {}
     for key in keys:
@@ -321,10 +327,10 @@ def _waiting_for(turn: Turn, row: Reassignment, keys: Iterable[PartitionKey]) ->
 
 
 def _roll_back(
-    turn: Turn, row: Reassignment, request: RunReassignment | ReassignmentObjectGone
+    turn: DecisionContext, row: Reassignment, request: RunReassignment | ReassignmentObjectGone
 ) -> ReassignmentState:
     """What may go back does; what would be put at risk waits until more replicas are in sync."""
-    wishes: list[tuple[Partition, Wish]] = []
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
     refusal: Refusal | None = None
     for p in _moving(turn, row):
         wish = rolled_back(p, away(turn.image))
@@ -349,11 +355,13 @@ def _roll_back(
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def _note(turn: Turn, row: Reassignment, cause: str) -> None:
+def _note(turn: DecisionContext, row: Reassignment, cause: str) -> None:
     turn.add(ReassignmentNoted(cause=cause, reassignment=row))
 
 
-def _end(turn: Turn, row: Reassignment, phase: MovePhase, wall_ms: int) -> ReassignmentState:
+def _end(
+    turn: DecisionContext, row: Reassignment, phase: MovePhase, wall_ms: int
+) -> ReassignmentState:
     ended = replace(row, phase=phase, partitions=(), paused=False, ended_ms=wall_ms)
     _note(turn, ended, CANCELLED if phase == "Cancelled" else CAUSE)
     return _state(ended)
@@ -383,7 +391,7 @@ def _unknown(message: str) -> Refusal:
     return Refusal(reason=Reason.UnknownTopicOrPartition, message=message)
 
 
-def _name(turn: Turn, p: Partition) -> str:
+def _name(turn: DecisionContext, p: Partition) -> str:
     return f"{turn.image.topics[p.topic_id].name}-{p.index}"
 
 

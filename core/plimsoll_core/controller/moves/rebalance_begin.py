@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import Rebalance, RebalanceMove
 from plimsoll_core.cluster.records import RebalanceMovesAdded, RebalanceNoted
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.partition_move import check_target, contradicts
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.rebalances import BeginRebalance, RebalanceState
@@ -26,7 +26,7 @@ PART_MAX = 1_000
 """Moves in one record."""
 
 
-def begin(turn: Turn, request: BeginRebalance) -> Answer | Refusal:
+def begin(turn: DecisionContext, request: BeginRebalance) -> Answer | Refusal:
     row = turn.image.rebalances.get(request.object.uid)
     if row is not None and row.phase != "Beginning":
         return RebalanceState(phase=row.phase, reason=row.reason, message=row.message)
@@ -53,12 +53,12 @@ def begin(turn: Turn, request: BeginRebalance) -> Answer | Refusal:
     return _note(turn, replace(row, phase="Running"))
 
 
-def _note(turn: Turn, row: Rebalance) -> RebalanceState:
+def _note(turn: DecisionContext, row: Rebalance) -> RebalanceState:
     turn.add(RebalanceNoted(cause=CAUSE, rebalance=row))
     return RebalanceState(phase=row.phase)
 
 
-def _continues(turn: Turn, row: Rebalance, request: BeginRebalance) -> bool:
+def _continues(turn: DecisionContext, row: Rebalance, request: BeginRebalance) -> bool:
     rest = turn.image.rebalance_rests[row.object.uid]
     return row.plan_hash == request.plan_hash and len(rest.moves) == request.noted
 
@@ -81,7 +81,7 @@ def _new_row(request: BeginRebalance) -> Rebalance:
 # --- refusals -----------------------------------------------------------------------------------
 
 
-def _check_alone(turn: Turn, request: BeginRebalance) -> Refusal | None:
+def _check_alone(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
     uid, rows = request.object.uid, turn.image.rebalances
     if uid not in rows and len(rows) >= ROWS_MAX:
         text = f"There are {ROWS_MAX} Rebalances already; delete old ones."
@@ -99,7 +99,7 @@ def _check_alone(turn: Turn, request: BeginRebalance) -> Refusal | None:
     )
 
 
-def _check_plan(turn: Turn, request: BeginRebalance) -> Refusal | None:
+def _check_plan(turn: DecisionContext, request: BeginRebalance) -> Refusal | None:
     """Whether every partition is as the plan found it, and may become what it says."""
     stale: list[RebalanceMove] = []
     for number, move in enumerate(request.moves):
@@ -117,7 +117,7 @@ def _check_plan(turn: Turn, request: BeginRebalance) -> Refusal | None:
     )
 
 
-def _holds(turn: Turn, move: RebalanceMove) -> bool:
+def _holds(turn: DecisionContext, move: RebalanceMove) -> bool:
     """What something else moves is planned as it is going to be, and waited for when it is due."""
     p = turn.image.partitions.get(move.key)
     if p is None or p.target != move.before or len(move.after) != len(move.before):
@@ -127,6 +127,6 @@ def _holds(turn: Turn, move: RebalanceMove) -> bool:
     return check_target(turn, p, move.after) is None
 
 
-def _named(turn: Turn, move: RebalanceMove) -> str:
+def _named(turn: DecisionContext, move: RebalanceMove) -> str:
     topic = turn.image.topics.get(move.topic_id)
     return f"{move.topic_id if topic is None else topic.name}-{move.index}"

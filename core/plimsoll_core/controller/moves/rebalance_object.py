@@ -27,12 +27,12 @@ from plimsoll_core.cluster.records import (
     RebalanceNoted,
 )
 from plimsoll_core.controller.kernel.availability import away as absences
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.moves import rebalance_schedule as looks
 from plimsoll_core.controller.moves.partition_move import begun, rolled_back
 from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
-from plimsoll_core.controller.moves.rebalance_schedule import Look, Row, Waits
+from plimsoll_core.controller.moves.rebalance_schedule import Look, PendingMoves, Row
 from plimsoll_core.controller.moves.targets import Want, choose
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
@@ -48,7 +48,7 @@ OPEN = ("Beginning", "Running")
 # --- on the way ---------------------------------------------------------------------------------
 
 
-def run(turn: Turn, request: RunRebalance) -> Answer | Refusal:
+def run(turn: DecisionContext, request: RunRebalance) -> Answer | Refusal:
     row = turn.image.rebalances.get(request.object.uid)
     if row is None:
         return RebalanceState(phase=None)
@@ -64,7 +64,7 @@ def run(turn: Turn, request: RunRebalance) -> Answer | Refusal:
     return _go_on(turn, row, request)
 
 
-def object_gone(turn: Turn, request: RebalanceObjectGone) -> Answer:
+def object_gone(turn: DecisionContext, request: RebalanceObjectGone) -> Answer:
     row = turn.image.rebalances.get(request.object.uid)
     if row is None:
         return RebalanceState(phase=None)
@@ -76,7 +76,7 @@ def object_gone(turn: Turn, request: RebalanceObjectGone) -> Answer:
     return RebalanceState(phase=None)
 
 
-def _go_on(turn: Turn, row: Rebalance, request: RunRebalance) -> RebalanceState:
+def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> RebalanceState:
     look = Look()
     rest = _rest(turn, row)
     looks.settle(turn, rest, look)
@@ -96,27 +96,29 @@ def _go_on(turn: Turn, row: Rebalance, request: RunRebalance) -> RebalanceState:
     return _waiting_for(turn, row, look)
 
 
-def _rest(turn: Turn, row: Rebalance) -> RebalanceRest:
+def _rest(turn: DecisionContext, row: Rebalance) -> RebalanceRest:
     return turn.image.rebalance_rests[row.object.uid]
 
 
-def _advance(turn: Turn, row: Rebalance, look: Look) -> None:
+def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
     """Claims, changes, and what these have carried out already."""
     uid = row.object.uid
     active = _rest(turn, row).active
     claimed = [move.number for move, _ in look.begin if move.key not in active]
     _advanced(turn, uid, claimed, (look.moved, look.dropped))
-    wishes: list[tuple[Partition, Wish]] = []
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
     for move, p in look.begin:
         wish = begun(p, move.after)
-        assert isinstance(wish, Wish), "what does not move drops nobody"
+        assert isinstance(wish, PartitionUpdate), "what does not move drops nobody"
         wishes.append((p, wish))
     turn.change(wishes, CAUSE)
     done = [m.number for m, p in look.begin if not turn.image.partitions[p.key].moving]
     _advanced(turn, uid, [], (done, []))
 
 
-def _advanced(turn: Turn, uid: str, begun_: list[int], ended: tuple[list[int], list[int]]) -> None:
+def _advanced(
+    turn: DecisionContext, uid: str, begun_: list[int], ended: tuple[list[int], list[int]]
+) -> None:
     moved, dropped = ended
     at = 0
     while at < max(len(begun_), len(moved), len(dropped)):
@@ -133,7 +135,7 @@ def _advanced(turn: Turn, uid: str, begun_: list[int], ended: tuple[list[int], l
         at += PART_MAX
 
 
-def _watch_margin(turn: Turn, row: Rebalance) -> Rebalance:
+def _watch_margin(turn: DecisionContext, row: Rebalance) -> Rebalance:
     partitions = (turn.image.partitions[key] for key in _rest(turn, row).active)
     lowest = min((len(p.isr) - p.effective_min_isr for p in partitions), default=None)
     row = turn.image.rebalances[row.object.uid]
@@ -147,7 +149,7 @@ def _watch_margin(turn: Turn, row: Rebalance) -> Rebalance:
 # --- other targets ------------------------------------------------------------------------------
 
 
-def _replan(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
+def _replan(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
     """Others for targets that stayed away, unless these are what it is about."""
     if row.mode == "AddBrokers" or not look.lost:
         return None
@@ -161,7 +163,7 @@ def _replan(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
     return refused
 
 
-def _other_targets(turn: Turn, row: Rebalance, lost: list[Row]) -> Refusal | None:
+def _other_targets(turn: DecisionContext, row: Rebalance, lost: list[Row]) -> Refusal | None:
     wants = []
     for move, p in lost:
         away = {b for b in move.adding if b not in p.isr and looks.is_lost(turn, b)}
@@ -170,7 +172,7 @@ def _other_targets(turn: Turn, row: Rebalance, lost: list[Row]) -> Refusal | Non
     chosen = choose(turn, wants)
     if isinstance(chosen, Refusal):
         return chosen
-    wishes: list[tuple[Partition, Wish]] = []
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
     changed: list[RebalanceMove] = []
     refused: Refusal | None = None
     for (move, _), (p, target) in zip(lost, chosen, strict=True):
@@ -193,7 +195,7 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
     return row.brokers if row.mode == "RemoveBrokers" else ()
 
 
-def _leftovers(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
+def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
     """What is on the leaving brokers still when the plan is through: others moved it there, or the
     plan's row was dropped.  What somebody moves is waited for, also when it is on its way off: that
     may still be taken back, and the brokers are not empty before it has ended."""
@@ -234,7 +236,7 @@ def _leftovers(turn: Turn, row: Rebalance, look: Look) -> Refusal | None:
 # --- what it waits for --------------------------------------------------------------------------
 
 
-def _waiting_for(turn: Turn, row: Rebalance, look: Look) -> RebalanceState:
+def _waiting_for(turn: DecisionContext, row: Rebalance, look: Look) -> RebalanceState:
     """What is on the way and stands still; or, when nothing is on the way, what cannot begin."""
     if stuck := _said(turn, look.stuck):
         return _state(row, *stuck)
@@ -244,7 +246,7 @@ def _waiting_for(turn: Turn, row: Rebalance, look: Look) -> RebalanceState:
     return _state(row)
 
 
-def _said(turn: Turn, waits: Waits) -> tuple[str, str] | None:
+def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
     if waits.down:
         broker, rows = min(waits.down.items())
         names = ", ".join(str(b) for b in sorted(waits.down) if b != broker)
@@ -266,11 +268,11 @@ def _said(turn: Turn, waits: Waits) -> tuple[str, str] | None:
 
 
 def _roll_back(
-    turn: Turn, row: Rebalance, request: RunRebalance | RebalanceObjectGone
+    turn: DecisionContext, row: Rebalance, request: RunRebalance | RebalanceObjectGone
 ) -> RebalanceState:
     """What may go back does; what would be put at risk waits until more replicas are in sync."""
     rest = _rest(turn, row)
-    wishes: list[tuple[Partition, Wish]] = []
+    wishes: list[tuple[Partition, PartitionUpdate]] = []
     ended: list[int] = []
     refusal: Refusal | None = None
     for number in sorted(rest.active.values()):
@@ -301,11 +303,13 @@ def _roll_back(
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def _note(turn: Turn, row: Rebalance, cause: str) -> None:
+def _note(turn: DecisionContext, row: Rebalance, cause: str) -> None:
     turn.add(RebalanceNoted(cause=cause, rebalance=row))
 
 
-def _end(turn: Turn, row: Rebalance, phase: RebalancePhase, wall_ms: int) -> RebalanceState:
+def _end(
+    turn: DecisionContext, row: Rebalance, phase: RebalancePhase, wall_ms: int
+) -> RebalanceState:
     ended = replace(row, phase=phase, paused=False, ended_ms=wall_ms)
     _note(turn, ended, CANCELLED if phase == "Cancelled" else CAUSE)
     return _state(ended)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from plimsoll_core.cluster.model import Partition, RebalanceMove, RebalanceRest
 from plimsoll_core.cluster.movers import Mover, mover_of
 from plimsoll_core.controller.kernel.availability import away as absences
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.partition_move import check_absent, check_target, contradicts
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import MoveLimits
@@ -29,7 +29,7 @@ Row = tuple[RebalanceMove, Partition]
 
 
 @dataclass(slots=True, kw_only=True)
-class Waits:
+class PendingMoves:
     """Whom moves wait for; the first of each reason, and how many."""
 
     down: dict[BrokerId, list[Row]] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Look:
     moved: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     lost: list[Row] = field(default_factory=list)
-    stuck: Waits = field(default_factory=Waits)
-    waits: Waits = field(default_factory=Waits)
+    stuck: PendingMoves = field(default_factory=PendingMoves)
+    waits: PendingMoves = field(default_factory=PendingMoves)
     more: bool = False
 
 
-def settle(turn: Turn, rest: RebalanceRest, look: Look) -> None:
+def settle(turn: DecisionContext, rest: RebalanceRest, look: Look) -> None:
     """What has become of the moves that were begun."""
     for number in sorted(rest.active.values()):
         move = rest.moves[number]
@@ -77,7 +77,7 @@ def settle(turn: Turn, rest: RebalanceRest, look: Look) -> None:
             look.dropped.append(number)
 
 
-def _watch(turn: Turn, row: Row, look: Look) -> None:
+def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
     _, p = row
     if p.leader is None:
         look.stuck.add(NO_LEADER, f"{name(turn, p)} has no leader that could be copied from.")
@@ -88,7 +88,7 @@ def _watch(turn: Turn, row: Row, look: Look) -> None:
         look.lost.append(row)
 
 
-def is_lost(turn: Turn, broker: BrokerId) -> bool:
+def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
     """Away for so long that somebody else should take its place; or it takes nothing any more."""
     if not turn.image.takes_replicas(broker):
         return True
@@ -102,7 +102,7 @@ def is_lost(turn: Turn, broker: BrokerId) -> bool:
 
 
 def choose_next(
-    turn: Turn, rest: RebalanceRest, look: Look, about: tuple[list[Mover], MoveLimits]
+    turn: DecisionContext, rest: RebalanceRest, look: Look, about: tuple[list[Mover], MoveLimits]
 ) -> None:
     """`about`: who else moves partitions, and how much may move at the same time."""
     movers, limits = about
@@ -136,7 +136,9 @@ def choose_next(
         look.begin.append(row)
 
 
-def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> Row | None:
+def _judge(
+    turn: DecisionContext, move: RebalanceMove, look: Look, movers: list[Mover]
+) -> Row | None:
     """The move and its partition, if it may begin; else why it does not is in `look`."""
     p = turn.image.partitions.get(move.key)
     if p is None:
@@ -172,12 +174,12 @@ def _judge(turn: Turn, move: RebalanceMove, look: Look, movers: list[Mover]) -> 
     return row if _may_move(turn, row, look) else None
 
 
-def _leaves(turn: Turn, move: RebalanceMove) -> bool:
+def _leaves(turn: DecisionContext, move: RebalanceMove) -> bool:
     """Whether a target is leaving or gone: that does not end by waiting."""
     return not all(turn.image.takes_replicas(b) for b in move.adding)
 
 
-def _may_move(turn: Turn, row: Row, look: Look) -> bool:
+def _may_move(turn: DecisionContext, row: Row, look: Look) -> bool:
     move, p = row
     if not burdened(move):
         return True
@@ -194,7 +196,7 @@ def _may_move(turn: Turn, row: Row, look: Look) -> bool:
     return False
 
 
-def _too_large(turn: Turn, row: Row, max_bytes: int) -> str:
+def _too_large(turn: DecisionContext, row: Row, max_bytes: int) -> str:
     move, p = row
     return (
         f"{name(turn, p)} copies {move.copied_bytes} bytes, more than may move at the same time"
@@ -239,5 +241,5 @@ class _Room:
                 self._full.add(broker)
 
 
-def name(turn: Turn, p: Partition) -> str:
+def name(turn: DecisionContext, p: Partition) -> str:
     return f"{turn.image.topics[p.topic_id].name}-{p.index}"

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage, Partition
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.racks import brokers_have_racks
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId, TopicId
@@ -48,7 +48,7 @@ class Want:
         return len(target) == self.size and self.off.isdisjoint(target)
 
 
-def choose(turn: Turn, wants: Sequence[Want]) -> list[tuple[Partition, Row]] | Refusal:
+def choose(turn: DecisionContext, wants: Sequence[Want]) -> list[tuple[Partition, Row]] | Refusal:
     """Targets in the order of the wants."""
     if not wants:
         return []

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Partition, PartitionKey, Recovery
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
@@ -30,7 +30,7 @@ CAUSE_LENGTH_MAX = 200
 class Case:
     """One proposal before its judge."""
 
-    turn: Turn
+    turn: DecisionContext
     sender: BrokerId
     partition: Partition
     proposal: IsrProposal
@@ -42,7 +42,7 @@ class Case:
 Check = Callable[[Case], Refusal | None]
 
 
-def alter_partition(turn: Turn, request: AlterPartition) -> Answer | Refusal:
+def alter_partition(turn: DecisionContext, request: AlterPartition) -> Answer | Refusal:
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -50,7 +50,7 @@ def alter_partition(turn: Turn, request: AlterPartition) -> Answer | Refusal:
     return PartitionsAnswer(partitions=answers)
 
 
-def _judge(turn: Turn, sender: BrokerId, proposal: IsrProposal) -> PartitionAnswer:
+def _judge(turn: DecisionContext, sender: BrokerId, proposal: IsrProposal) -> PartitionAnswer:
     found = _find(turn, proposal)
     if isinstance(found, Refusal):
         return _refused(proposal, found)
@@ -59,7 +59,9 @@ def _judge(turn: Turn, sender: BrokerId, proposal: IsrProposal) -> PartitionAnsw
         refusal = check(case)
         if refusal:
             return _refused(proposal, refusal)
-    wish = Wish(isr=[member.broker_id for member in proposal.new_isr], recovery=proposal.recovery)
+    wish = PartitionUpdate(
+        isr=[member.broker_id for member in proposal.new_isr], recovery=proposal.recovery
+    )
     turn.change([(found, wish)], proposal.cause[:CAUSE_LENGTH_MAX])
     for member in proposal.new_isr:
         if member.broker_id not in found.isr:
@@ -82,7 +84,7 @@ def _judge(turn: Turn, sender: BrokerId, proposal: IsrProposal) -> PartitionAnsw
     )
 
 
-def _find(turn: Turn, proposal: IsrProposal) -> Partition | Refusal:
+def _find(turn: DecisionContext, proposal: IsrProposal) -> Partition | Refusal:
     if proposal.topic_id not in turn.image.topics:
         return Refusal(
             reason=Reason.UnknownTopicId, message=f"There is no topic {proposal.topic_id}."

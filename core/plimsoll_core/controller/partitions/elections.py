@@ -16,8 +16,8 @@ from itertools import islice
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.partitions.unclean_recovery import ASKED, NAMED, most_complete, told
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
@@ -39,7 +39,7 @@ PREFERRED = "leadership goes back to the preferred replica"
 # --- for clients ---------------------------------------------------------------------------------
 
 
-def elect_leaders(turn: Turn, request: ElectLeaders) -> Answer:
+def elect_leaders(turn: DecisionContext, request: ElectLeaders) -> Answer:
     names, needed_only = request.partitions, request.needed_only
     if names is None:
         names, needed_only = tuple(_all_leaderless_or_displaced(turn.image)), True
@@ -66,7 +66,7 @@ def _all_leaderless_or_displaced(image: ClusterImage) -> Iterator[PartitionName]
                 yield PartitionName(topic=name, index=index)
 
 
-def _elect_one(turn: Turn, request: ElectLeaders, name: PartitionName) -> ElectionAnswer:
+def _elect_one(turn: DecisionContext, request: ElectLeaders, name: PartitionName) -> ElectionAnswer:
     found = _find(turn.image, name)
     if isinstance(found, Refusal):
         return _refused(name, found)
@@ -91,15 +91,15 @@ def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
     )
 
 
-def _preferred(turn: Turn, partition: Partition) -> Wish | Refusal:
+def _preferred(turn: DecisionContext, partition: Partition) -> PartitionUpdate | Refusal:
     if partition.leader == partition.replicas[0]:
         return _not_needed(f"Its preferred replica {partition.leader} leads it already.")
     if partition.replicas[0] in turn.image.leaving:
         return _not_available(turn, partition)
-    return Wish(preferred=True)
+    return PartitionUpdate(preferred=True)
 
 
-def _not_available(turn: Turn, partition: Partition) -> Refusal:
+def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
     first = partition.replicas[0]
     if first in turn.image.leaving:
         return Refusal(
@@ -113,7 +113,9 @@ def _not_available(turn: Turn, partition: Partition) -> Refusal:
     )
 
 
-def _unclean(turn: Turn, request: ElectLeaders, partition: Partition) -> Wish | Refusal:
+def _unclean(
+    turn: DecisionContext, request: ElectLeaders, partition: Partition
+) -> PartitionUpdate | Refusal:
     if partition.leader is not None and (request.needed_only or request.partitions is None):
         return _not_needed("")
     topic = turn.image.topics[partition.topic_id]
@@ -133,7 +135,7 @@ def _unclean(turn: Turn, request: ElectLeaders, partition: Partition) -> Wish | 
     }
     leader = most_complete(able)
     if leader is not None:
-        return Wish(unclean=leader)
+        return PartitionUpdate(unclean=leader)
     return Refusal(
         reason=Reason.EligibleLeadersNotAvailable,
         message=(
@@ -150,7 +152,7 @@ def _not_needed(message: str) -> Refusal:
 # --- for objects ---------------------------------------------------------------------------------
 
 
-def name_leaders(turn: Turn, request: NameLeaders) -> Answer:
+def name_leaders(turn: DecisionContext, request: NameLeaders) -> Answer:
     topic = turn.image.topic_of(request.object)
     if topic is None:
         return ElectionsAnswer(partitions=request.answered)
@@ -166,7 +168,7 @@ def name_leaders(turn: Turn, request: NameLeaders) -> Answer:
     return ElectionsAnswer(partitions=tuple(answers))
 
 
-def _name_one(turn: Turn, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
+def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
     """None: it was done, or overtaken, or nobody needs it."""
     name = PartitionName(topic=topic.name, index=named.partition)
     found = _find(turn.image, name)
@@ -177,11 +179,11 @@ def _name_one(turn: Turn, topic: Topic, named: NamedLeader) -> ElectionAnswer | 
     refusal = _not_eligible(turn, found, named.leader)
     if refusal:
         return _refused(name, refusal)
-    turn.change([(found, Wish(unclean=named.leader))], NAMED)
+    turn.change([(found, PartitionUpdate(unclean=named.leader))], NAMED)
     return _elected(name, turn.image.partitions[found.key])
 
 
-def _not_eligible(turn: Turn, partition: Partition, leader: BrokerId) -> Refusal | None:
+def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId) -> Refusal | None:
     where = f"Partition {partition.index} cannot be led by broker {leader}: "
     if leader not in partition.replicas:
         why = f"it is no replica; they are {_list(partition.replicas)}."
@@ -203,7 +205,7 @@ def _not_eligible(turn: Turn, partition: Partition, leader: BrokerId) -> Refusal
 # --- by themselves -------------------------------------------------------------------------------
 
 
-def return_leaders(turn: Turn) -> None:
+def return_leaders(turn: DecisionContext) -> None:
     """One bounded batch a tick, once in a while: clients follow a moved leadership in a moment, but
     all of them at once would be felt."""
     due_ms = turn.soft.leaders_due_ms
@@ -213,12 +215,12 @@ def return_leaders(turn: Turn) -> None:
         return
     most = turn.settings.slice_partitions_max
     batch = list(islice(_displaced(turn), most))
-    turn.change([(p, Wish(preferred=True)) for p in batch], PREFERRED)
+    turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], PREFERRED)
     if len(batch) < most:
         turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
 
 
-def _displaced(turn: Turn) -> Iterator[Partition]:
+def _displaced(turn: DecisionContext) -> Iterator[Partition]:
     steady: dict[BrokerId, bool] = {}
     for key in turn.soft.displaced:
         p = turn.image.partitions[key]
@@ -231,7 +233,7 @@ def _displaced(turn: Turn) -> Iterator[Partition]:
             yield p
 
 
-def _is_steady(turn: Turn, broker_id: BrokerId) -> bool:
+def _is_steady(turn: DecisionContext, broker_id: BrokerId) -> bool:
     """Whoever fell out a moment ago may do so again, and each time its partitions would stall."""
     fell_out = turn.soft.flaps.get(broker_id)
     return not fell_out or turn.now_ms - fell_out[-1] >= turn.settings.flap_wait_ms_max

@@ -12,23 +12,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from plimsoll_core.cluster.model import Partition, PartitionKey
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Done, ReportFailedReplicas
 
 
-def back_in_service(turn: Turn, broker_id: BrokerId, partitions: Iterable[Partition]) -> None:
+def back_in_service(
+    turn: DecisionContext, broker_id: BrokerId, partitions: Iterable[Partition]
+) -> None:
     """The broker tells of its logs of leaderless partitions: those are in service.  Whoever may
     lead cleanly does."""
     back = [p for p in partitions if turn.soft.in_service(p.key, broker_id)]
     cause = f"elected after a disk of broker {broker_id} had room again"
-    turn.change([(p, Wish()) for p in back], cause)
+    turn.change([(p, PartitionUpdate()) for p in back], cause)
 
 
-def report_failed(turn: Turn, request: ReportFailedReplicas) -> Answer | Refusal:
+def report_failed(turn: DecisionContext, request: ReportFailedReplicas) -> Answer | Refusal:
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -42,7 +44,7 @@ def report_failed(turn: Turn, request: ReportFailedReplicas) -> Answer | Refusal
         turn.soft.failed.setdefault(key, {})[failed] = request.broker_epoch
     partitions = [turn.image.partitions[key] for key in keys]
     wishes = [
-        (p, Wish(isr=[member for member in p.isr if member != failed]))
+        (p, PartitionUpdate(isr=[member for member in p.isr if member != failed]))
         for p in partitions
         if failed in p.isr
     ]

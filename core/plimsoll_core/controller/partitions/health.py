@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import Partition
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.partitions.unclean_recovery import (
     most_complete,
     strategy_of,
@@ -31,7 +31,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class KnownLoss:
     """If `leader` led now, it would lack so many records of the longest log that was told of."""
 
     leader: BrokerId
@@ -45,10 +45,10 @@ class Outlook:
     cause: str
     why: str
     waits_for: tuple[BrokerId, ...]
-    loss: Loss | None = None
+    loss: KnownLoss | None = None
 
 
-def outlook(turn: Turn, partition: Partition) -> Outlook:
+def outlook(turn: DecisionContext, partition: Partition) -> Outlook:
     """Of a partition without a leader, or with less than a full ISR."""
     if partition.leader is not None:
         return _led(turn, partition)
@@ -62,7 +62,7 @@ def outlook(turn: Turn, partition: Partition) -> Outlook:
     )
 
 
-def _led(turn: Turn, partition: Partition) -> Outlook:
+def _led(turn: DecisionContext, partition: Partition) -> Outlook:
     missing = tuple(r for r in partition.replicas if r not in partition.isr)
     return Outlook(
         cause=_cause(turn, partition, missing, "CatchingUp"),
@@ -71,7 +71,9 @@ def _led(turn: Turn, partition: Partition) -> Outlook:
     )
 
 
-def _waits_for_any(turn: Turn, partition: Partition, trusted: tuple[BrokerId, ...]) -> Outlook:
+def _waits_for_any(
+    turn: DecisionContext, partition: Partition, trusted: tuple[BrokerId, ...]
+) -> Outlook:
     who = _list(turn, partition, trusted, "CatchingUp")
     why = f"Whoever holds everything leads as soon as it is back: {who}."
     if strategy_of(turn.image, partition, turn.settings) == "Proactive":
@@ -79,7 +81,7 @@ def _waits_for_any(turn: Turn, partition: Partition, trusted: tuple[BrokerId, ..
     return Outlook(cause=_cause(turn, partition, trusted, "CatchingUp"), why=why, waits_for=trusted)
 
 
-def _recovers(turn: Turn, partition: Partition) -> Outlook:
+def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
     """Nobody is left who certainly holds everything."""
     strategy = strategy_of(turn.image, partition, turn.settings)
     asked = partition.replicas if strategy == "Proactive" else suspects(partition)
@@ -104,7 +106,7 @@ def _recovers(turn: Turn, partition: Partition) -> Outlook:
     return Outlook(cause=_cause(turn, partition, waits_for), why=why, waits_for=waits_for)
 
 
-def _estimate(turn: Turn, partition: Partition) -> Loss | None:
+def _estimate(turn: DecisionContext, partition: Partition) -> KnownLoss | None:
     """Of naming whoever is best to be named now.
 
     Everything that was told in this leader epoch counts, also by lifetimes that are over.
@@ -119,11 +121,14 @@ def _estimate(turn: Turn, partition: Partition) -> Loss | None:
         for log in turn.soft.reports.get(partition.key, {}).values()
         if log.leader_epoch == partition.leader_epoch
     ]
-    return Loss(leader=leader, records=max(ends) - logs[leader].log_end_offset)
+    return KnownLoss(leader=leader, records=max(ends) - logs[leader].log_end_offset)
 
 
 def _list(
-    turn: Turn, partition: Partition, broker_ids: Iterable[BrokerId], else_: str = "LogUntold"
+    turn: DecisionContext,
+    partition: Partition,
+    broker_ids: Iterable[BrokerId],
+    else_: str = "LogUntold",
 ) -> str:
     return ", ".join(
         f"broker {broker_id} ({_WORDS[_state(turn, partition, broker_id) or else_]})"
@@ -132,14 +137,17 @@ def _list(
 
 
 def _cause(
-    turn: Turn, partition: Partition, broker_ids: tuple[BrokerId, ...], else_: str = "LogUntold"
+    turn: DecisionContext,
+    partition: Partition,
+    broker_ids: tuple[BrokerId, ...],
+    else_: str = "LogUntold",
 ) -> str:
     """What keeps the first of them away; who is merely slow comes last."""
     states = [_state(turn, partition, broker_id) for broker_id in broker_ids]
     return next((state for state in states if state is not None), else_)
 
 
-def _state(turn: Turn, partition: Partition, broker_id: BrokerId) -> str | None:
+def _state(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> str | None:
     """Why a broker cannot lead the partition; None when it can."""
     broker = turn.image.brokers.get(broker_id)
     if broker is None:

@@ -18,9 +18,11 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, UncleanRecovery
 from plimsoll_core.cluster.topic_configs import unclean_recovery
-from plimsoll_core.controller.kernel.decision import Report, Settings, Soft, Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.controller.kernel.volatile import Report, VolatileState
 from plimsoll_core.controller.partitions.failed_logs import back_in_service
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
@@ -37,7 +39,7 @@ UNCLEAN_CAUSES = (*CAUSES.values(), ASKED, NAMED)
 """What the records of unclean elections say, all of them."""
 
 
-def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:
+def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusal:
     """Repeated by the brokers while nobody leads: soft state comes back by itself."""
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
@@ -59,14 +61,14 @@ def report(turn: Turn, request: ReportReplicaLogs) -> Answer | Refusal:
     return Done()
 
 
-def recover_overdue(turn: Turn) -> None:
+def recover_overdue(turn: DecisionContext) -> None:
     """Proactive recoveries that have waited long enough for further answers."""
     due = sorted((at, key) for key, at in turn.soft.overdue_ms.items() if at <= turn.now_ms)
     found = [turn.image.partitions[key] for _, key in due[: turn.settings.slice_partitions_max]]
     _recover(turn, found)
 
 
-def wake(turn: Turn, broker_id: BrokerId) -> None:
+def wake(turn: DecisionContext, broker_id: BrokerId) -> None:
     """The broker may lead now: perhaps only that was missing."""
     waiting = [p for p in turn.hosted(broker_id) if p.key in turn.soft.reports]
     _recover(turn, waiting[: turn.settings.slice_partitions_max])
@@ -78,7 +80,7 @@ def strategy_of(image: ClusterImage, partition: Partition, settings: Settings) -
 
 
 def told(
-    image: ClusterImage, soft: Soft, partition: Partition, members: Iterable[BrokerId]
+    image: ClusterImage, soft: VolatileState, partition: Partition, members: Iterable[BrokerId]
 ) -> dict[BrokerId, Report]:
     """What `members` told in their present lifetimes about the present term, in their order."""
     reports = soft.reports.get(partition.key, {})
@@ -104,7 +106,7 @@ def most_complete(logs: Mapping[BrokerId, Report]) -> BrokerId | None:
     return max(logs, key=lambda broker_id: logs[broker_id].extent, default=None)
 
 
-def _note(turn: Turn, request: ReportReplicaLogs, log: ReplicaLog) -> None:
+def _note(turn: DecisionContext, request: ReportReplicaLogs, log: ReplicaLog) -> None:
     reports = turn.soft.reports.setdefault(PartitionKey(log.topic_id, log.index), {})
     written = log.last_written_epoch
     reports[request.broker_id] = Report(
@@ -115,8 +117,11 @@ def _note(turn: Turn, request: ReportReplicaLogs, log: ReplicaLog) -> None:
     )
 
 
-def _recover(turn: Turn, partitions: Iterable[Partition]) -> None:
-    wishes: dict[UncleanRecovery, list[tuple[Partition, Wish]]] = {"Balanced": [], "Proactive": []}
+def _recover(turn: DecisionContext, partitions: Iterable[Partition]) -> None:
+    wishes: dict[UncleanRecovery, list[tuple[Partition, PartitionUpdate]]] = {
+        "Balanced": [],
+        "Proactive": [],
+    }
     for partition in partitions:
         if partition.leader is not None:
             continue
@@ -128,12 +133,12 @@ def _recover(turn: Turn, partitions: Iterable[Partition]) -> None:
         elif strategy == "Proactive":
             leader = _proactive(turn, partition)
         if leader is not None and turn.may_lead(leader, partition):
-            wishes[strategy].append((partition, Wish(unclean=leader)))
+            wishes[strategy].append((partition, PartitionUpdate(unclean=leader)))
     for strategy, chosen in wishes.items():
         turn.change(chosen, CAUSES[strategy])
 
 
-def _balanced(turn: Turn, partition: Partition) -> BrokerId | None:
+def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
     if not partition.needs_recovery:
         return None
     members = suspects(partition)
@@ -141,7 +146,7 @@ def _balanced(turn: Turn, partition: Partition) -> BrokerId | None:
     return most_complete(logs) if len(logs) == len(members) else None
 
 
-def _proactive(turn: Turn, partition: Partition) -> BrokerId | None:
+def _proactive(turn: DecisionContext, partition: Partition) -> BrokerId | None:
     """A fenced member of the ELR is waited for like everybody else, and no longer."""
     if partition.isr:
         return None  # its last member is just being taken out, slice by slice

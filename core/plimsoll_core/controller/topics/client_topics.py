@@ -18,7 +18,7 @@ from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated, TopicRemoved
 from plimsoll_core.cluster.topic_configs import canonical, check_configs, split_min_isr
 from plimsoll_core.controller.brokers.decommissioning import all_stay
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.racks import brokers_have_racks, check_spread, located
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
@@ -38,7 +38,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TopicPlan:
     """A topic to be created, with nothing left open."""
 
     name: str
@@ -50,7 +50,7 @@ class Plan:
     deletion_policy: str = "Delete"
 
 
-def create_topics(turn: Turn, request: CreateTopics) -> Answer | Refusal:
+def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer | Refusal:
     image, records = turn.image, list(turn.records)
     answers = tuple(_create_one(turn, wish) for wish in request.topics)
     if request.validate_only:
@@ -58,14 +58,14 @@ def create_topics(turn: Turn, request: CreateTopics) -> Answer | Refusal:
     return Answers(topics=answers)
 
 
-def _create_one(turn: Turn, wish: NewTopic) -> TopicAnswer:
+def _create_one(turn: DecisionContext, wish: NewTopic) -> TopicAnswer:
     plan = _plan(turn, wish)
     if isinstance(plan, Refusal):
         return refused(wish.name, plan)
     return created(turn, create(turn, plan, "created by a client"))
 
 
-def _plan(turn: Turn, wish: NewTopic) -> Plan | Refusal:
+def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
     split = split_min_isr(wish.configs)
     if isinstance(split, Refusal):
         return split
@@ -81,10 +81,10 @@ def _plan(turn: Turn, wish: NewTopic) -> Plan | Refusal:
         return rows
     if min_isr is None:
         min_isr = min(turn.settings.default_min_isr, len(rows[0]))
-    return Plan(name=wish.name, rows=rows, min_isr=min_isr, configs=configs)
+    return TopicPlan(name=wish.name, rows=rows, min_isr=min_isr, configs=configs)
 
 
-def _may_create(turn: Turn, wish: NewTopic) -> Refusal | None:
+def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
     refusal = check_name(turn, wish.name)
     if refusal:
         return refusal
@@ -100,7 +100,7 @@ def _may_create(turn: Turn, wish: NewTopic) -> Refusal | None:
     return None
 
 
-def _rows(turn: Turn, wish: NewTopic) -> Assignment | Refusal:
+def _rows(turn: DecisionContext, wish: NewTopic) -> Assignment | Refusal:
     if wish.assignment is None:
         partitions, factor = wish.partitions, wish.replication_factor
         return place_new(
@@ -122,13 +122,13 @@ def _rows(turn: Turn, wish: NewTopic) -> Assignment | Refusal:
     return refusal or check_rows(turn, wish.assignment) or wish.assignment
 
 
-def delete_topics(turn: Turn, request: DeleteTopics) -> Answer | Refusal:
+def delete_topics(turn: DecisionContext, request: DeleteTopics) -> Answer | Refusal:
     by_name = [_delete_one(turn, turn.image.topic_ids.get(name), name) for name in request.names]
     by_id = [_delete_one(turn, topic_id, "") for topic_id in request.ids]
     return Answers(topics=(*by_name, *by_id))
 
 
-def _delete_one(turn: Turn, topic_id: UUID | None, name: str) -> TopicAnswer:
+def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> TopicAnswer:
     topic = None if topic_id is None else turn.image.topics.get(topic_id)
     if topic is None:
         reason = Reason.UnknownTopicOrPartition if name else Reason.UnknownTopicId
@@ -156,7 +156,7 @@ def _declared(topic: Topic, holder: TopicObject) -> Refusal:
 # --- shared by every way to create a topic --------------------------------------------------------
 
 
-def check_name(turn: Turn, name: str) -> Refusal | None:
+def check_name(turn: DecisionContext, name: str) -> Refusal | None:
     """Kafka's alphabet; and two names must not differ only in '.' and '_', as metrics mix them."""
     if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL.fullmatch(name):
         return Refusal(
@@ -178,7 +178,7 @@ def check_name(turn: Turn, name: str) -> Refusal | None:
     return None
 
 
-def check_partitions(turn: Turn, partitions: int) -> Refusal | None:
+def check_partitions(turn: DecisionContext, partitions: int) -> Refusal | None:
     most = turn.settings.partitions_per_topic_max
     if 1 <= partitions <= most:
         return None
@@ -188,7 +188,7 @@ def check_partitions(turn: Turn, partitions: int) -> Refusal | None:
     )
 
 
-def check_rows(turn: Turn, rows: Assignment) -> Refusal | None:
+def check_rows(turn: DecisionContext, rows: Assignment) -> Refusal | None:
     refusal = formula.check_assignment(rows, set(turn.image.brokers), turn.active())
     named = (broker_id for row in rows for broker_id in row)
     refusal = refusal or all_stay(turn.image, named) or check_spread(turn, rows)
@@ -198,7 +198,7 @@ def check_rows(turn: Turn, rows: Assignment) -> Refusal | None:
 
 
 def place_new(
-    turn: Turn,
+    turn: DecisionContext,
     name: str,
     partitions: int,
     replication_factor: int,
@@ -221,7 +221,9 @@ def place_new(
     return among_pools(turn, replication_factor, place)
 
 
-def among_pools(turn: Turn, replication_factor: int, place: formula.Placer) -> Assignment | Refusal:
+def among_pools(
+    turn: DecisionContext, replication_factor: int, place: formula.Placer
+) -> Assignment | Refusal:
     """Place on brokers that run or are about to; on fenced ones only when there are too few.
 
     A broker that is starting may come first in a row, since it will lead soon; but every row needs
@@ -249,11 +251,11 @@ def among_pools(turn: Turn, replication_factor: int, place: formula.Placer) -> A
     return check_spread(turn, rows) or rows
 
 
-def _good(turn: Turn, rows: Assignment, active: AbstractSet[BrokerId]) -> bool:
+def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]) -> bool:
     return all(active & set(row) for row in rows) and check_spread(turn, rows) is None
 
 
-def create(turn: Turn, plan: Plan, cause: str) -> Topic:
+def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
     """The records of a new topic.  Its id follows from where in the log it begins."""
     topic_id = uuid.uuid5(turn.image.cluster_id, f"{turn.image.next_offset}/{plan.name}")
     turn.add(
@@ -273,7 +275,7 @@ def create(turn: Turn, plan: Plan, cause: str) -> Topic:
     return turn.image.topics[topic_id]
 
 
-def add_partitions(turn: Turn, topic_id: UUID, rows: Assignment, cause: str) -> None:
+def add_partitions(turn: DecisionContext, topic_id: UUID, rows: Assignment, cause: str) -> None:
     active = turn.active()
     turn.add(
         PartitionsCreated(
@@ -286,7 +288,7 @@ def add_partitions(turn: Turn, topic_id: UUID, rows: Assignment, cause: str) -> 
     )
 
 
-def created(turn: Turn, topic: Topic) -> TopicAnswer:
+def created(turn: DecisionContext, topic: Topic) -> TopicAnswer:
     return TopicAnswer(
         name=topic.name,
         topic_id=topic.id,

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from plimsoll_core.cluster.model import PartitionKey, Topic, TopicObject
 from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
 from plimsoll_core.controller.topics.client_topics import (
-    Plan,
+    TopicPlan,
     add_partitions,
     among_pools,
     check_name,
@@ -34,7 +34,7 @@ from plimsoll_core.planner import formula
 from plimsoll_core.planner.formula import EXPLICIT, Assignment
 
 
-def declare(turn: Turn, request: DeclareTopic) -> Answer | Refusal:
+def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
     refusal = _check_values(turn, request)
     if refusal:
         return refusal
@@ -48,7 +48,7 @@ def declare(turn: Turn, request: DeclareTopic) -> Answer | Refusal:
     return TopicsAnswer(topics=(created(turn, topic),))
 
 
-def detach(turn: Turn, request: DetachTopic) -> Answer:
+def detach(turn: DecisionContext, request: DetachTopic) -> Answer:
     """The topic stays as it is, and only the same object may take it back."""
     topic = turn.image.topic_of(request.object)
     if topic is not None:
@@ -66,7 +66,7 @@ def detach(turn: Turn, request: DetachTopic) -> Answer:
 # --- refusals ----------------------------------------------------------------------------------
 
 
-def _check_values(turn: Turn, request: DeclareTopic) -> Refusal | None:
+def _check_values(turn: DecisionContext, request: DeclareTopic) -> Refusal | None:
     if not 1 <= request.min_isr <= request.replication_factor:
         return Refusal(
             reason=Reason.InvalidConfig,
@@ -105,7 +105,7 @@ def _invalid_placement(message: str) -> Refusal:
     return Refusal(reason=Reason.PlacementInvalid, message=message)
 
 
-def _check_explicit_rows(turn: Turn, rows: Assignment) -> Refusal | None:
+def _check_explicit_rows(turn: DecisionContext, rows: Assignment) -> Refusal | None:
     refusal = check_rows(turn, rows)
     if refusal is None:
         return None
@@ -146,7 +146,9 @@ def _cannot_change(topic: Topic, request: DeclareTopic) -> Refusal | None:
     return None
 
 
-def _too_many_in_namespace(turn: Turn, request: DeclareTopic, added: int) -> Refusal | None:
+def _too_many_in_namespace(
+    turn: DecisionContext, request: DeclareTopic, added: int
+) -> Refusal | None:
     most, namespace = turn.settings.partitions_per_namespace_max, request.object.namespace
     if most is None:
         return None
@@ -167,13 +169,13 @@ def _too_many_in_namespace(turn: Turn, request: DeclareTopic, added: int) -> Ref
 # --- changes -----------------------------------------------------------------------------------
 
 
-def _create(turn: Turn, request: DeclareTopic) -> Topic | Refusal:
+def _create(turn: DecisionContext, request: DeclareTopic) -> Topic | Refusal:
     refusal = check_name(turn, request.topic_name)
     refusal = refusal or _too_many_in_namespace(turn, request, request.partitions)
     rows = refusal or _new_rows(turn, request)
     if isinstance(rows, Refusal):
         return rows
-    plan = Plan(
+    plan = TopicPlan(
         name=request.topic_name,
         rows=rows,
         min_isr=request.min_isr,
@@ -185,7 +187,7 @@ def _create(turn: Turn, request: DeclareTopic) -> Topic | Refusal:
     return create(turn, plan, "created by its object")
 
 
-def _new_rows(turn: Turn, request: DeclareTopic) -> Assignment | Refusal:
+def _new_rows(turn: DecisionContext, request: DeclareTopic) -> Assignment | Refusal:
     if request.strategy != EXPLICIT or request.assignment is None:
         return place_new(
             turn,
@@ -198,7 +200,7 @@ def _new_rows(turn: Turn, request: DeclareTopic) -> Assignment | Refusal:
     return check_partitions(turn, len(rows)) or _check_explicit_rows(turn, rows) or rows
 
 
-def _adjust(turn: Turn, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
+def _adjust(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
     refusal = _held_by_other(topic, request.object) or _cannot_change(topic, request)
     if refusal:
         return refusal
@@ -222,7 +224,7 @@ def _adjust(turn: Turn, topic: Topic, request: DeclareTopic) -> Topic | Refusal:
     return turn.image.topics[topic.id]
 
 
-def _bind(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
+def _bind(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> None:
     if (
         topic.object == request.object
         and topic.deletion_policy == request.deletion_policy
@@ -240,7 +242,7 @@ def _bind(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
     )
 
 
-def _configure(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
+def _configure(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> None:
     stated = replace(
         topic,
         configs=Map(request.configs),
@@ -262,7 +264,7 @@ def _configure(turn: Turn, topic: Topic, request: DeclareTopic) -> None:
     )
 
 
-def _more_rows(turn: Turn, topic: Topic, request: DeclareTopic) -> Assignment | Refusal:
+def _more_rows(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Assignment | Refusal:
     """Growth continues where the topic began, so that the formula stays one formula."""
     refusal = check_partitions(turn, request.partitions)
     if refusal:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from plimsoll_core.cluster.image import HOUR_MS
 from plimsoll_core.cluster.model import PendingDeletion, Topic
 from plimsoll_core.cluster.records import TopicBound, TopicOrphaned, TopicRemoved
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, Done, TopicObjectGone
 
 
-def object_gone(turn: Turn, request: TopicObjectGone) -> Answer | Refusal:
+def object_gone(turn: DecisionContext, request: TopicObjectGone) -> Answer | Refusal:
     """Asked again and again until the topic is gone; an object with another uid is another one."""
     topic = turn.image.topic_of(request.object)
     if topic is None:
@@ -49,7 +49,7 @@ def object_gone(turn: Turn, request: TopicObjectGone) -> Answer | Refusal:
     return Done()
 
 
-def _begin_grace(turn: Turn, topic: Topic, request: TopicObjectGone) -> Answer:
+def _begin_grace(turn: DecisionContext, topic: Topic, request: TopicObjectGone) -> Answer:
     now = request.server_now_ms
     turn.add(
         TopicOrphaned(
@@ -61,7 +61,7 @@ def _begin_grace(turn: Turn, topic: Topic, request: TopicObjectGone) -> Answer:
     return Done()
 
 
-def _too_many(turn: Turn, topic: Topic, request: TopicObjectGone) -> Refusal | None:
+def _too_many(turn: DecisionContext, topic: Topic, request: TopicObjectGone) -> Refusal | None:
     """Objects that vanish together are one event, whether removed already or still pending."""
     if request.acknowledged:
         return None

@@ -11,17 +11,17 @@ Source: the protocol's rule for min ISR changes (Kafka forgets both lists: KIP-9
 from __future__ import annotations
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.controller.kernel.decision import Turn
-from plimsoll_core.controller.kernel.partition_change import Wish
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.ids import TopicId
 
 
-def spread_min_isr(turn: Turn, topic_id: TopicId) -> bool:
+def spread_min_isr(turn: DecisionContext, topic_id: TopicId) -> bool:
     """False: more partitions are left to do."""
     image, topic = turn.image, turn.image.topics[topic_id]
     partitions = (image.partitions[PartitionKey(topic_id, n)] for n in range(topic.partitions))
     behind = [p for p in partitions if p.min_isr != topic.min_isr]
     now = behind[: turn.settings.slice_partitions_max]
-    wish = Wish(min_isr=topic.min_isr)
+    wish = PartitionUpdate(min_isr=topic.min_isr)
     turn.change([(p, wish) for p in now], f"min ISR is {topic.min_isr} now")
     return len(now) == len(behind)

@@ -20,7 +20,7 @@ from plimsoll_core.messages.requests import Refused, SetMembers
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.manifests.context import Context
-from plimsoll_operator.reconcile.cluster import decommission, membership_rebalances
+from plimsoll_operator.reconcile.cluster import membership_rebalances, removed_brokers
 from plimsoll_operator.reconcile.cluster.membership_rebalances import blocked, names
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -57,9 +57,9 @@ async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
 async def follow(term: Term, context: Context, rows: list[BlockedAction]) -> None:
     """What is made and removed because of what is committed; `rows`: what waits already."""
     rows = [*rows, *await membership_rebalances.reconcile(term, context)]
-    rows += await decommission.reconcile(term, context.cluster)
+    rows += await removed_brokers.reconcile(term, context.cluster)
     term.block("Members", rows)
-    if rows or term.image.leaving or term.image.newcomers or decommission.unfinished(term):
+    if rows or term.image.leaving or term.image.newcomers or removed_brokers.unfinished(term):
         term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
 
 

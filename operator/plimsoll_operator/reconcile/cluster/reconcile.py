@@ -29,7 +29,7 @@ from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.resources import kind_of
 from plimsoll_operator.manifests.configmap import config_map
-from plimsoll_operator.reconcile.cluster import members, versions, volumes
+from plimsoll_operator.reconcile.cluster import members, versions, volume_growth
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -69,7 +69,7 @@ async def reconcile(term: Term) -> None:
         for manifest in broker_sets(context, term.image.members):
             await _create(term, manifest)
         await members.follow(term, context, rows)
-        await volumes.reconcile(term, cluster)
+        await volume_growth.reconcile(term, cluster)
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:

@@ -18,7 +18,7 @@ import msgspec
 
 from plimsoll_core.cluster.metadata_versions import RELEASES, newest_of, numbers, release_of
 from plimsoll_core.controller.brokers.metadata_version import Finalization, finalization
-from plimsoll_core.controller.kernel.decision import Turn
+from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction, Versions
@@ -168,7 +168,7 @@ def _review_brokers(term: Term) -> None:
 def look(term: Term) -> Finalization:
     """Which metadata version is finalised, which could be, and what it waits for."""
     controller = term.controller
-    turn = Turn(
+    turn = DecisionContext(
         image=controller.image,
         soft=controller.soft,
         now_ms=controller.now_ms,

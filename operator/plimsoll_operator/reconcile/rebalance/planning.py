@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.controller.kernel.decision import Settings, Soft
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.kernel.volatile import VolatileState
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceState
@@ -82,14 +83,14 @@ class Deciding:
     """What of a controller is needed here."""
 
     image: Callable[[], ClusterImage]
-    soft: Callable[[], Soft]
+    soft: Callable[[], VolatileState]
     settings: Callable[[], Settings]
     now_ms: Callable[[], int]
     ask: Callable[[Request], Awaitable[Answer]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class RebalancePass:
     """`answer` None: the plan waits for approval, or `paused`."""
 
     answer: RebalanceState | Refused | None
@@ -103,7 +104,7 @@ class Rebalancing:
         self._controller = controller
         self.sketches: dict[str, Sketch] = {}
 
-    async def look(self, found: Rebalance) -> Seen:
+    async def look(self, found: Rebalance) -> RebalancePass:
         uid = found.metadata.uid
         row = self._controller.image().rebalances.get(uid)
         if row is None or row.phase == "Beginning":
@@ -111,7 +112,7 @@ class Rebalancing:
             row = self._controller.image().rebalances.get(uid)
             if seen.answer is None or row is None or row.phase != "Running":
                 return seen
-        return Seen(
+        return RebalancePass(
             answer=await self._ask(run_request(found, wall_ms())), sketch=self.sketches.get(uid)
         )
 
@@ -119,21 +120,21 @@ class Rebalancing:
         """The object is gone, or has ended."""
         self.sketches.pop(uid, None)
 
-    async def _begin(self, found: Rebalance) -> Seen:
+    async def _begin(self, found: Rebalance) -> RebalancePass:
         if found.spec.cancelled:
             answer = await self._ask(begin_request(found, None, wall_ms()))
-            return Seen(answer=answer, sketch=None)
+            return RebalancePass(answer=answer, sketch=None)
         for attempt in range(ATTEMPTS_MAX):
             sketch = await self._plan(found, again=attempt > 0)
             planned = sketch.planned
             if isinstance(planned, Refusal):
-                return Seen(answer=_refused(planned), sketch=sketch)
+                return RebalancePass(answer=_refused(planned), sketch=sketch)
             if found.spec.paused or not is_approved(found, planned):
-                return Seen(answer=None, sketch=sketch)
+                return RebalancePass(answer=None, sketch=sketch)
             answer = await self._ask(begin_request(found, planned, wall_ms()))
             if not (isinstance(answer, Refused) and answer.reason == Reason.PlanOutdated.name):
                 break
-        return Seen(answer=answer, sketch=sketch)
+        return RebalancePass(answer=answer, sketch=sketch)
 
     async def _plan(self, found: Rebalance, *, again: bool) -> Sketch:
         """The plan that is known, unless the cluster has changed since."""

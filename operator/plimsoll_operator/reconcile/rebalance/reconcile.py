@@ -26,8 +26,8 @@ from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.rebalance.plan_config_map import config_map, config_map_name
 from plimsoll_operator.reconcile.rebalance.planning import (
     Deciding,
+    RebalancePass,
     Rebalancing,
-    Seen,
     Sketch,
     wall_ms,
 )
@@ -108,7 +108,7 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
     )
 
 
-def _view(term: Term, found: Rebalance, seen: Seen, plan: PlanStatus | None) -> View:
+def _view(term: Term, found: Rebalance, seen: RebalancePass, plan: PlanStatus | None) -> View:
     return View(
         image=term.image,
         answer=seen.answer,

@@ -17,7 +17,7 @@ from plimsoll_core.messages.rebalances import (
     RunRebalance,
 )
 from plimsoll_core.planner.formula import RackPolicy
-from plimsoll_core.planner.rebalance import Planned, Wish
+from plimsoll_core.planner.rebalance import Planned, PlanRequest
 from plimsoll_operator.api.quantities import amount, bytes_per_second
 from plimsoll_operator.api.rebalance import Rebalance
 
@@ -33,9 +33,9 @@ def wish_of(
     rack_policy: RackPolicy,
     away: AbstractSet[BrokerId],
     sizes: Mapping[PartitionKey, int],
-) -> Wish:
+) -> PlanRequest:
     """What the planner is asked."""
-    return Wish(
+    return PlanRequest(
         mode=found.spec.mode,
         brokers=_brokers(found),
         limits=limits_of(found),

@@ -18,7 +18,7 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class PodState:
     """One broker, as the API server has it: its StatefulSet and, perhaps, its pod."""
 
     broker_id: BrokerId

@@ -42,7 +42,7 @@ from plimsoll_operator.reconcile.restarts import stateful_sets
 from plimsoll_operator.reconcile.restarts.memory import restarts_of
 from plimsoll_operator.reconcile.restarts.pod_state import (
     FAILED_CREATE,
-    Seen,
+    PodState,
     is_out_of_service,
     is_stuck,
     not_created,
@@ -111,7 +111,7 @@ class Pass:
         if restarts_of(self.term).rolling is None:
             await self._sweep(seen)
 
-    async def _look(self) -> list[Seen]:
+    async def _look(self) -> list[PodState]:
         """Fresh: evidence, not a cache."""
         namespace, name = self.term.key
         ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
@@ -128,14 +128,14 @@ class Pass:
             broker_id = BrokerId(int(meta["labels"][labels.BROKER_ID]))
             pod = by_name.get(labels.broker_pod(name, broker_id))
             if broker_id in self.term.image.members:
-                seen.append(Seen(broker_id=broker_id, owner=item, pod=pod))
+                seen.append(PodState(broker_id=broker_id, owner=item, pod=pod))
         return sorted(seen, key=lambda one: one.broker_id)
 
     def _active(self, broker_id: BrokerId) -> bool:
         broker = self.term.image.brokers.get(broker_id)
         return broker is not None and broker.active
 
-    def _is_due(self, one: Seen) -> bool:
+    def _is_due(self, one: PodState) -> bool:
         image = self.term.image
         if one.broker_id in image.grants or one.broker_id in image.leaving:
             return False
@@ -145,7 +145,7 @@ class Pass:
 
     # --- with a grant ---------------------------------------------------------------------------
 
-    async def _begin(self, one: Seen) -> None:
+    async def _begin(self, one: PodState) -> None:
         if await self._ask(one.broker_id, one.pod_uid):
             await self._carry_out(one, self.term.image.grants.get(one.broker_id))
 
@@ -169,7 +169,7 @@ class Pass:
         )
         return answer.granted
 
-    async def _go_on(self, one: Seen, grant: Grant) -> None:
+    async def _go_on(self, one: PodState, grant: Grant) -> None:
         """The same grant may get another revision, or another pod that is stuck with a bad one."""
         if one.pod_uid == grant.pod_uid and one.pod_revision == self.wanted and not one.terminating:
             await self._withdraw(one, grant)
@@ -181,7 +181,7 @@ class Pass:
             return
         await self._carry_out(one, self.term.image.grants.get(one.broker_id))
 
-    async def _carry_out(self, one: Seen, grant: Grant | None) -> None:
+    async def _carry_out(self, one: PodState, grant: Grant | None) -> None:
         if grant is None or grant.revision != self.wanted:
             return
         namespace = self.term.key[0]
@@ -198,7 +198,7 @@ class Pass:
         with suppress(NotFound):
             await self.term.kube.delete(PODS, namespace, name, uid=str(grant.pod_uid))
 
-    async def _withdraw(self, one: Seen, grant: Grant) -> None:
+    async def _withdraw(self, one: PodState, grant: Grant) -> None:
         """What was granted is not wanted any more, and its pod never went.
 
         The StatefulSet gets another resourceVersion first: an operator that sleeps just before it
@@ -258,7 +258,7 @@ class Pass:
 
     # --- what is told, and what is left over ------------------------------------------------------
 
-    async def _find_troubles(self, seen: list[Seen]) -> None:
+    async def _find_troubles(self, seen: list[PodState]) -> None:
         """Why brokers that do not take part, or are being restarted, do not come up."""
         term = self.term
         self.absent = [one.broker_id for one in seen if not self._active(one.broker_id)]
@@ -270,7 +270,7 @@ class Pass:
                     found[one.broker_id] = why
         term.troubles = found
 
-    async def _not_created(self, one: Seen) -> str:
+    async def _not_created(self, one: PodState) -> str:
         """The StatefulSet's own word, when it cannot make the pod (a quota, a policy)."""
         meta = one.owner["metadata"]
         selector = f"involvedObject.uid={meta['uid']},reason={FAILED_CREATE}"
@@ -282,7 +282,7 @@ class Pass:
             return ""
         return not_created(found.items)
 
-    def _tell(self, seen: list[Seen]) -> None:
+    def _tell(self, seen: list[PodState]) -> None:
         term = self.term
         term.block(RESTART, _worst_first(self.waits))
         term.block(REPLACE, self.stuck)
@@ -304,7 +304,7 @@ class Pass:
             away=tuple(sorted(away.items())),
         )
 
-    async def _sweep(self, seen: list[Seen]) -> None:
+    async def _sweep(self, seen: list[PodState]) -> None:
         """Configs that nobody refers to any more."""
         namespace, name = self.term.key
         used = {config_map_name(self.context)}

@@ -16,7 +16,7 @@ from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.statefulset import revision, stateful_set
 from plimsoll_operator.reconcile.context import Term
 from plimsoll_operator.reconcile.restarts.memory import restarts_of
-from plimsoll_operator.reconcile.restarts.pod_state import Compared, Seen
+from plimsoll_operator.reconcile.restarts.pod_state import Compared, PodState
 from plimsoll_operator.status.record_events import Occurrence
 
 logger = logging.getLogger("plimsoll.repairs")
@@ -25,7 +25,7 @@ IMMUTABLE = frozenset({"selector", "serviceName", "podManagementPolicy", "volume
 """What the API server lets nobody change; claims differ once `storage.size` has grown."""
 
 
-async def restore(term: Term, context: Context, one: Seen) -> Seen:
+async def restore(term: Term, context: Context, one: PodState) -> PodState:
     """The broker with its StatefulSet as it is afterwards."""
     meta = one.owner["metadata"]
     wanted = revision(context)
@@ -57,20 +57,20 @@ async def restore(term: Term, context: Context, one: Seen) -> Seen:
     return one
 
 
-def with_spec(one: Seen, **spec: object) -> Object:
+def with_spec(one: PodState, **spec: object) -> Object:
     """The StatefulSet with these fields of its spec, under the resourceVersion that was read."""
     kind = {"apiVersion": STATEFUL_SETS.api_version, "kind": STATEFUL_SETS.kind}
     return {**kind, **one.owner, "spec": {**one.owner["spec"], **spec}}
 
 
-def marked(one: Seen, annotation: str, value: str) -> Object:
+def marked(one: PodState, annotation: str, value: str) -> Object:
     """The StatefulSet with an annotation, under the resourceVersion that was read."""
     meta = one.owner["metadata"]
     annotations = {**(meta.get("annotations") or {}), annotation: value}
     return {**with_spec(one), "metadata": {**meta, "annotations": annotations}}
 
 
-def _tell(term: Term, one: Seen, changed: list[str]) -> None:
+def _tell(term: Term, one: PodState, changed: list[str]) -> None:
     name = one.owner["metadata"]["name"]
     text = f"StatefulSet {name}: {', '.join(changed)} changed by somebody else, and restored."
     logger.warning("%s", text)

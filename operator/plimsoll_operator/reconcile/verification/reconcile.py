@@ -26,7 +26,7 @@ from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, kind_of
-from plimsoll_operator.manifests.verification import Driver, children
+from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.projection import partitions_of
@@ -44,7 +44,7 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if verification.cluster_key != term.key:
         return
-    driver = Driver(
+    driver = SparkDriver(
         verification=verification,
         image=term.options.spark_image,
         image_pull_policy=term.options.image_pull_policy,
@@ -61,7 +61,7 @@ async def reconcile(term: Term, key: Key) -> None:
         term.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
 
 
-async def _step(term: Term, verification: Verification, driver: Driver) -> VerificationStatus:
+async def _step(term: Term, verification: Verification, driver: SparkDriver) -> VerificationStatus:
     job = await _find(term, JOBS, verification, f"{driver.name}-driver")
     report = await _find(term, CONFIG_MAPS, verification, driver.report)
     status = None if report is None else reported(report, driver)
@@ -87,7 +87,7 @@ async def _step(term: Term, verification: Verification, driver: Driver) -> Verif
     return _pending("DriverStarted", "The driver's pod is starting.")
 
 
-def _waits_for(term: Term, verification: Verification, driver: Driver) -> Condition | None:
+def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> Condition | None:
     if not driver.image and not (verification.spec.runner and verification.spec.runner.image):
         return _condition("VerificationDisabled", "Install the chart with verification.enabled.")
     topic_id = term.image.topic_ids.get(verification.spec.topic)
@@ -134,7 +134,7 @@ def _ended(term: Term, key: Key) -> bool:
     return any(c.type in ("Complete", "Failed") and c.status == "True" for c in shown)
 
 
-def cannot_end(driver: Driver) -> VerificationStatus | None:
+def cannot_end(driver: SparkDriver) -> VerificationStatus | None:
     """At the rate that is asked for, the records are not written before the time is up."""
     spec = driver.verification.spec
     rate = spec.produce.records_per_second
@@ -174,7 +174,7 @@ def _failed(job: Object) -> bool:
     )
 
 
-def _running(job: Object, driver: Driver) -> VerificationStatus:
+def _running(job: Object, driver: SparkDriver) -> VerificationStatus:
     """A driver that has said nothing: not yet, or never."""
     if not _failed(job):
         return _pending("DriverStarted", "The driver's pod is starting.")
@@ -195,7 +195,7 @@ def _final(type_: str, reason: str, message: str) -> tuple[Condition, ...]:
     )
 
 
-def reported(report: Object, driver: Driver) -> VerificationStatus | None:
+def reported(report: Object, driver: SparkDriver) -> VerificationStatus | None:
     """What the driver has written so far."""
     data = report.get("data") or {}
     if "verdict.json" in data:
@@ -205,7 +205,7 @@ def reported(report: Object, driver: Driver) -> VerificationStatus | None:
     return None
 
 
-def _progress(content: dict[str, Any], driver: Driver) -> VerificationStatus:
+def _progress(content: dict[str, Any], driver: SparkDriver) -> VerificationStatus:
     phase: Phase = "Verifying" if content.get("phase") == "Verifying" else "Producing"
     verify = driver.verification.spec.verify
     timeout_s = (verify and verify.timeout_seconds) or TIMEOUT_SECONDS_DEFAULT

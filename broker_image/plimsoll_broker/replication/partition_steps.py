@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from plimsoll_broker.background.slices import AT_ONCE, SLICE_S
+from plimsoll_broker.background.time_slices import AT_ONCE, SLICE_S
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.log_writer import ParkedFetch
 

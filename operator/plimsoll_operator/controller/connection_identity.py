@@ -89,7 +89,7 @@ def _registered(image: ClusterImage, broker_id: BrokerId | None) -> BrokerEpoch 
     return None if broker is None else broker.broker_epoch
 
 
-class Connection(Protocol):
+class ClosableConnection(Protocol):
     """What is closed when it is too much."""
 
     def close(self, why: str) -> None: ...
@@ -99,12 +99,12 @@ class Strangers:
     """All connections of a server that have not shown who they are, oldest first."""
 
     def __init__(self) -> None:
-        self._held: dict[Connection, int] = {}
+        self._held: dict[ClosableConnection, int] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def came(self, connection: Connection) -> None:
+    def came(self, connection: ClosableConnection) -> None:
         """One more; the oldest gives way."""
         self._held[connection] = 0
         if len(self._held) > STRANGERS_MAX:
@@ -112,11 +112,11 @@ class Strangers:
             del self._held[oldest]
             oldest.close("too many connections of nobody known")
 
-    def left(self, connection: Connection) -> None:
+    def left(self, connection: ClosableConnection) -> None:
         """It is gone, or has shown who it is."""
         self._held.pop(connection, None)
 
-    def holds(self, connection: Connection, size: int) -> bool:
+    def holds(self, connection: ClosableConnection, size: int) -> bool:
         """So many bytes of it wait for the rest of a request; False: that is too much."""
         if connection in self._held:
             self._held[connection] = size

@@ -15,7 +15,7 @@ from typing import Any
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, effort
-from plimsoll_broker.server.dispatch import CloseConnection, Connection, Reply
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.compression import TooLarge
 from plimsoll_wire.primitives import MalformedMessage
@@ -80,17 +80,17 @@ def _room(request: ProduceRequest) -> int | None:
 
 
 class InOrder:
-    """The lines of all connections; `Connection.line` is the last that each waits for."""
+    """The lines of all connections; `ConnectionState.line` is the last that each waits for."""
 
     def __init__(self) -> None:
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
         self._tasks: set[asyncio.Task[Served]] = set()
 
-    def idle(self, connection: Connection) -> bool:
+    def idle(self, connection: ConnectionState) -> bool:
         return connection.line is None or connection.line.done()
 
     def add(
-        self, connection: Connection, serve: Callable[[], Coroutine[Any, Any, Served]]
+        self, connection: ConnectionState, serve: Callable[[], Coroutine[Any, Any, Served]]
     ) -> asyncio.Future[Reply | None]:
         """Serve it behind whatever this connection sent before.  What was begun is done, also for
         a client that has gone."""

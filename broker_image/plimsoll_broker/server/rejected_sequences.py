@@ -46,7 +46,7 @@ class _Lowest(NamedTuple):
     at_ms: int
 
 
-class Refused:
+class RejectedSequences:
     """One connection's: of each partition and producer, the lowest sequence that was refused and
     has not been taken since, and why."""
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from plimsoll_core import surfacing
-from plimsoll_core.surfacing import ends_process
+from plimsoll_core import unhandled_errors
+from plimsoll_core.unhandled_errors import ends_process
 
 
 def raised(error: BaseException) -> BaseException:
@@ -32,7 +32,9 @@ def test_a_bug_ends_the_process(error: Exception) -> None:
         {"message": "m", "exception": AssertionError("a bug"), "costs": "one connection"},
     ],
 )
-def test_what_the_world_did_is_only_logged(context: dict[str, object]) -> None:
+def test_ends_process_returns_none_for_network_errors_and_handled_failures(
+    context: dict[str, object],
+) -> None:
     assert ends_process(context) is None
 
 
@@ -40,5 +42,5 @@ def test_among_libraries_only_what_passed_through_our_code_ends_the_process() ->
     theirs = raised(KeyError("in a library"))
     assert ends_process({"exception": theirs}, ours="plimsoll_") is None
     with pytest.raises(AttributeError) as caught:
-        surfacing.ends_process(None)  # type: ignore[arg-type]  # any bug whose traceback is ours
+        unhandled_errors.ends_process(None)  # type: ignore[arg-type]  # a bug of ours
     assert ends_process({"exception": caught.value}, ours="plimsoll_") is caught.value

@@ -16,7 +16,7 @@ RECENT_S = 60.0
 LINES_EVERY_S = 1.0
 
 
-class Turn(NamedTuple):
+class LoopTurn(NamedTuple):
     """`late_s`: by how much a timer ran late; `cpu_s`: how much of that the loop's thread computed.
 
     A machine that gives the process no turn makes it late as well, and that is no fault of ours.
@@ -26,7 +26,7 @@ class Turn(NamedTuple):
     cpu_s: float
 
 
-class Holds:
+class LoopHolds:
     """Only grows, but for `recent_max_s`."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Holds:
             found.append((bound, total))
         return found
 
-    def note(self, turn: Turn, now_s: float, where: str) -> str | None:
+    def note(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
         """Count it; the line to log, if it is worth one.  `where`: what was seen running."""
         self.counts[bisect_left(BOUNDS_S, turn.late_s)] += 1
         self.sum_s += turn.late_s
@@ -71,7 +71,7 @@ class Holds:
             self.too_long += 1
         return self._line(turn, now_s, where)
 
-    def _line(self, turn: Turn, now_s: float, where: str) -> str | None:
+    def _line(self, turn: LoopTurn, now_s: float, where: str) -> str | None:
         if now_s - self._said_s < LINES_EVERY_S:
             self._unsaid += 1
             return None

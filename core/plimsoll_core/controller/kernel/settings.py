@@ -1,0 +1,35 @@
+"""What an administrator decides about deciding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.model import UncleanRecovery
+from plimsoll_core.controller.kernel.availability import ExposedTopics
+from plimsoll_core.planner.formula import RackPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the LogCluster's spec and the chart decide about deciding."""
+
+    session_timeout_ms: int = 6_000
+    slice_partitions_max: int = 1_000
+    flap_window_ms: int = 600_000
+    flap_wait_ms_max: int = 60_000
+    default_partitions: int = 6
+    default_replication_factor: int = 3
+    default_min_isr: int = 2
+    partitions_per_topic_max: int = 10_000
+    partitions_per_namespace_max: int | None = None  # of declared topics; None: any number
+    client_created_topics: bool = True
+    producer_id_block: int = 1_000
+    rack_policy: RackPolicy = "Preferred"
+    unclean_recovery: UncleanRecovery = "Balanced"
+    unclean_wait_ms: int = 5_000
+    preferred_leader_interval_ms: int = 30_000
+    target_lost_ms: int = 120_000
+    exposed_topics: ExposedTopics = "Interrupt"
+    maintenance_suspended: bool = False
+    metadata_version: int | None = None
+    """Where to wait, as the owner pinned it; None: at the newest that everybody understands."""

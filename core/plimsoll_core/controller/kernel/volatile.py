@@ -1,0 +1,131 @@
+"""What a controller knows without having committed it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from plimsoll_core.cluster.model import Partition, PartitionKey
+from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, TopicId
+
+
+@dataclass(slots=True, kw_only=True)
+class Contact:
+    """When a broker's current lifetime was last heard of, and how much metadata it had applied;
+    which metadata versions it understands, None: it has not said so in this term, its release, and
+    why it applies no more.
+    """
+
+    broker_epoch: BrokerEpoch
+    last_ms: int
+    applied_offset: MetadataOffset | None = None
+    metadata_versions: tuple[int, int] | None = None
+    release: str = ""
+    unknown_metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """How complete a replica's log is, as told by one lifetime of its broker."""
+
+    broker_epoch: BrokerEpoch
+    leader_epoch: LeaderEpoch
+    last_written_epoch: int
+    log_end_offset: int
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """How complete: what was written in a later term outweighs any length."""
+        return self.last_written_epoch, self.log_end_offset
+
+
+@dataclass(slots=True, kw_only=True)
+class VolatileState:
+    """Controller state that is not logged and is lost on failover: one term's."""
+
+    # When each broker's registered lifetime was last heard of, and what it said of itself.
+    contacts: dict[BrokerId, Contact] = field(default_factory=dict)
+    # The offset that every active broker must have applied before a broker that shuts down may go.
+    shutdown_offsets: dict[BrokerId, MetadataOffset] = field(default_factory=dict)
+    # When a broker was fenced without having asked for it, within the flap window.
+    flaps: dict[BrokerId, list[int]] = field(default_factory=dict)
+    # Brokers whose fence or registration is under way in slices.  They are not electable meanwhile.
+    leaving: set[BrokerId] = field(default_factory=set)
+    # Brokers that were fenced for silence, and when.
+    expired: dict[BrokerId, int] = field(default_factory=dict)
+    # Since when most brokers are silent at once; None while they are not.
+    mass_loss_since_ms: int | None = None
+    # The controller before this one saw that too and stepped aside: this one may fence until then.
+    second_opinion_until_ms: int | None = None
+    # Partitions without a leader, and since when this term knows it.
+    leaderless: dict[PartitionKey, int] = field(default_factory=dict)
+    # What replicas of leaderless partitions reported of their logs.
+    reports: dict[PartitionKey, dict[BrokerId, Report]] = field(default_factory=dict)
+    # When a Proactive recovery stops waiting for more reports.
+    overdue_ms: dict[PartitionKey, int] = field(default_factory=dict)
+    # Replicas whose log is out of service, by the lifetime of the broker that said so; until it
+    # reports that log again or follows with it.
+    failed: dict[PartitionKey, dict[BrokerId, BrokerEpoch]] = field(default_factory=dict)
+    # Brokers that were refused for an empty volume that may stand for the last copy.
+    emptied: set[BrokerId] = field(default_factory=set)
+    # The broker with an empty volume that a person named as leader all the same, and when (epoch).
+    given_up: dict[PartitionKey, tuple[BrokerId, LeaderEpoch]] = field(default_factory=dict)
+    # Partitions that are led, but not by their preferred leader.
+    displaced: dict[PartitionKey, None] = field(default_factory=dict)
+    # When those leaderships go back.
+    leaders_due_ms: int | None = None
+    # Bytes that the leader and the new replicas of a moving partition hold.
+    copies: dict[PartitionKey, dict[BrokerId, int]] = field(default_factory=dict)
+    # Bytes that leaders hold of their partitions; reported slowly.
+    sizes: dict[PartitionKey, int] = field(default_factory=dict)
+    # Since when this term knows that a broker does not take part.
+    away_ms: dict[BrokerId, int] = field(default_factory=dict)
+
+    def saw(self, partition: Partition, now_ms: int) -> None:
+        """A partition as it is now: led, by whom, or not; moving, or not."""
+        key, leader = partition.key, partition.leader
+        if not partition.moving:
+            self.copies.pop(key, None)
+        if leader is None:
+            self.leaderless.setdefault(key, now_ms)
+        else:
+            for memory in (self.leaderless, self.reports, self.overdue_ms, self.given_up):
+                memory.pop(key, None)
+        if leader is None or leader == partition.replicas[0]:
+            self.displaced.pop(key, None)
+        else:
+            self.displaced[key] = None
+
+    def in_service(self, key: PartitionKey, broker_id: BrokerId) -> bool:
+        """A broker's log of it proves to be in service.  True: it was out of service until now."""
+        failed = self.failed.get(key)
+        if failed is None or failed.pop(broker_id, None) is None:
+            return False
+        if not failed:
+            del self.failed[key]
+        return True
+
+    def forget_broker(self, broker_id: BrokerId) -> None:
+        """The broker is unregistered."""
+        self.contacts.pop(broker_id, None)
+        self.shutdown_offsets.pop(broker_id, None)
+        self.flaps.pop(broker_id, None)
+        self.expired.pop(broker_id, None)
+        self.away_ms.pop(broker_id, None)
+        self.leaving.discard(broker_id)
+        self.emptied.discard(broker_id)
+
+    def forget(self, topic_id: TopicId, partitions: int) -> None:
+        """The topic is gone."""
+        gone = (
+            self.leaderless,
+            self.reports,
+            self.overdue_ms,
+            self.failed,
+            self.given_up,
+            self.copies,
+            self.sizes,
+            self.displaced,
+        )
+        for index in range(partitions):
+            for memory in gone:
+                memory.pop(PartitionKey(topic_id, index), None)
