@@ -81,8 +81,11 @@ _FIRST = [
 _SECOND = [byte << 6 if byte < 0x80 else _TOO_FAR for byte in range(256)]
 
 
-_GROUP = 16
-"""Records that are followed one by one before it is tried whether the next are of one size, too."""
+_GROUP, _GROUP_MAX = 2, 64
+"""Records that are followed one by one before it is tried whether the next are of one size, too: at
+first, and after attempts in vain."""
+_RUN = 16
+"""As many are tried at first."""
 
 
 def check_records(records: bytes | memoryview, count: int) -> None:
@@ -90,44 +93,38 @@ def check_records(records: bytes | memoryview, count: int) -> None:
     byte to the last, and the last record says that it is the last.
 
     Raises BadRecords, which names the record.  Runs for every batch that is written, so it does no
-    more than that; it costs about 0.1 µs a record, and less where many in a row are of one size.
+    more than that; it costs about 0.1 µs a record, and less where many in a row are of one size:
+    those that begin with the same length are that long, and Python compares one byte of each
+    without a loop.
     """
     first, second = _FIRST, _SECOND
-    position, left, one_by_one, at_once = 0, count - 1, min(_GROUP, count - 1), _GROUP
+    position, left, group, run = 0, count - 1, _GROUP, _RUN
     try:
-        while left:
-            start = position
-            for _ in range(one_by_one):
+        while left > 0:
+            for _ in range(group if group < left else left):
+                start = position
                 byte = records[position]
                 if byte < 0x80:
                     position += first[byte]
                 else:
                     position += first[byte] + second[records[position + 1]]
-            left -= one_by_one
-            size, uneven = divmod(position - start, one_by_one)
-            same = 0 if uneven else _same_size(records, position, size, min(at_once, left))
+            left -= group
+            if left <= 0:
+                break
+            size, same = position - start, min(run, left)
+            for at in (0, 1) if byte >= 0x80 else (0,):
+                begun = records[start + at]
+                found = bytes(records[position + at : position + at + same * size : size])
+                same = len(found) - len(found.lstrip(bytes((begun,))))
             position += same * size
             left -= same
-            at_once = 2 * at_once if same == at_once else _GROUP
-            one_by_one = min(1 if same else _GROUP, left)
+            run = 4 * run if same == run else _RUN
+            group = _GROUP if same else min(4 * group, _GROUP_MAX)
     except IndexError:
         position = _follow(records, count - 1)
     if position >= len(records):
         position = _follow(records, count - 1)
     _check_last(records, position, count - 1)
-
-
-def _same_size(records: bytes | memoryview, position: int, size: int, count: int) -> int:
-    """How many of the next `count` records begin with the length of the first of them, which makes
-    them `size` bytes with it.  Python looks at one byte of each without a loop."""
-    byte = records[position]
-    long = byte >= 0x80
-    if size != _FIRST[byte] + (_SECOND[records[position + 1]] if long else 0):
-        return 0
-    for at in (position, position + 1)[: 1 + long]:
-        beginnings = bytes(records[at : at + count * size : size])
-        count = len(beginnings) - len(beginnings.lstrip(beginnings[:1]))
-    return count
 
 
 def _follow(records: bytes | memoryview, count: int) -> int:
