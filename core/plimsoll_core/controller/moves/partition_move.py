@@ -22,6 +22,7 @@ from plimsoll_core.controller.brokers.decommissioning import all_stay
 from plimsoll_core.controller.kernel.availability import away, may_become
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
+from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.kernel.racks import check_spread
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
@@ -111,7 +112,7 @@ def check_absent(
     return Refusal(
         reason=Reason.BrokerRestarts,
         message=(
-            f"Partition {p.index} waits until broker {_listed(absent & {*isr, *target})} is back"
+            f"Partition {p.index} waits until broker {listed(absent & {*isr, *target})} is back"
             " from a restart: without it too few would be in sync."
         ),
     )
@@ -121,7 +122,7 @@ def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=(
-            f"Partition {p.index} cannot do without broker {_listed(dropped)} now: {why}. Wait for"
+            f"Partition {p.index} cannot do without broker {listed(dropped)} now: {why}. Wait for"
             " more replicas to be in sync, or let the move go on."
         ),
     )
@@ -136,13 +137,13 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
     elif len(set(target)) != len(target):
         problem = "names a broker twice"
     elif unknown:
-        problem = f"names brokers that are not registered: {_listed(unknown)}"
+        problem = f"names brokers that are not registered: {listed(unknown)}"
     if problem is None:
         new = [broker for broker in target if broker not in p.target]
         return all_stay(turn.image, new) or check_spread(turn, (target,))
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
-        message=f"The target of partition {p.index} ({_listed(target)}) {problem}.",
+        message=f"The target of partition {p.index} ({listed(target)}) {problem}.",
     )
 
 
@@ -283,7 +284,3 @@ def _answer(
         reason=wish.reason.name,
         message=wish.message,
     )
-
-
-def _listed(brokers: Iterable[BrokerId]) -> str:
-    return ", ".join(str(broker) for broker in sorted(brokers))

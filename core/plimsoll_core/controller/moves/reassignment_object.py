@@ -26,6 +26,7 @@ from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNot
 from plimsoll_core.controller.kernel.availability import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
+from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.moves.declared_moves import lost_targets
 from plimsoll_core.controller.moves.partition_move import (
     CANCELLED,
@@ -151,7 +152,7 @@ def _missing(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
         if unknown:
             text = f"The target of topic {move.topic} names brokers that do not exist: "
             return Refusal(
-                reason=Reason.InvalidReplicaAssignment, message=f"{text}{_listed(unknown)}."
+                reason=Reason.InvalidReplicaAssignment, message=f"{text}{listed(unknown)}."
             )
     return None
 
@@ -315,7 +316,7 @@ def _waiting_for(
     if not missing:
         return _state(row)
     broker, waiting = min(missing.items())
-    others = f" (so are {_listed(set(missing) - {broker})})" if len(missing) > 1 else ""
+    others = f" (so are {listed(set(missing) - {broker})})" if len(missing) > 1 else ""
     text = (
         f"Broker {broker} is down{others}; {len(waiting)} partitions wait for it, such as"
         f" {_name(turn, waiting[0])}."
@@ -393,7 +394,3 @@ def _unknown(message: str) -> Refusal:
 
 def _name(turn: DecisionContext, p: Partition) -> str:
     return f"{turn.image.topics[p.topic_id].name}-{p.index}"
-
-
-def _listed(brokers: Iterable[BrokerId]) -> str:
-    return ", ".join(str(broker) for broker in sorted(brokers))

@@ -29,6 +29,7 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.kernel.availability import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.moves import rebalance_schedule as looks
 from plimsoll_core.controller.moves.partition_move import begun, rolled_back
 from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
@@ -249,7 +250,7 @@ def _waiting_for(turn: DecisionContext, row: Rebalance, look: Look) -> Rebalance
 def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
     if waits.down:
         broker, rows = min(waits.down.items())
-        names = ", ".join(str(b) for b in sorted(waits.down) if b != broker)
+        names = listed(waits.down.keys() - {broker})
         others = f" (so are {names})" if names else ""
         takes = turn.image.takes_replicas(broker)
         state = "is down" if takes else "takes no replicas any more"
