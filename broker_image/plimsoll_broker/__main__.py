@@ -68,9 +68,11 @@ def die_with_parent(parent_pid: int) -> None:
         sys.exit(1)
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGE_BLOCK = 2 * 1024 * 1024
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+LARGE_BLOCK = 1024 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
+ARENAS = 4
+"""Each keeps as much; there are more threads than that."""
 
 
 def tune_malloc() -> None:
@@ -86,6 +88,7 @@ def tune_malloc() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK)
         mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        mallopt(M_ARENA_MAX, ARENAS)
 
 
 def _within_its_container(config: BrokerConfig) -> BrokerConfig:

@@ -17,8 +17,9 @@ CHUNK_BYTES = 16 * 1024
 GROWTH = 16
 STEP_BYTES = 1024 * 1024
 STEP_PART = 4
+STEP_BYTES_MAX = 4 * STEP_BYTES
 """A large frame's memory grows with what really came, and not with what was announced: by the
-factor until it has `STEP_BYTES`, then by that or by a `STEP_PART`-th of it, whichever is more.
+factor until it has `STEP_BYTES`, then by a `STEP_PART`-th of it, within the two bounds.
 Fresh memory costs about a millisecond for each 2 MiB, and the event loop waits for it."""
 _ZEROS = memoryview(bytes(STEP_BYTES))
 
@@ -90,7 +91,8 @@ class Framer:
         size = len(frame)
         if size < STEP_BYTES:
             return min(self._length, max(GROWTH * size, CHUNK_BYTES), STEP_BYTES) - size
-        return min(self._length - size, max(STEP_BYTES, size // STEP_PART))
+        step = max(STEP_BYTES, min(size // STEP_PART, STEP_BYTES_MAX))
+        return min(self._length - size, step)
 
     @property
     def held(self) -> int:

@@ -85,7 +85,7 @@ _GROUP, _GROUP_MAX = 2, 64
 """Records that are followed one by one before it is tried whether the next are of one size, too: at
 first, and after attempts in vain."""
 _RUN = 16
-"""As many are tried at first."""
+"""As many are tried at first; fewer in a row are not worth another attempt soon."""
 
 
 def check_records(records: bytes | memoryview, count: int) -> None:
@@ -119,7 +119,7 @@ def check_records(records: bytes | memoryview, count: int) -> None:
             position += same * size
             left -= same
             run = 4 * run if same == run else _RUN
-            group = _GROUP if same else min(4 * group, _GROUP_MAX)
+            group = _GROUP if same >= _RUN else min(4 * group, _GROUP_MAX)
     except IndexError:
         position = _follow(records, count - 1)
     if position >= len(records):

@@ -120,7 +120,7 @@ async def test_session_of_lost_connection_is_freed_without_garbage_collection(ha
 
 
 async def test_every_connection_is_looked_at_in_portions(harness, monkeypatch):
-    monkeypatch.setattr(servers, "_SWEPT_MAX", 2)
+    monkeypatch.setattr(servers, "_SWEPT_MIN", 2)
     looked = []
     conduct = Session.conduct
     monkeypatch.setattr(

@@ -15,10 +15,11 @@ from plimsoll_broker.server.connection_limits import ListenerLimits, overdue
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.session import ServerStats, Session, SessionOwner
 
-_SWEPT_MAX = 32
+_SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01
-"""So many connections are looked at, and then it waits so long before the next of them: thousands
-one right behind another delayed every request that came meanwhile by tens of milliseconds."""
+"""So many connections are looked at, at least, and then it waits so long before the next of them:
+thousands one right behind another delayed every request that came meanwhile by tens of
+milliseconds.  However many there are, a sweep has so many portions at most."""
 _BACKLOG = 512
 
 
@@ -42,6 +43,7 @@ class Server:
         self._brokers: OrderedDict[Session, None] = OrderedDict()
         self._server: asyncio.Server | None = None
         self._unswept: list[Session] = []
+        self._portion = _SWEPT_MIN
         self._sweeper: asyncio.TimerHandle | None = None
         self._failure: asyncio.Future[None] | None = None
         self._owner = SessionOwner(
@@ -138,9 +140,12 @@ class Server:
         """Close who is overdue: with a word, a request, its replies' reading, its next request."""
         now = asyncio.get_running_loop().time()
         short = self.memory is not None and self.memory.replies.short
-        sessions = self._unswept or self._all()
-        self._unswept = sessions[_SWEPT_MAX:]
-        for session in sessions[:_SWEPT_MAX]:
+        if not self._unswept:
+            self._unswept = self._all()
+            self._portion = max(_SWEPT_MIN, len(self._unswept) // _SWEEP_PORTIONS)
+        sessions = self._unswept[: self._portion]
+        del self._unswept[: self._portion]
+        for session in sessions:
             reason = overdue(session.conduct(now), self.limits, short=short)
             if reason is not None:
                 session.close(reason)

@@ -33,6 +33,10 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+_CUT_PART = 8
+"""As long as less than this part of a read is cut off it is not copied."""
+
+
 class Segment:
     """The file `<base offset>.log` with `.index` and `.timeindex` beside it."""
 
@@ -263,8 +267,11 @@ class Segment:
             data = self.file.pread(length, position)
         limit = 2**63 - 1 if up_to_offset is None else up_to_offset
         end, next_offset = whole_batches(data, limit, max_bytes)
-        # A view, for what is cut off is a part of one batch and what is left may be a mebibyte.
-        return (data if end == len(data) else memoryview(data)[:end]), next_offset
+        cut = len(data) - end
+        if not cut:
+            return data, next_offset
+        # A view keeps all of what was read, and its length is what is charged for it.
+        return (memoryview(data)[:end] if _CUT_PART * cut <= end else data[:end]), next_offset
 
     def replay(self, offset: int, producers: ProducerStates) -> None:
         """Have the producers know of the batches from `offset` on."""

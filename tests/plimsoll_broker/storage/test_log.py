@@ -71,6 +71,21 @@ def test_at_least_one_batch_unless_the_caller_has_enough(volume, a_batch):
     assert log.read(0, len(big), 10, min_one_batch=False) == big
 
 
+def test_log_read_keeps_little_more_in_memory_than_it_returns(volume, a_batch):
+    """What a reply holds is counted by its length: a mebibyte behind 71 bytes was not."""
+    volume.config = LogConfig(segment_bytes=2**30)
+    log = volume.log()
+    for offset in range(40):
+        batch = a_batch(offset, count=1, size=100_000 if offset % 2 else 10)
+        log.append(batch, list(iter_headers(batch)))
+    for offset in range(40):
+        for max_bytes in (1, 1_000, 150_000, 350_000, 1_000_000):
+            for limit in (offset + 1, offset + 4, 40):
+                records = log.read(offset, max_bytes, limit)
+                kept = len(getattr(records, "obj", records))
+                assert kept <= len(records) * 9 / 8
+
+
 def test_a_segment_ends_at_its_size_and_is_named_by_its_first_offset(volume, fill):
     log = volume.log()
     fill(log, 30)
