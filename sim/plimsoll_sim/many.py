@@ -47,19 +47,22 @@ def run_many(
     )
     with Progress(*columns) as progress:
         task = progress.add_task("seeds", total=len(seeds))
-        for result in _until_interrupted(_results(seeds, steps, jobs)):
-            outcomes[result.outcome] += 1
-            faults.update(result.faults)
-            total += result.steps
-            unclean += result.unclean
-            done += 1
-            if result.sentence:
-                failed += 1
-                if failed <= SHOWN_MAX:
-                    progress.console.print(_line(result), markup=False, soft_wrap=True)
-            progress.update(task, advance=1, description=f"{failed} failed")
-            if seconds_max is not None and time.monotonic() - began > seconds_max:
-                break
+        try:
+            for result in _results(seeds, steps, jobs):
+                outcomes[result.outcome] += 1
+                faults.update(result.faults)
+                total += result.steps
+                unclean += result.unclean
+                done += 1
+                if result.sentence:
+                    failed += 1
+                    if failed <= SHOWN_MAX:
+                        progress.console.print(_line(result), markup=False, soft_wrap=True)
+                progress.update(task, advance=1, description=f"{failed} failed")
+                if seconds_max is not None and time.monotonic() - began > seconds_max:
+                    break
+        except KeyboardInterrupt:
+            print("interrupted: what follows is about the seeds that were done", file=sys.stderr)
     seconds = time.monotonic() - began
     print(f"{done} seeds, {total} steps in {seconds:.0f} s: {total / seconds:.0f} steps/s")
     print(f"outcomes: {dict(outcomes)}; unclean elections: {unclean}")
@@ -70,13 +73,6 @@ def run_many(
 def _line(result: Result) -> str:
     sentence = result.sentence.strip().splitlines()[-1]
     return f"seed {result.seed}: {result.outcome}: {sentence}"
-
-
-def _until_interrupted(results: Iterator[Result]) -> Iterator[Result]:
-    try:
-        yield from results
-    except KeyboardInterrupt:
-        print("interrupted: what follows is about the seeds that were done", file=sys.stderr)
 
 
 def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:

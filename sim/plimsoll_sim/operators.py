@@ -78,7 +78,7 @@ class OperatorContext:
 
 
 class SimLeader:
-    """`plimsoll_operator.leadership.candidate.Led` without custom resources."""
+    """`leadership.candidate.LeadsWithLease` without custom resources."""
 
     def __init__(
         self, around: OperatorContext, controller: Controller, server: ControllerServer

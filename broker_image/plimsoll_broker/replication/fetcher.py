@@ -2,8 +2,8 @@
 
 The replica manager says who follows whom; a fetcher asks, checks what came, and has the driver
 write it.  What to cut and what may be appended is the core's to say (`plimsoll_core.replica`); what
-a request must name is `following`'s.  A peer that is gone or talks nonsense is left and called
-again with bounded backoff.
+a request must name is `follower_session`'s.  On a lost connection or a malformed reply the fetcher
+reconnects with bounded backoff.
 """
 
 from __future__ import annotations

@@ -203,8 +203,7 @@ class Account:
     @property
     def may_serve(self) -> bool:
         """Whether a request that makes a reply may be begun."""
-        pool = self._pool
-        return pool is None or pool.used < pool.limit
+        return self._pool is None or self._pool.free > 0
 
     def grant(self, wanted: int) -> int:
         """Bytes that a fetch may read, now held; 0: it has to wait.  At most one batch more is

@@ -62,8 +62,7 @@ class RequestReceiver:
     @property
     def has_room(self) -> bool:
         """Whether requests may go on piling up."""
-        intake = self._intake
-        return intake is None or intake.used < intake.limit
+        return self._intake is None or self._intake.has_room
 
     def next_frame(self) -> tuple[bytearray, int] | None:
         """A frame and how much of the intake it has; `free` or `give_back` that.

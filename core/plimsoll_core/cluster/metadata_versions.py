@@ -6,7 +6,7 @@ who understands the version can read every record.  `image.append` asks `newer_t
 is about to be written; readers come through `read_records`, which refuses what it does not know
 and drops nothing.  A new kind, field or value of an enumeration gets a row here, and the decision
 that produces it asks `image.metadata_version` first.  Nothing here decides when a version is
-finalised (`controller.finalization`).  Source: KIP-584, KIP-778 (metadata.version);
+finalised (`brokers.metadata_version`).  Source: KIP-584, KIP-778 (metadata.version);
 docs/design/20261122-metadata-version.md.
 """
 

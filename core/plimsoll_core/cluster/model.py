@@ -69,7 +69,7 @@ class PartitionKey(NamedTuple):
 
 
 class Partition(_Stored, frozen=True, kw_only=True):
-    """One partition, as committed.  Only `controller.change` makes new ones.
+    """One partition, as committed.  Only `kernel.partition_change` makes new ones.
 
     `replicas` is ordered: the first is the preferred leader.  `leader` is None when nobody may
     lead.  `elr` holds replicas that left the ISR while it was below `min_isr` and are complete;

@@ -2,8 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
-`election_messages`, `member_messages`, `move_messages`, `rebalance_messages` and `roll_messages`,
-which are parts of this, and `stream_messages`.
+`elections`, `membership`, `reassignments`, `rebalances` and `restarts`, which are parts of this,
+and `metadata_stream`.
 Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
 """
 

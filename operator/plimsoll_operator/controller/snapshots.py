@@ -14,7 +14,7 @@ from typing import Protocol
 
 from plimsoll_core.cluster.records import Record, SnapshotTaken
 from plimsoll_core.cluster.snapshot import encode_image
-from plimsoll_core.messages.requests import Answer, Done, Refused
+from plimsoll_core.messages.requests import Answer, Done
 from plimsoll_operator.controller.committer import Committer
 from plimsoll_operator.controller.journal import Restored
 from plimsoll_operator.controller.stream import Committed
@@ -28,7 +28,7 @@ CHECK_S = 1.0
 class Committing(Committed, Protocol):
     """The controller, as far as a snapshot needs it."""
 
-    async def commit_own(self, records: tuple[Record, ...]) -> Answer | Refused: ...
+    async def commit_own(self, records: tuple[Record, ...]) -> Answer: ...
 
 
 class Snapshotter:

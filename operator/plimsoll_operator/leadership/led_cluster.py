@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
@@ -92,9 +93,22 @@ class LedCluster:
         self._events = Events(parts.status_kube, parts.options.identity)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
-        self._cluster_id, self._lease_name = cluster_id, lease_name
-        self._key = found.key
-        self._seen_uids: dict[str, str] = {}  # of Topic objects, and when each was made
+        # What was seen of Topic objects (`seen_uids`) outlives a term; nothing else does.
+        self._new_term = partial(
+            Term,
+            key=found.key,
+            cluster_id=cluster_id,
+            controller=self.controller,
+            kube=parts.kube,
+            objects=parts.objects,
+            options=parts.options,
+            lease_name=lease_name,
+            add=self._queue.add,
+            add_later=self._queue.add_later,
+            mark=self._mark,
+            tell=self._tell,
+            seen_uids={},
+        )
         self.term = self._new_term()
         self._racks = RackFinder(self.term)
         self._drafts = Drafts(self.term)
@@ -136,23 +150,6 @@ class LedCluster:
         self._writer = StatusWriter(self._parts.status_kube, self._drafts.draft)
         self._parts.metrics.begin(self.term.key)
         self._racks = RackFinder(self.term)
-
-    def _new_term(self) -> Term:
-        """What was seen of the objects outlives a term; nothing else does."""
-        return Term(
-            key=self._key,
-            cluster_id=self._cluster_id,
-            controller=self.controller,
-            kube=self._parts.kube,
-            objects=self._parts.objects,
-            options=self._parts.options,
-            lease_name=self._lease_name,
-            add=self._queue.add,
-            add_later=self._queue.add_later,
-            mark=self._mark,
-            tell=self._tell,
-            seen_uids=self._seen_uids,
-        )
 
     async def say(self, *notes: Condition) -> None:
         """Conditions of the LogCluster, written at once."""

@@ -115,7 +115,7 @@ class Term:
     crd_noted: bool = False
     pinned: str | None = None
     version_refused: bool = False
-    _kept: dict[type, object] = field(default_factory=dict)
+    _kept: dict[type, object] = field(default_factory=dict, init=False)
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
         """What one kind's reconciler remembers in this term; made when it is first asked for."""

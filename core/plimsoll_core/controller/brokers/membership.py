@@ -1,9 +1,9 @@
 """Which broker ids a cluster should have, and who is forgotten.  Called for SetMembers and
 UnregisterBroker, and by the operator to plan it.
 
-A broker goes in steps, each committed before the next: it is leaving (`leaving`), it holds nothing,
-it is no member, it has stopped, it is unregistered.  None of them is taken where it would leave a
-replica without its broker.
+A broker goes in steps, each committed before the next: it is leaving (`decommissioning`), it holds
+nothing, it is no member, it has stopped, it is unregistered.  None of them is taken where it would
+leave a replica without its broker.
 
 Its volume may be released with the last step.  Whoever then deletes the claim does so because that
 is committed, by the claim's uid, and a successor finishes it; so nothing that was decided long ago

@@ -1,8 +1,8 @@
 """How a partition's move begins, is replaced, and is rolled back.  Called for AlterReassignments.
 
 A move grows the partition by what its target adds and ends with the change that brings the whole
-target into the ISR (`change`, step 1).  Until then everybody who was a replica stays one, so
-nothing is at risk.  What must not happen is that the way back, or the way to yet another target,
+target into the ISR (`partition_change`, step 1).  Until then everybody who was a replica stays one,
+so nothing is at risk.  What must not happen is that the way back, or the way to yet another target,
 drops a replica that may be the last to hold what was acknowledged: that is refused.
 
 Which topics an object declares, and which partitions an object moves, is theirs to change.

@@ -1,6 +1,6 @@
 """What a running Rebalance may do next: which moves are over, which may begin, which must wait.
 
-Called by `rebalance_objects` for each look.  Moves begin in the plan's order, each as soon as all
+Called by `rebalance_object` for each look.  Moves begin in the plan's order, each as soon as all
 brokers that it burdens have room and its partition can be moved; reorders, which copy nothing, when
 no move waits for room any more.  A partition that is not as the plan found it is left alone.
 Source: the protocol's rule for the full rebalance (at most W partitions per broker, only partitions

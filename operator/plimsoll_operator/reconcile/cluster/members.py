@@ -2,9 +2,9 @@
 
 Growing is a commit, and the brokers follow.  Shrinking goes in steps, each committed: whoever is
 not wanted is leaving and takes no new replicas; a Rebalance empties it; it is no member any more;
-what is left of it is removed (`removal`).  An edit settles for some seconds first, because people
-and tools change the count and the exclusions one after the other.  What cannot be done is said in
-`status.blocked`, and nothing of it is half done.
+what is left of it is removed (`removed_brokers`).  An edit settles for some seconds first, because
+people and tools change the count and the exclusions one after the other.  What cannot be done is
+said in `status.blocked`, and nothing of it is half done.
 """
 
 from __future__ import annotations

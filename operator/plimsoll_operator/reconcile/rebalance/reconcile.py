@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from functools import partial
 
 import msgspec
 
@@ -45,15 +46,20 @@ HASHES_MAX = 100
 
 def rebalancing_of(term: Term) -> Rebalancing:
     """The one of this term."""
+    return term.kept(Rebalancing, partial(_rebalancing, term))
+
+
+def _rebalancing(term: Term) -> Rebalancing:
     controller = term.controller
-    deciding = Deciding(
-        image=lambda: term.image,
-        soft=lambda: controller.soft,
-        settings=lambda: controller.settings,
-        now_ms=lambda: controller.now_ms,
-        ask=term.ask,
+    return Rebalancing(
+        Deciding(
+            image=lambda: term.image,
+            soft=lambda: controller.soft,
+            settings=lambda: controller.settings,
+            now_ms=lambda: controller.now_ms,
+            ask=term.ask,
+        )
     )
-    return term.kept(Rebalancing, lambda: Rebalancing(deciding))
 
 
 async def reconcile(term: Term, key: Key) -> None:
