@@ -9,6 +9,7 @@ its four bytes are there, before anything of that size is kept.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from contextlib import suppress
 
 _LENGTH = struct.Struct(">i")
@@ -21,6 +22,8 @@ STEP_BYTES_MAX = 4 * STEP_BYTES
 """A large frame's memory grows with what really came, and not with what was announced: by the
 factor until it has `STEP_BYTES`, then by a `STEP_PART`-th of it, within the two bounds.
 Fresh memory costs about a millisecond for each 2 MiB, and the event loop waits for it."""
+BEGINNING_BYTES = 4
+"""Of a request: which API it is of, in which version."""
 _ZEROS = memoryview(bytes(STEP_BYTES))
 
 
@@ -32,12 +35,26 @@ class Framer:
     """Small frames are cut out of one chunk; a large one is received into a buffer of its own.
 
     A frame is a bytearray that nobody else refers to: its owner may write into it.
+    `limit_of`: asked about a frame above `frame_bytes_max`, by its length and as many of its first
+    `BEGINNING_BYTES` as are here, for the limit of its kind; None: it cannot be told from those.
     """
 
-    __slots__ = ("_begin", "_chunk", "_end", "_frame", "_got", "_length", "frame_bytes_max")
+    __slots__ = (
+        "_begin",
+        "_chunk",
+        "_end",
+        "_frame",
+        "_frame_bytes_max",
+        "_got",
+        "_length",
+        "_limit_of",
+    )
 
-    def __init__(self, frame_bytes_max: int) -> None:
-        self.frame_bytes_max = frame_bytes_max
+    def __init__(
+        self, frame_bytes_max: int, limit_of: Callable[[int, bytes], int | None] | None = None
+    ) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._limit_of = limit_of
         self._chunk = bytearray()
         self._begin = 0
         self._end = 0
@@ -122,15 +139,6 @@ class Framer:
         """Whether the peer owes the rest of a frame."""
         return self._frame is not None or self._begin < self._end
 
-    def announced(self, count: int) -> tuple[int, bytes] | None:
-        """The length of the frame that comes next and its first `count` bytes, as far as they are
-        here; None when its length is not, or when it is being received already."""
-        begin = self._begin + _LENGTH.size
-        if self._frame is not None or begin > self._end:
-            return None
-        length: int = _LENGTH.unpack_from(self._chunk, self._begin)[0]
-        return length, bytes(self._chunk[begin : min(begin + count, self._end)])
-
     def next_frame(self) -> bytearray | None:
         """The next frame without its length, or None until more has come."""
         frame = self._frame
@@ -143,8 +151,8 @@ class Framer:
         if begin > self._end:
             return None
         length: int = _LENGTH.unpack_from(self._chunk, self._begin)[0]
-        if not 0 <= length <= self.frame_bytes_max:
-            raise FrameTooLarge(f"a frame of {length} bytes; the limit is {self.frame_bytes_max}")
+        if not 0 <= length <= self._frame_bytes_max and not self._is_allowed(length, begin):
+            return None
         end = begin + length
         if end <= self._end:
             self._begin = end
@@ -152,6 +160,19 @@ class Framer:
         if length > CHUNK_BYTES - _LENGTH.size:
             self._begin_large(begin, length)
         return None
+
+    def _is_allowed(self, length: int, begin: int) -> bool:
+        """False: more of it has to come first."""
+        limit = self._frame_bytes_max
+        if self._limit_of is not None and length > 0:
+            beginning = self._chunk[begin : min(begin + BEGINNING_BYTES, self._end)]
+            found = self._limit_of(length, bytes(beginning))
+            if found is None:
+                return False
+            limit = found
+        if not 0 <= length <= limit:
+            raise FrameTooLarge(f"a frame of {length} bytes; the limit is {limit}")
+        return True
 
     def _begin_large(self, begin: int, length: int) -> None:
         self._length = length

@@ -5,35 +5,66 @@ from __future__ import annotations
 import asyncio
 import gc
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from plimsoll_broker.replication import peer_connection
 from plimsoll_broker.replication.peer_connection import REPLY_S_MAX, PeerConnection, PeerLost
 
 REPLY = b"\0\0\0\7" + b"x" * 100
 FRAME = struct.pack(">i", len(REPLY)) + REPLY
 
 
+class Timer:
+    """What `call_later` gave; the link's clock calls it."""
+
+    def __init__(self, due_s: float, call: Callable[[], None]) -> None:
+        self.due_s = due_s
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 class Link(asyncio.Transport):
-    """Brings one byte whenever somebody waits, for so long; the clock moves with each."""
+    """Brings one byte after so many seconds, each time, while there are any, on its own clock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, data: bytes, *, seconds: float) -> None:
         super().__init__()
         self.now_s = 0.0
+        self.timers: list[Timer] = []
         self.connection = PeerConnection()
         self.connection.connection_made(self)
         self._data = list(data)
         self._seconds = seconds
-        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now_s)
-        monkeypatch.setattr(peer_connection.asyncio, "wait", self._wait)
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda: self.now_s)
+        monkeypatch.setattr(loop, "call_later", self._call_later)
 
-    async def _wait(self, futures: Iterable[asyncio.Future[object]], timeout: float) -> None:
-        self.now_s += min(self._seconds, timeout)
-        if self._data and self._seconds <= timeout:
-            self.connection.get_buffer(0)[:1] = bytes([self._data.pop(0)])
-            self.connection.buffer_updated(1)
+    def _call_later(self, delay_s: float, call: Callable[..., None], *of: object) -> Timer:
+        timer = Timer(self.now_s + delay_s, partial(call, *of))
+        self.timers.append(timer)
+        return timer
+
+    async def ask(self, silence_s: float) -> bytes:
+        asking = asyncio.ensure_future(self.connection.request(b"?", silence_s))
+        byte_s = self._seconds
+        await asyncio.sleep(0)
+        while not asking.done():
+            self.timers = [timer for timer in self.timers if not timer.cancelled]
+            timer = min(self.timers, key=lambda each: each.due_s)
+            if self._data and byte_s < timer.due_s:
+                self.now_s, byte_s = byte_s, byte_s + self._seconds
+                self.connection.get_buffer(0)[:1] = bytes([self._data.pop(0)])
+                self.connection.buffer_updated(1)
+            else:
+                self.now_s = timer.due_s
+                self.timers.remove(timer)
+                timer.call()
+            await asyncio.sleep(0)
+        return bytes(await asking)
 
     def write(self, data: bytes) -> None:
         pass
@@ -47,21 +78,45 @@ async def test_a_reply_that_takes_long_but_keeps_coming_is_waited_for(
 ) -> None:
     """A link below 400 kB/s never got a full fetch reply through, and its partitions no further."""
     link = Link(monkeypatch, FRAME, seconds=1.0)
-    assert bytes(await link.connection.request(b"?", 10.0)) == REPLY
+    assert await link.ask(10.0) == REPLY
     assert link.now_s == len(FRAME)
+
+
+async def test_a_second_request_is_given_its_own_time_by_the_same_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link = Link(monkeypatch, FRAME, seconds=0.05)
+    assert await link.ask(10.0) == REPLY
+    first_s = link.now_s
+    assert len(link.timers) == 1, "it goes on, for the next request"
+    with pytest.raises(PeerLost, match="nothing came for"):
+        await link.ask(10.0)
+    assert link.now_s == first_s + 10.0
+    assert not [timer for timer in link.timers if not timer.cancelled]
+
+
+async def test_a_request_with_less_patience_than_the_one_before_waits_no_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link = Link(monkeypatch, FRAME, seconds=0.05)
+    assert await link.ask(10.0) == REPLY
+    first_s = link.now_s
+    with pytest.raises(PeerLost, match="nothing came for"):
+        await link.ask(2.0)
+    assert link.now_s == first_s + 2.0
 
 
 async def test_a_peer_that_falls_silent_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     link = Link(monkeypatch, FRAME[:5], seconds=1.0)
     with pytest.raises(PeerLost, match="nothing came for"):
-        await link.connection.request(b"?", 10.0)
+        await link.ask(10.0)
     assert link.now_s == 15.0
 
 
 async def test_a_peer_that_dribbles_for_ever_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     link = Link(monkeypatch, FRAME, seconds=9.0)
     with pytest.raises(PeerLost):
-        await link.connection.request(b"?", 10.0)
+        await link.ask(10.0)
     assert link.now_s == REPLY_S_MAX
 
 

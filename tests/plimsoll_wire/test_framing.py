@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_wire.framing import (
+    BEGINNING_BYTES,
     CHUNK_BYTES,
     GROWTH,
     STEP_BYTES,
@@ -131,15 +132,30 @@ def test_a_framer_at_rest_keeps_no_memory_and_goes_on():
     assert taken(framer) == [b"def"]
 
 
-def test_framer_announces_length_and_first_bytes_before_the_frame_is_taken():
-    framer = Framer(LIMIT)
-    framer.receive(b"\0\0\0")
-    assert framer.announced(8) is None
-    framer.receive(b"\x09ab")
-    assert framer.announced(8) == (9, b"ab")
+def test_framer_asks_for_the_limit_of_a_long_frame_and_takes_it_once_its_kind_is_known():
+    asked = []
+
+    def limit_of(length: int, beginning: bytes) -> int | None:
+        asked.append((length, beginning))
+        return 12 if len(beginning) == BEGINNING_BYTES else None
+
+    framer = Framer(8, limit_of)
+    framer.receive(framed([b"short"]))
+    assert framer.next_frame() == b"short"
+    assert not asked, "a frame within the lower limit may be of any kind"
+    framer.receive(b"\0\0\0\x09ab")
+    assert framer.next_frame() is None
     framer.receive(b"cdefghi")
-    assert framer.announced(8) == (9, b"abcdefgh")
     assert framer.next_frame() == b"abcdefghi"
+    assert asked == [(9, b"ab"), (9, b"abcd")]
+
+
+@pytest.mark.parametrize("length", [13, -1])
+def test_framer_refuses_a_length_that_no_kind_allows(length):
+    framer = Framer(8, lambda _length, _beginning: 12)
+    framer.receive(struct.pack(">i", length))
+    with pytest.raises(FrameTooLarge):
+        framer.next_frame()
 
 
 def test_a_large_frame_grows_to_its_full_length():

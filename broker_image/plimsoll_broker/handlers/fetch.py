@@ -79,12 +79,8 @@ class FetchHandler:
         version = context.api_version
         if not may_ask(self._port, request.replica_id, self._manager.around.brokers):
             return self._turned_away(version, request)
-        if request.controller_epoch is not None:
-            self._heard(request, request.controller_epoch)
         if request.replica_id is not None:
-            if self._is_registered(request):
-                context.connection.belongs_to_broker()
-            return self._follower(context, request)
+            return self._follower(context, request, is_registered=self._is_registered(request))
         if request.session_id != 0:
             return encode_response(version, [], _FETCH_SESSION_ID_NOT_FOUND)
         return self._poll(context, request)
@@ -106,15 +102,22 @@ class FetchHandler:
         return encode_response(version, topics, code)
 
     def _follower(
-        self, context: RequestContext, request: FetchRequest
+        self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | Awaitable[Reply | None]:
-        """Go on with its session, begin another, or do without."""
+        """Go on with its session, begin another, or do without.
+
+        Only a broker in its present lifetime may say that there is a newer controller, and is
+        outside the clients' budget."""
         connection = context.connection
+        if is_registered:
+            connection.belongs_to_broker()
+            if request.controller_epoch is not None:
+                self._manager.heard_of_controller(request.controller_epoch)
         begins = request.session_id == 0 and request.session_epoch == _FIRST_EPOCH
         if not begins and request.session_epoch != _FINAL_EPOCH:
-            return self._go_on(context, request)
+            return self._go_on(context, request, is_registered=is_registered)
         connection.close()
-        if not begins or not self._may_remember(context, request):
+        if not begins or not is_registered or not _may_be_remembered(context, request):
             return self._poll(context, request)
         session_id = next(self._session_ids) % _SESSION_ID_MAX + 1
         version = context.api_version
@@ -123,29 +126,20 @@ class FetchHandler:
         return session.fetch(request)
 
     def _go_on(
-        self, context: RequestContext, request: FetchRequest
+        self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | asyncio.Future[Reply | None]:
         """Whoever names a session that is not the connection's, or misses a request of it, begins
         anew; a position that an earlier process left here must not count for its successor."""
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)
         code = _FETCH_SESSION_ID_NOT_FOUND
-        if session is not None and session.is_of(request) and self._is_registered(request):
+        if session is not None and session.is_of(request) and is_registered:
             if session.is_next(request) and session.has_room(request):
                 return session.fetch(request)
             code = _INVALID_FETCH_SESSION_EPOCH
         context.connection.close()
         epoch = self._manager.controller_epoch
         return encode_response(context.api_version, [], code, controller_epoch=epoch)
-
-    def _may_remember(self, context: RequestContext, request: FetchRequest) -> bool:
-        """Brokers name topics by id, and their lifetime."""
-        return (
-            context.api_version >= TOPIC_ID_VERSION
-            and request.replica_epoch is not None
-            and fetch_session.partitions_named(request) <= fetch_session.PARTITIONS_MAX
-            and self._is_registered(request)
-        )
 
     def _is_registered(self, request: FetchRequest) -> bool:
         """Whether it is of the lifetime in which its sender is registered (KIP-903)."""
@@ -206,7 +200,11 @@ class FetchHandler:
             refused = missing(manager, topic_id, index)
         return Asked(partition, hosted, refused)
 
-    def _heard(self, request: FetchRequest, controller_epoch: int) -> None:
-        """Only a broker in its present lifetime may say that there is a newer controller."""
-        if self._is_registered(request):
-            self._manager.heard_of_controller(controller_epoch)
+
+def _may_be_remembered(context: RequestContext, request: FetchRequest) -> bool:
+    """Brokers name topics by id, and their lifetime."""
+    return (
+        context.api_version >= TOPIC_ID_VERSION
+        and request.replica_epoch is not None
+        and fetch_session.partitions_named(request) <= fetch_session.PARTITIONS_MAX
+    )

@@ -229,14 +229,16 @@ class Fetcher:
         """All partitions' answers.  Others have their turn meanwhile, so each is looked at anew."""
         replies = list(replies)
         asked = (self._following.asked.get((each.topic_id, each.partition)) for each in replies)
-        logs = [one.followed.hosted for one in asked if one is not None]
-        places = ((hosted.name, hosted.key.index) for hosted in logs)
-        await self._manager.flusher.make_durable(self._manager.store, places)
+        logs = (one.followed.hosted for one in asked if one is not None)
+        new = [(h.name, h.key.index) for h in logs if h.log.make_durable is not None]
+        if new:
+            await self._manager.flusher.make_durable(self._manager.store, new)
         cuts: list[_Cut] = []
         lost: list[_Lost] = []
         appended: list[Hosted] = []
-        async for reply in in_slices(replies):
-            match self._take(reply):
+        work = (self._take(reply) for reply in replies)
+        for result in [each async for each in in_slices(work)] if len(replies) > 1 else work:
+            match result:
                 case Hosted() as hosted:
                     appended.append(hosted)
                 case _Cut() as cut:

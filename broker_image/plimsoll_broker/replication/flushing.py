@@ -70,12 +70,15 @@ class Flusher:
     async def settle(self, logs: Iterable[Hosted]) -> None:
         """Until all that is in them may be acknowledged, or is out of service."""
 
+        due = [hosted for hosted in logs if _is_due(hosted)]
+        if not due:
+            return
+
         async def flush(hosted: Hosted) -> None:
             while _is_due(hosted) and not hosted.replica.failed and self._owner.is_here(hosted):
                 await self.sync(hosted)
 
-        if due := [hosted for hosted in logs if _is_due(hosted)]:
-            await several(due, flush)
+        await several(due, flush)
 
     async def settle_cuts(self, logs: Iterable[Hosted]) -> None:
         """Until what was cut stays cut, or the log is out of service."""
@@ -137,7 +140,8 @@ def _is_due(hosted: Hosted) -> bool:
 async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> None:
     """Work on each, several at a time.  As of `in_thread`, an error is raised also when the caller
     was cancelled."""
-    left = iter(items)
+    wanted = list(items)
+    left = iter(wanted)
 
     async def worker() -> None:
         for item in left:
@@ -145,7 +149,7 @@ async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> N
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
+            for _ in wanted[:AT_ONCE]:
                 group.create_task(worker())
     except BaseExceptionGroup:
         # A group that is cancelled and meets an error raises the error alone.

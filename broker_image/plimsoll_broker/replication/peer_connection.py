@@ -31,7 +31,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._frame: memoryview | None = None
         self._filled = 0
         self._lost: str | None = None
-        self._heard_s = 0.0
+        self._asked_s = 0.0  # when the request was sent
+        self._heard_s = 0.0  # when the peer last sent anything
+        self._silence_s = 0.0  # for how long it may send nothing
+        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(cls, host: str, port: int, timeout_s: float) -> PeerConnection:
@@ -55,20 +58,35 @@ class PeerConnection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         reply = self._reply = loop.create_future()
         self._transport.write(frame)
-        self._heard_s = loop.time()
-        last_s = self._heard_s + REPLY_S_MAX
+        self._asked_s = self._heard_s = loop.time()
+        if self._timer is None or silence_s < self._silence_s:
+            self._watch(loop, silence_s)
+        self._silence_s = silence_s
         try:
-            while (left_s := min(self._heard_s + silence_s, last_s) - loop.time()) > 0:
-                await asyncio.wait([reply], timeout=left_s)
-                if reply.done():
-                    answer: memoryview = reply.result()
-                    return answer
+            answer: memoryview = await reply
+            return answer
         finally:
             self._reply = None
             if reply.done() and not reply.cancelled():
-                reply.exception()  # whoever asked may have been cancelled when it came
-        self.close()
-        raise PeerLost(f"nothing came for {silence_s} s, or the reply took {REPLY_S_MAX} s")
+                reply.exception()  # the task that asked may have been cancelled when it came
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
+        """One timer serves request after request: a new one for each would cost more than it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = loop.call_later(delay_s, self._check_silence, loop)
+
+    def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
+        if self._reply is None or self._reply.done():
+            return
+        due_s = min(self._heard_s + self._silence_s, self._asked_s + REPLY_S_MAX)
+        left_s = due_s - loop.time()
+        if left_s > 0:
+            self._watch(loop, left_s)
+            return
+        silence_s = self._silence_s
+        self._break(f"nothing came for {silence_s} s, or the reply took {REPLY_S_MAX} s")
 
     def close(self) -> None:
         """Give up the connection; whoever waits for a reply gets `PeerLost`."""
@@ -78,6 +96,9 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _fail(self, why: str) -> None:
         self._lost = self._lost or why
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         reply = self._reply
         if reply is not None and not reply.done():
             reply.set_exception(PeerLost(why))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from plimsoll_broker.server.budget import Intake, Waiter
 from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_wire.framing import Framer, FrameTooLarge
+from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 
 _ASKED = struct.Struct(">hh")
 PARSED_FACTOR = 16
@@ -26,7 +26,7 @@ class RequestReceiver:
     reference, and not by a collection that may come much later.
     """
 
-    __slots__ = ("_charged", "_framer", "_intake", "_limits", "_serves", "starved")
+    __slots__ = ("_charged", "_framer", "_intake", "_limits", "_serves", "starved", "unfinished")
 
     def __init__(
         self,
@@ -37,9 +37,10 @@ class RequestReceiver:
         self._limits = limits
         self._serves = serves
         self._intake = intake
-        self._framer = Framer(limits.unknown_frame_bytes_max)
-        self._charged = 0
-        self.starved = False
+        self._framer = Framer(limits.unknown_frame_bytes_max, self._limit_of)
+        self._charged = 0  # bytes of the intake that the unfinished frame has
+        self.starved = False  # whether it waits for memory
+        self.unfinished = False  # whether the peer owes the rest of it, as of `may_receive`
 
     def get_buffer(self) -> memoryview:
         return self._framer.get_buffer()
@@ -49,10 +50,6 @@ class RequestReceiver:
 
     def rest(self) -> None:
         self._framer.rest()
-
-    @property
-    def unfinished(self) -> bool:
-        return self._framer.unfinished
 
     @property
     def came(self) -> int:
@@ -69,38 +66,31 @@ class RequestReceiver:
 
         Raises FrameTooLarge.
         """
-        if not self._measured():
-            return None
         frame = self._framer.next_frame()
         if frame is None:
             return None
         charged, self._charged = self._charged, 0
         return frame, charged
 
-    def _measured(self) -> bool:
-        """Whether it is known how long the next frame may be."""
-        limits, framer = self._limits, self._framer
-        announced = framer.announced(_ASKED.size)
-        if announced is None:
-            return True
-        length, asked = announced
-        framer.frame_bytes_max = limits.unknown_frame_bytes_max
-        if length <= limits.unknown_frame_bytes_max:
-            return True
+    def _limit_of(self, length: int, asked: bytes) -> int | None:
+        """How long a frame may be that is too long for a request that nobody serves."""
+        limits = self._limits
         if length > limits.frame_bytes_max:
-            raise FrameTooLarge(f"a frame of {length} bytes")
-        if len(asked) < _ASKED.size:
-            return False
+            return limits.frame_bytes_max
+        if len(asked) < BEGINNING_BYTES:
+            return None
         key, version = _ASKED.unpack(asked)
         if self._serves(key, version):
-            framer.frame_bytes_max = limits.frame_bytes(key)
-        return True
+            return limits.frame_bytes(key)
+        return limits.unknown_frame_bytes_max
 
     def may_receive(self, waiter: Waiter) -> bool:
         """Whether there is memory for what comes next; else `waiter` is woken when there may be."""
-        if self._intake is None:
-            return True
         framer = self._framer
+        self.unfinished = framer.unfinished
+        if self._intake is None or not self.unfinished:
+            self.starved = False
+            return True
         growth = framer.growth
         more = framer.held + growth - self._charged if growth else 0
         if more > 0:

@@ -80,17 +80,23 @@ class ReplySender:
         assert transport is not None, "the session sends while it is connected"
         head = response_head(*address, held)
         pieces = reply if isinstance(reply, _SEVERAL) else (reply,)
-        if self._flushed == self._written:
-            self._began = self._moved = self._loop.time()
-            self._began_at = self._written
+        size = len(head) + held
         transport.writelines([head, *pieces])
-        self._written += len(head) + held
+        began_at = self._written
+        self._written += size
+        if not self._parts and not transport.get_write_buffer_size():
+            # Mostly the kernel takes it all at once.
+            self._flushed = self._written
+            self._account.give_back(held)
+            return size
+        if self._flushed == began_at:
+            self._began = self._moved = self._loop.time()
+            self._began_at = began_at
         self._parts.append((self._written, held))
         if not self._settling:
-            # uvloop writes at the end of the turn; mostly the kernel takes it all.
             self._settling = True
             self._loop.call_soon(self.settle)
-        return len(head) + held
+        return size
 
     @property
     def unsent(self) -> int:

@@ -63,6 +63,8 @@ class _Slot:
         self.future: asyncio.Future[Reply | None] | None = None
 
 
+SMALL_BYTES = 4 * 1024
+"""A request's bytes that may stay in the intake's account until it is answered."""
 _AT_ONCE = (bytes, bytearray, memoryview, list, tuple)
 """A reply that is there, and nothing to wait for."""
 
@@ -205,8 +207,9 @@ class Session(asyncio.BufferedProtocol):
 
     def _pump(self) -> None:
         """Serve the frames that are there, as long as nothing is full."""
+        may_serve = True
         try:
-            while self._may_serve():
+            while may_serve := self._may_serve():
                 received = self._receiver.next_frame()
                 if received is None:
                     break
@@ -219,7 +222,7 @@ class Session(asyncio.BufferedProtocol):
             self.close(str(refusal) or "refused")
         except Exception as error:  # noqa: BLE001 - whatever it is, only this client pays
             self._broke(self._handling, error)
-        self._adjust_reading()
+        self._adjust_reading(may_serve=may_serve)
 
     def _may_serve(self) -> bool:
         if self._transport is None or self._output_full:
@@ -233,11 +236,10 @@ class Session(asyncio.BufferedProtocol):
         self._memory.replies.wait(self)
         return False
 
-    def _adjust_reading(self) -> None:
+    def _adjust_reading(self, *, may_serve: bool) -> None:
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        may_serve = self._may_serve()
         if self._half_closed is not None:
             if may_serve and not self._slots:
                 transport.close()
@@ -283,8 +285,9 @@ class Session(asyncio.BufferedProtocol):
         slot.future = asyncio.ensure_future(result)  # type: ignore[arg-type]  # all but Sequence
         self._slots.append(slot)
         slot.future.add_done_callback(partial(self._completed, slot))
-        # The transport itself still has a view of a large one.
-        self._loop.call_soon(self._free, slot, frame)
+        if len(frame) > SMALL_BYTES:
+            # The transport itself still has a view of it.
+            self._loop.call_soon(self._free, slot, frame)
 
     def _free(self, slot: _Slot, frame: bytearray) -> None:
         """What was read of a request that waits is kept; its bytes need not be."""
@@ -354,8 +357,9 @@ class Session(asyncio.BufferedProtocol):
                     return
             if slot.reply is not None:
                 self._send(slot)
-        if self._transport is not None:
-            self._pump()
+        if not self._reading or self._half_closed is not None:
+            # What came meanwhile waits; while it is read, whatever came has been served.
+            self.wake()
 
     def _went_well(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> bool:
         """False when the connection had to go instead."""

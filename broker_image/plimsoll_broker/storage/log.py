@@ -104,8 +104,8 @@ class Log:
     @property
     def countable_end(self) -> int:
         """How much of it may be acknowledged: less than all of it while a flush is due."""
-        messages = self.config.flush_messages
-        return countable_end(self.log_end_offset, self.flushed_end, messages)
+        messages, end = self.config.flush_messages, self.log_end_offset
+        return end if messages is None else countable_end(end, self.flushed_end, messages)
 
     @property
     def cuts(self) -> int:

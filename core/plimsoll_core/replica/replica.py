@@ -338,9 +338,8 @@ class Replica:
     @property
     def fetches_from(self) -> BrokerId | None:
         """Whom to fetch from now, if anybody."""
-        if self.stopped or self.failed or self.leader is not None:
-            return None
-        return self.partition.leader
+        idle = self.stopped or self.failed or self.leader is not None
+        return None if idle else self.partition.leader
 
     def position(self) -> follower.FetchPosition:
         return follower.position(self.partition.leader_epoch, self.log)
@@ -374,11 +373,13 @@ class Replica:
         self._commit_moved = True
 
     def _complete(self, leader: Leader) -> None:
-        enough = len(leader.isr.maximal) >= leader.min_isr
-        code = Code.NONE if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-        self._answers.extend(self.waiters.for_commit.reached(self.high_watermark, code))
-        self._answers.extend(self.waiters.for_flush.reached(self.log.countable_end, Code.NONE))
-        self._answers.extend(self.waiters.for_start.reached(self.low_watermark, Code.NONE))
+        short = len(leader.isr.maximal) < leader.min_isr
+        code = Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
+        self._answers += self.waiters.for_commit.reached(self.high_watermark, code)
+        if self.waiters.for_flush:
+            self._answers += self.waiters.for_flush.reached(self.log.countable_end, Code.NONE)
+        if self.waiters.for_start:
+            self._answers += self.waiters.for_start.reached(self.low_watermark, Code.NONE)
 
     def take_ready(self) -> Ready:
         """Everything that follows from the events since the last call."""
