@@ -43,7 +43,7 @@ class LoopWatch:
         self._loop_thread = 0
         self._due_s = 0.0
         self._cpu_s = 0.0
-        self._seen: Counter[str] = Counter()
+        self._seen: list[str] = []  # what the thread saw, a look each; it only ever appends
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -67,26 +67,31 @@ class LoopWatch:
         now_s = time.monotonic()
         late_s = max(now_s - self._due_s, 0.0)
         cpu_s = min(time.thread_time() - self._cpu_s, late_s)
-        where = "nothing was seen"
-        if self._seen:
-            where = self._seen.most_common(1)[0][0]
-            self._seen.clear()
-        line = self.holds.note(LoopTurn(late_s, cpu_s), now_s, where)
+        line = self.holds.note(LoopTurn(late_s, cpu_s), now_s, self._seen_most())
         if line is not None:
             logger.log(logging.WARNING if cpu_s > HELD_S_MAX else logging.INFO, "%s", line)
         assert self._loop is not None
         self._again(self._loop)
 
+    def _seen_most(self) -> str:
+        """Where the loop was seen most often since the last tick.  The thread may be in the middle
+        of a look: what it still appends to the list that it had is let go."""
+        if not self._seen:
+            return "nothing was seen"
+        seen, self._seen = self._seen, []
+        return Counter(seen).most_common(1)[0][0]
+
     # --- the thread -----------------------------------------------------------------------------
 
     def _look(self) -> None:
         while not self._stopped.wait(LOOK_S):
-            if time.monotonic() - self._due_s < LOOK_S or len(self._seen) >= LOOKS_MAX:
-                continue
-            frame = sys._current_frames().get(self._loop_thread)
-            if frame is not None:
-                self._seen[_what_runs(frame)] += 1
-            del frame
+            if time.monotonic() - self._due_s >= LOOK_S:
+                self._look_once()
+
+    def _look_once(self) -> None:
+        frame = sys._current_frames().get(self._loop_thread)
+        if frame is not None and len(self._seen) < LOOKS_MAX:
+            self._seen.append(_what_runs(frame))
 
 
 def _what_runs(frame: FrameType) -> str:

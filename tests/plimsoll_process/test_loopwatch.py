@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 import time
+from types import FrameType
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -36,6 +39,37 @@ async def test_loop_watch_counts_event_loop_hold_and_logs_the_blocking_function(
     assert watch.holds.recent_max_s > 0.1
     assert "the event loop was held for" in caplog.text
     assert "compute" in caplog.text
+
+
+async def test_loop_watch_counts_its_looks_while_its_thread_makes_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The two met in one Counter: "dictionary changed size during iteration" ended the broker.
+    Here the thread's look comes between any two lines of the tick, whoever's they are."""
+    watch = loopwatch.LoopWatch()
+    looks = iter(range(1_000))
+    monkeypatch.setattr(loopwatch, "_what_runs", lambda _: f"line {next(looks)}")
+    watch.start()
+    watch.stop()
+    watch._loop_thread = threading.get_ident()
+
+    def between_lines(frame: FrameType, event: str, _: object) -> object:
+        if frame.f_code.co_name.startswith("_look_once"):
+            return None
+        if event == "line":
+            watch._look_once()
+        return between_lines
+
+    before = sys.gettrace()
+    sys.settrace(between_lines)
+    try:
+        for _ in range(3):
+            watch._tick()
+    finally:
+        sys.settrace(before)
+        watch.stop()
+    assert next(looks) > 10
+    assert len(watch._seen) < loopwatch.LOOKS_MAX
 
 
 def test_a_process_that_gets_no_turn_holds_nothing() -> None:
