@@ -9,6 +9,7 @@ end, so that repeating a test is quick; `make test` stops it when `make test` ha
 `namespace` (one per test) is a fresh namespace with restricted pod security, removed afterwards.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -22,7 +23,10 @@ DEV = Path(__file__).resolve().parent.parent.parent / "dev"
 sys.path.insert(0, str(DEV))
 SYSTEM = "plimsoll-system"
 
-from kubectl import NODE, ROOT, Cluster, local_environment  # noqa: E402
+from kubectl import NODE, ROOT, Cluster, CommandFailed, local_environment  # noqa: E402
+
+LOG_LINES = 60
+"""Of a container that ended: enough for a traceback."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -63,3 +67,37 @@ def namespace(cluster: Cluster) -> Iterator[str]:
     cluster.kubectl("label", "namespace", name, "pod-security.kubernetes.io/enforce=restricted")
     yield name
     cluster.kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Beside a failure, why containers ended: their logs go with the namespace."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    drill = getattr(item, "funcargs", {}).get("drill")
+    cluster = cluster or getattr(drill, "cluster", None)
+    if report.failed and isinstance(cluster, Cluster):
+        report.sections.append(("containers that ended", "\n".join(_ended(cluster))))
+    return report
+
+
+def _ended(cluster: Cluster) -> Iterator[str]:
+    """A paragraph for each container of ours that was restarted, with the end of its log."""
+    try:
+        pods = json.loads(cluster.kubectl("get", "pods", "--all-namespaces", "-o", "json"))["items"]
+    except (CommandFailed, subprocess.TimeoutExpired, ValueError) as error:
+        yield f"the API server does not say: {error}"
+        return
+    for pod in pods:
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        for container in pod["status"].get("containerStatuses") or ():
+            if not container["restartCount"] or namespace == "kube-system":
+                continue
+            yield f"{namespace}/{name}, {container['name']}: {container.get('lastState')}"
+            try:
+                yield cluster.kubectl(
+                    "logs", "--previous", name, "-n", namespace, "-c", container["name"],
+                    f"--tail={LOG_LINES}",
+                )  # fmt: skip
+            except (CommandFailed, subprocess.TimeoutExpired) as error:
+                yield f"its log is gone: {error}"
