@@ -4,9 +4,11 @@ Three brokers of each on loopback, all of them up all the time; one topic (RF 3,
 writes with acks=all, now to one cluster, now to the other.  Beside the time it takes it prints the
 brokers' processor time for each megabyte, which says more on a machine that others use too.  After
 each round a producer writes one record of 1 KB at a time, 200 a second: how long each takes.
+Two clusters of one commit may differ by a tenth and more for as long as they run, so each pair of
+them is measured for a few rounds only, and then another pair is made.
 
     git worktree add /tmp/before COMMIT
-    python -m bench.before_after --before /tmp/before --rounds 5 --codec none --record-bytes 1000
+    python -m bench.before_after --before /tmp/before --pairs 4 --codec none --record-bytes 1000
 """
 
 import argparse
@@ -91,6 +93,23 @@ def write(cluster: LocalCluster, lines: Path, megabytes: int, codec: str) -> Fig
     return Figure(megabytes / seconds, (processor_s() - before) * 1000 / megabytes)
 
 
+def measured(arguments: argparse.Namespace, lines: Path, pair: int) -> Iterator[tuple[str, Figure]]:
+    """A cluster of each checkout, in turns; now the one is first, now the other."""
+    checkouts = [("before", arguments.before), ("after", HERE)]
+    with ExitStack() as stack:
+        clusters = {
+            name: stack.enter_context(cluster_of(checkout, lines.parent / f"{name}-{pair}"))
+            for name, checkout in (checkouts if pair % 2 else checkouts[::-1])
+        }
+        probes = {name: Probe(cluster.bootstrap) for name, cluster in clusters.items()}
+        for number in range(arguments.rounds + 1):
+            for name, cluster in clusters.items():
+                figure = write(cluster, lines, arguments.megabytes, arguments.codec)
+                phase = probes[name].run(name, after(PROBED_S))
+                if number:  # the first is the warm-up
+                    yield name, replace(figure, p50_ms=phase.p50, p99_ms=phase.p99)
+
+
 def spread(values: list[float]) -> str:
     return f"{statistics.median(values):.1f} ({min(values):.1f} - {max(values):.1f})"
 
@@ -98,29 +117,20 @@ def spread(values: list[float]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path, required=True, help="the other checkout")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3, help="of each pair")
     parser.add_argument("--megabytes", type=int, default=100)
     parser.add_argument("--record-bytes", type=int, default=1000)
     parser.add_argument("--codec", default="none")
     arguments = parser.parse_args()
     figures: dict[str, list[Figure]] = {"before": [], "after": []}
-    with TemporaryDirectory() as temporary, ExitStack() as stack:
-        directory = Path(temporary)
-        lines = directory / "lines"
+    with TemporaryDirectory() as temporary:
+        lines = Path(temporary) / "lines"
         make_lines(lines, arguments.megabytes, arguments.record_bytes)
-        clusters = {
-            name: stack.enter_context(cluster_of(checkout, directory / name))
-            for name, checkout in (("before", arguments.before), ("after", HERE))
-        }
-        probes = {name: Probe(cluster.bootstrap) for name, cluster in clusters.items()}
-        for number in range(arguments.rounds + 1):
-            for name, cluster in clusters.items():
-                figure = write(cluster, lines, arguments.megabytes, arguments.codec)
-                phase = probes[name].run(name, after(PROBED_S))
-                figure = replace(figure, p50_ms=phase.p50, p99_ms=phase.p99)
-                if number:  # the first is the warm-up
-                    figures[name].append(figure)
-                    print(f"round {number} {name:6} {figure}", flush=True)
+        for pair in range(arguments.pairs):
+            for name, figure in measured(arguments, lines, pair):
+                figures[name].append(figure)
+                print(f"pair {pair + 1} {name:6} {figure}", flush=True)
     for what in ("megabytes_per_second", "processor_ms_per_megabyte", "p50_ms", "p99_ms"):
         values = {name: [getattr(f, what) for f in found] for name, found in figures.items()}
         ratios = [a / b for a, b in zip(values["after"], values["before"], strict=True)]
