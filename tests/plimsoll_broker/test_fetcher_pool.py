@@ -14,11 +14,21 @@ ONE = Source(LEADER, 0)
 TOPIC = UUID(int=7)
 
 
+class Replica:
+    """What a fetcher tells it."""
+
+    fetches_from = None
+
+    def __init__(self) -> None:
+        self.halted = False
+
+    def halt(self) -> None:
+        self.halted = True
+
+
 def partition(index: int) -> Any:
     return SimpleNamespace(
-        key=PartitionKey(TOPIC, index),
-        topic_id_bytes=TOPIC.bytes,
-        replica=SimpleNamespace(stopped=False, fetches_from=None),
+        key=PartitionKey(TOPIC, index), topic_id_bytes=TOPIC.bytes, replica=Replica()
     )
 
 
@@ -36,7 +46,7 @@ async def test_a_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
     pool.follow(other, LEADER)
     try:
         pool._fetchers[ONE]._refused(Followed(stopped), Code.FENCED_LEADER_EPOCH)
-        assert stopped.replica.stopped
+        assert stopped.replica.halted
         pool.unfollow(other)
         assert not pool._fetchers, "a leader of nothing keeps no fetcher"
         pool.unfollow(stopped)

@@ -11,7 +11,7 @@ from plimsoll_broker.replication.follower_session import (
     BACKOFF_MS_MAX,
     NAMED_AT_ONCE,
     SWEEP_MS,
-    Following,
+    FollowerSession,
 )
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.replica.follower import FetchPosition
@@ -35,15 +35,15 @@ class Hosted:
         )
 
 
-def following(*indexes: int) -> tuple[Following, list[Any]]:
-    made = Following(LEADER)
+def following(*indexes: int) -> tuple[FollowerSession, list[Any]]:
+    made = FollowerSession(LEADER)
     hosted: list[Any] = [Hosted(index) for index in indexes]
     for one in hosted:
         made.add(one)
     return made, hosted
 
 
-def ask(made: Following, now_ms: int = 0) -> tuple[tuple[int, int], list[int], list[int]]:
+def ask(made: FollowerSession, now_ms: int = 0) -> tuple[tuple[int, int], list[int], list[int]]:
     """The session, what is named and what is forgotten; the leader takes it."""
     assert made.due_in_ms(now_ms) == 0
     session, topics, forgotten = made.ask(now_ms)
@@ -52,7 +52,7 @@ def ask(made: Following, now_ms: int = 0) -> tuple[tuple[int, int], list[int], l
     return session, named, [index for _, indexes in forgotten for index in indexes]
 
 
-def question(made: Following, index: int) -> Any:
+def question(made: FollowerSession, index: int) -> Any:
     return made.asked[(TOPIC.bytes, index)]
 
 
@@ -154,8 +154,8 @@ def test_a_reply_of_another_session_is_the_leaders_fault() -> None:
 class TestLine:
     """Of what is copied under a limit only some are asked for at once."""
 
-    def copies(self, count: int, at_once: int = 2) -> tuple[Following, list[Any]]:
-        made = Following(LEADER, at_once)
+    def copies(self, count: int, at_once: int = 2) -> tuple[FollowerSession, list[Any]]:
+        made = FollowerSession(LEADER, at_once)
         hosted: list[Any] = [Hosted(index) for index in range(count)]
         assert [made.add(one) for one in hosted] == [n < at_once for n in range(count)]
         return made, hosted

@@ -20,7 +20,7 @@ from plimsoll_broker.replication.follower_session import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
     Followed,
-    Following,
+    FollowerSession,
     Question,
 )
 from plimsoll_broker.replication.hosted_partition import Hosted
@@ -93,7 +93,7 @@ class Fetcher:
         self._leader = leader
         self._epoch = epoch
         self._bucket = bucket
-        self._following = Following(leader, None if bucket is None else COPIES_AT_ONCE)
+        self._following = FollowerSession(leader, None if bucket is None else COPIES_AT_ONCE)
         self._changed = asyncio.Event()
         self._connection: PeerConnection | None = None
         self._correlation_id = 0
@@ -356,7 +356,7 @@ class Fetcher:
         """True: ask the leader where its log begins and ends."""
         action = follower.on_error(code)
         if action is ErrorAction.STOP:
-            followed.hosted.replica.stopped = True
+            followed.hosted.replica.halt()
             self.unfollow(followed.hosted)
         else:
             self._back_off(followed)

@@ -64,7 +64,7 @@ class Ask(NamedTuple):
     forgotten: Collection[tuple[bytes, list[int]]]
 
 
-class Following:
+class FollowerSession:
     """`asked` holds the newest question of every partition that the leader knows of.  `at_once`: so
     many partitions, or any number."""
 

@@ -14,7 +14,9 @@ from plimsoll_core.replica.values import Code
 
 
 class LogView(Protocol):
-    """What a replica reads of its log.  Only the shell's driver writes to it."""
+    """What a replica reads of its log.  The shell's driver alone writes records to it and cuts it.
+    Where a leader epoch begins or is forgotten without a record, `Replica.apply` says: that, and
+    nothing else, it writes itself, to `epochs`."""
 
     log_start_offset: int
     log_end_offset: int

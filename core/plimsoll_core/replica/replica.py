@@ -16,9 +16,11 @@ from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
 from plimsoll_core.replica.context import LogView, ReplicaContext
+from plimsoll_core.replica.divergence import check_position
 from plimsoll_core.replica.isr import UNDECIDED, CommittedIsr, IsrState, proposal_in_flight
 from plimsoll_core.replica.leader import INELIGIBLE_BACKOFF_MS, Leader
 from plimsoll_core.replica.ready import NOTHING, Ready
+from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role, succeed
 from plimsoll_core.replica.values import (
     Append,
     BatchInfo,
@@ -31,7 +33,7 @@ from plimsoll_core.replica.waiters import AckWaiter, Answered, ParkedFetches, Wa
 
 
 class Replica:
-    """`partition` is the newest committed state known here; `leader` is set while leading."""
+    """The shell reads its fields and assigns none of them."""
 
     __slots__ = (
         "_answers",
@@ -39,13 +41,12 @@ class Replica:
         "_commit_moved",
         "_end_moved",
         "_proposal",
-        "failed",
         "high_watermark",
         "leader",
         "log",
         "parked",
         "partition",
-        "stopped",
+        "role",
         "waiters",
     )
 
@@ -56,22 +57,26 @@ class Replica:
         `high_watermark`: the checkpointed one, if any."""
         self._around = around
         self.log = log
-        # No term is known yet, so that the first `apply` is a change of term.
+        # The newest committed state; no term is known yet, so that the first `apply` changes it.
         self.partition = msgspec.structs.replace(
             partition, leader=None, leader_epoch=LeaderEpoch(-1), partition_epoch=PartitionEpoch(-1)
         )
         start = log.log_start_offset
         self.high_watermark = min(max(high_watermark or start, start), log.log_end_offset)
+        self.role: Role = HALTED  # written by `_become` alone
+        # The role's leader, if it leads: beside it, since each produce and each fetch reads it.
         self.leader: Leader | None = None
-        self.stopped = True  # a follower that must not fetch until newer metadata
-        self.failed = False  # its storage is unusable
         self.waiters = Waiters()
         self.parked = ParkedFetches()
         self._answers: list[Answered] = []
         self._proposal: IsrProposal | None = None
         self._end_moved = self._commit_moved = False
 
-    # --- metadata -----------------------------------------------------------------------------
+    # --- its role -----------------------------------------------------------------------------
+
+    def _become(self, role: Role) -> None:
+        self.role = succeed(self.role, role)
+        self.leader = role.leader if isinstance(role, Leading) else None
 
     def apply(self, partition: Partition, now_ms: int) -> None:
         """Take the role that newer metadata gives.
@@ -84,8 +89,8 @@ class Replica:
             return
         new_term = partition.leader_epoch > known.leader_epoch
         self.partition = partition
-        if self.failed:
-            return  # until the broker starts again
+        if self.role is FAILED:
+            return  # a log that is opened anew has a new replica
         if new_term and (self.log.epochs.latest or 0) > partition.leader_epoch:
             # The log was written in a term that the metadata has not reached: the metadata went
             # back in time, or the volume is another cluster's.  Neither may be led or followed.
@@ -97,41 +102,54 @@ class Replica:
             self._follow(new_term)
 
     def _lead(self, partition: Partition, new_term: bool, now_ms: int) -> None:
-        self.stopped = True
         self._proposal = None
         if self.leader is None or new_term:
             # Waiters of an older term must not be completed by this term's high watermark.
             self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)
             end = self.log.log_end_offset
             self.log.epochs.assign(partition.leader_epoch, end)
-            self.leader = Leader(self._around.broker_id, partition, end, now_ms)
+            leader = Leader(self._around.broker_id, partition, end, now_ms)
+            self._become(Leading(leader))
         else:
             self.leader.stay(partition, now_ms)
         self._in_sync_set_changed()
         self._end_moved = self._commit_moved = True  # parked fetches must hear of the change
 
     def _follow(self, new_term: bool) -> None:
-        self.leader = None
-        self._proposal = None
-        self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)
-        self._end_moved = self._commit_moved = True
         if new_term:
             # Terms without a record are forgotten: the new leader need not have heard of them.
             self.log.epochs.truncate_from_end(self.log.log_end_offset)
-            self.stopped = False
+            self._become(FOLLOWING)
+        elif self.leader is not None:
+            self._become(HALTED)
+        self._stop_leading(Code.NOT_LEADER_OR_FOLLOWER)
+
+    def halt(self) -> None:
+        """Its leader fences the leader epoch that it knows: it waits for newer metadata."""
+        assert self.role is FOLLOWING, self.role
+        self._become(HALTED)
 
     def close(self, code: Code) -> None:
         """The replica is going away: whoever waits hears `code`."""
-        self.leader = None
-        self.stopped = True
+        if self.role is not FAILED:
+            self._become(HALTED)
+        self._stop_leading(code)
+
+    def fail(self) -> None:
+        """Its storage broke: it serves nothing any more, and acknowledges nothing."""
+        self._become(FAILED)
+        self._stop_leading(Code.KAFKA_STORAGE_ERROR)
+
+    def _stop_leading(self, code: Code) -> None:
+        """Produces that wait hear `code`; parked fetches look again."""
         self._proposal = None
         self._fail_waiters(code)
         self._end_moved = self._commit_moved = True
 
-    def fail(self) -> None:
-        """Its storage broke: it serves nothing any more, and acknowledges nothing."""
-        self.failed = True
-        self.close(Code.KAFKA_STORAGE_ERROR)
+    @property
+    def failed(self) -> bool:
+        """Whether its log is out of service."""
+        return self.role is FAILED
 
     # --- leading ------------------------------------------------------------------------------
 
@@ -244,10 +262,10 @@ class Replica:
         return Code.NONE
 
     def _not_leading(self) -> Code:
-        return Code.KAFKA_STORAGE_ERROR if self.failed else Code.NOT_LEADER_OR_FOLLOWER
+        return Code.KAFKA_STORAGE_ERROR if self.role is FAILED else Code.NOT_LEADER_OR_FOLLOWER
 
     def _check_leading(self, leader_epoch: int | None) -> Code:
-        if self.failed:
+        if self.role is FAILED:
             return Code.KAFKA_STORAGE_ERROR
         stale = self.check_epoch(leader_epoch)
         if stale is not Code.NONE:
@@ -261,7 +279,7 @@ class Replica:
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
-        return self._check_position(offset, last_fetched_epoch)
+        return check_position(self.log, offset, last_fetched_epoch)
 
     def follower_fetch(self, fetch: FollowerFetch, now_ms: int) -> Code | EndOffset:
         """Whether a follower may read; if so, what its position proves is taken up."""
@@ -273,7 +291,7 @@ class Replica:
         progress = leader.followers.get(BrokerId(fetch.broker_id))
         if progress is None:
             return Code.UNKNOWN_LEADER_EPOCH
-        answer = self._check_position(fetch.offset, fetch.last_fetched_epoch)
+        answer = check_position(self.log, fetch.offset, fetch.last_fetched_epoch)
         if answer is not Code.NONE:
             return answer
         code = self._around.lifetime(BrokerId(fetch.broker_id), fetch.broker_epoch)
@@ -287,21 +305,6 @@ class Replica:
     def start_moved(self) -> None:
         """Retention or a client dropped records: followers hear where the log begins now."""
         self._end_moved = True
-
-    def _check_position(self, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
-        log = self.log
-        end = log.log_end_offset
-        if offset < log.log_start_offset:
-            return Code.OFFSET_OUT_OF_RANGE
-        if last_fetched_epoch is not None and last_fetched_epoch != log.epochs.latest:
-            known = log.epochs.end_offset_for(last_fetched_epoch, end)
-            if known is None:
-                return Code.OFFSET_OUT_OF_RANGE
-            if known[0] < last_fetched_epoch or known[1] < offset:
-                return EndOffset(*known)
-        elif last_fetched_epoch is not None and offset > end:
-            return EndOffset(last_fetched_epoch, end)
-        return Code.OFFSET_OUT_OF_RANGE if offset > end else Code.NONE
 
     def _consider(self, leader: Leader, candidate: BrokerId, now_ms: int) -> None:
         expansion = leader.expansion(candidate, self._around, self.high_watermark, now_ms)
@@ -338,8 +341,7 @@ class Replica:
     @property
     def fetches_from(self) -> BrokerId | None:
         """Whom to fetch from now, if anybody."""
-        idle = self.stopped or self.failed or self.leader is not None
-        return None if idle else self.partition.leader
+        return self.partition.leader if self.role is FOLLOWING else None
 
     def position(self) -> follower.FetchPosition:
         return follower.position(self.partition.leader_epoch, self.log)

@@ -6,6 +6,7 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 LEADER = "core/plimsoll_core/replica/leader.py"
 REPLICA = "core/plimsoll_core/replica/replica.py"
+DIVERGENCE = "core/plimsoll_core/replica/divergence.py"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
 JUDGE = "core/plimsoll_core/controller/partitions/alter_partition.py"
 REGISTRATION = "core/plimsoll_core/controller/brokers/registration.py"
@@ -58,21 +59,21 @@ GUARDS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 REPLICA,
-                "            self.leader = Leader(self._around.broker_id, partition",
+                "            leader = Leader(self._around.broker_id, partition",
                 "            known = self.leader\n"
-                "            self.leader = Leader(self._around.broker_id, partition",
+                "            leader = Leader(self._around.broker_id, partition",
             ),
             Edit(
                 REPLICA,
                 "partition, end, now_ms)\n",
                 "partition, end, now_ms)\n"
                 "            if known is not None:\n"
-                "                self.leader.followers.update(\n"
+                "                leader.followers.update(\n"
                 "                    (r, f)\n"
                 "                    for r, f in known.followers.items()\n"
-                "                    if r in self.leader.followers\n"
+                "                    if r in leader.followers\n"
                 "                )\n"
-                "                self.leader.set_isr(self.leader.isr)\n",
+                "                leader.set_isr(leader.isr)\n",
             ),
         ),
     ),
@@ -194,7 +195,7 @@ GUARDS: tuple[Mutant, ...] = (
         scenarios=("S02", "S03"),
         edits=(
             Edit(
-                REPLICA,
+                DIVERGENCE,
                 "if last_fetched_epoch is not None and last_fetched_epoch != log.epochs.latest:",
                 "if False:",
             ),

@@ -162,9 +162,9 @@ REPLICAS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 REPLICA,
-                "            self.leader = Leader(self._around.broker_id, partition",
+                "            leader = Leader(self._around.broker_id, partition",
                 "            self.high_watermark = end\n"
-                "            self.leader = Leader(self._around.broker_id, partition",
+                "            leader = Leader(self._around.broker_id, partition",
             ),
         ),
     ),
@@ -252,10 +252,9 @@ REPLICAS: tuple[Mutant, ...] = (
             ),
             Edit(
                 REPLICA,
-                "        self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)\n"
-                "        self._end_moved = self._commit_moved = True\n"
-                "        if new_term:",
-                "        self._end_moved = self._commit_moved = True\n        if new_term:",
+                "        self._stop_leading(Code.NOT_LEADER_OR_FOLLOWER)\n",
+                "        self._proposal = None\n"
+                "        self._end_moved = self._commit_moved = True\n",
             ),
         ),
     ),

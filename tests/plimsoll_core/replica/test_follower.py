@@ -76,7 +76,7 @@ def test_news_of_the_same_term_does_not_start_a_follower_anew() -> None:
     """4.3, "Same LE: nothing to do": whoever was stopped in this term stays so."""
     copy = Copy(2, term(1, 1))
     copy.take([Batch(0, 1, 4)], high_watermark=5)
-    copy.replica.stopped = True
+    copy.replica.halt()
     copy.hear(a_partition(leader=1, leader_epoch=1, partition_epoch=2, isr=(1, 2)))
     assert copy.replica.fetches_from is None
     assert (copy.end, copy.hw) == (5, 5)

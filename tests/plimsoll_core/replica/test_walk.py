@@ -149,7 +149,7 @@ class Node:
                 log.append(batch)
             replica.replicated(reply.high_watermark)
         elif reply.answer is Code.FENCED_LEADER_EPOCH:
-            replica.stopped = True
+            replica.halt()
         self.step()
 
 

@@ -1,0 +1,27 @@
+"""Whether a leader's log may be read from where a fetch asks, and where the asker's log diverges.
+
+Called by `replica.Replica` for each fetch of a follower or a consumer.  Reads the log's offsets and
+leader epochs, and decides nothing else.  Source: KIP-320, docs/protocol.md §4.7.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.replica.context import LogView
+from plimsoll_core.replica.values import Code, EndOffset
+
+
+def check_position(log: LogView, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:
+    """NONE: it may be read from `offset`.  OFFSET_OUT_OF_RANGE: the log is elsewhere.  An
+    `EndOffset`: of the epoch that the asker read last, where this log ends it."""
+    end = log.log_end_offset
+    if offset < log.log_start_offset:
+        return Code.OFFSET_OUT_OF_RANGE
+    if last_fetched_epoch is not None and last_fetched_epoch != log.epochs.latest:
+        known = log.epochs.end_offset_for(last_fetched_epoch, end)
+        if known is None:
+            return Code.OFFSET_OUT_OF_RANGE
+        if known[0] < last_fetched_epoch or known[1] < offset:
+            return EndOffset(*known)
+    elif last_fetched_epoch is not None and offset > end:
+        return EndOffset(last_fetched_epoch, end)
+    return Code.OFFSET_OUT_OF_RANGE if offset > end else Code.NONE

@@ -1,0 +1,80 @@
+"""What a broker does for one partition, as one value, and which role may follow which.
+
+Rule: everything that a role is, and every reason for which one follows another, is in this file.
+`replica.Replica` alone takes a role, by `succeed`.  The broker's shell brings what happened
+(`apply`, `halt`, `close`, `fail`) and reads `Replica.role`; it never assigns it.
+Source: docs/protocol.md §4.2 and §4.3 (leading, following), §4.8 (a fenced fetch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plimsoll_core.replica.leader import Leader
+
+
+@dataclass(frozen=True, slots=True)
+class Leading:
+    """It takes produces, answers fetches and moves the high watermark."""
+
+    leader: Leader
+    """Of one leader epoch: another one is another object, and so another role."""
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """It fetches from the leader that its metadata name; from nobody while they name none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """It neither leads nor fetches until newer metadata give it a role.  Its log is in service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Its log is out of service.  For good: a log that is opened anew has a new replica."""
+
+
+Role = Leading | Following | Halted | Failed
+
+FOLLOWING, HALTED, FAILED = Following(), Halted(), Failed()
+"""These hold nothing, so there is one of each: they are compared by identity."""
+
+LED = "newer metadata name this broker the leader"
+LED_ELSEWHERE = "metadata of a newer leader epoch name another leader, or none"
+CLOSED = "the partition is dropped here, or the broker stops"
+BROKEN = "its disk failed, or its log holds a leader epoch that the metadata have not reached"
+
+MAY_FOLLOW: Mapping[type[Role], Mapping[type[Role], str]] = {
+    Halted: {  # also how a replica begins: no leader epoch is known yet
+        Leading: LED,
+        Following: LED_ELSEWHERE,
+        Halted: CLOSED,
+        Failed: BROKEN,
+    },
+    Following: {
+        Leading: LED,
+        Following: LED_ELSEWHERE,
+        Halted: f"the leader fences its leader epoch: newer metadata are on their way; or {CLOSED}",
+        Failed: BROKEN,
+    },
+    Leading: {
+        Leading: f"{LED}, in a newer leader epoch",
+        Following: LED_ELSEWHERE,
+        # Nothing may be fetched from a leader of the own leader epoch; no controller commits one.
+        Halted: f"metadata of its own leader epoch name another leader; or {CLOSED}",
+        Failed: BROKEN,
+    },
+    Failed: {
+        Failed: "its disk failed again: a flush may fail after an append did",
+    },
+}
+"""By the role before and the role after: why.  What is not here is a bug."""
+
+
+def succeed(before: Role, after: Role) -> Role:
+    """The role that is taken; an AssertionError where `MAY_FOLLOW` has none such."""
+    assert type(after) in MAY_FOLLOW[type(before)], (before, after)
+    return after
