@@ -249,16 +249,10 @@ class Fetcher:
             await self._cut(cuts)
         for one in lost:
             await self._start_again(one)
-        if self._bucket is not None:
-            await self._write_back(appended)
+        if self._bucket is not None:  # copies come by the gigabyte
+            await self._manager.driver.write_back(appended)
         # To ask for more is to acknowledge what came: that must be on the disk by then.
         await self._manager.flusher.settle(appended)
-
-    async def _write_back(self, appended: Iterable[Hosted]) -> None:
-        """Copies come by the gigabyte."""
-        begun = (hosted.log.segments[-1].begin_write_back() for hosted in appended)
-        for begin in [each for each in begun if each is not None]:
-            await in_thread(begin)
 
     async def _cut(self, cuts: Iterable[_Cut]) -> None:
         """The checkpoints say less of all these logs before any of them is cut: each for itself

@@ -1,8 +1,8 @@
-"""Who brings logs to the disk: in threads, one flush of a log at a time.
+"""When logs are brought to the disk: one flush of a log at a time, a few at once.
 
 Upkeep asks for flushes (flush.ms, checkpoints), and so does the replica manager where what was
 appended may not be acknowledged before it is on the disk (flush.messages).  `Flusher.tasks` are
-among the broker's.  A disk that fails takes the one replica whose log it held out of service.
+among the broker's.  The driver flushes, and takes a replica out of service whose disk fails.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from plimsoll_broker.background.threads import cancel_again, in_thread
 from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import LogStore
@@ -27,11 +28,10 @@ AT_ONCE = 8
 class FlushOwner(Protocol):
     """What the flusher needs of the replica manager."""
 
+    driver: LogWriter
+
     def is_here(self, hosted: Hosted) -> bool: ...
-
     def touch(self, hosted: Hosted) -> None: ...
-
-    def out_of_service(self, hosted: Hosted, error: StorageError) -> None: ...
 
 
 class Flusher:
@@ -82,20 +82,7 @@ class Flusher:
 
     async def settle_cuts(self, logs: Iterable[Hosted]) -> None:
         """Until what was cut stays cut, or the log is out of service."""
-
-        async def settle(hosted: Hosted) -> None:
-            log = hosted.log
-            settling = log.begin_settle() if self._owner.is_here(hosted) else None
-            if settling is None:
-                return
-            try:
-                await in_thread(settling.sync)
-                log.settled(settling)
-            except StorageError as error:
-                if self._owner.is_here(hosted):
-                    self._owner.out_of_service(hosted, error)
-
-        await several(logs, settle)
+        await several(logs, self._owner.driver.settle_cut)
 
     async def make_durable(self, store: LogStore, partitions: Iterable[Partition]) -> None:
         """Of these the new ones, before they are appended to: else each does it for itself, in the
@@ -118,15 +105,7 @@ class Flusher:
             return
         done = self._busy[hosted] = asyncio.get_running_loop().create_future()
         try:
-            flush = hosted.log.begin_flush(checkpoint=checkpoint)
-            await in_thread(flush.sync)
-            # Once it was dropped, its directory's name may be another topic's.
-            if self._owner.is_here(hosted):
-                hosted.log.flushed(flush)
-        except StorageError as error:
-            # What a failed sync leaves on disk is unknown: nothing more is promised from it.
-            if self._owner.is_here(hosted):
-                self._owner.out_of_service(hosted, error)
+            await self._owner.driver.flush(hosted, checkpoint=checkpoint)
         finally:
             del self._busy[hosted]
             done.set_result(None)

@@ -91,6 +91,5 @@ class Room:
         try:
             return await in_thread(self._manager.store.begin_reopen(hosted.log))
         except StorageError as error:
-            logger.error("%r cannot be opened again: %s", hosted, error)
-            hosted.log.fault = error
+            self._manager.driver.cannot_reopen(hosted, error)
             return None

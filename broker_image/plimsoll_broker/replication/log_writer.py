@@ -1,22 +1,24 @@
-"""The only place that writes to logs: it carries out what replicas decide, in their order.
+"""The driver: the only writer of logs that are in service, and what takes one out of service.
 
-Called by the replica manager and the fetcher.  It never decides: where to append, what to cut and
-whom to answer comes from `plimsoll_core.replica`.  A disk that fails takes the one replica whose
-log it held out of service.
+Called by the replica manager, fetchers, the flusher, upkeep and the handlers of Produce and
+DeleteRecords.  It never decides: where to append, what to cut and whom to answer comes from
+`plimsoll_core.replica`; when to flush and what is old, from its callers.  A disk that fails takes
+the one replica whose log it held out of service.  Opening, closing and deleting whole logs is the
+store's; leader epochs that begin without a record are the replica's own to note (`LogView`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.failures import CommitPathFailed
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_core.messages.requests import IsrProposal
 from plimsoll_core.replica.follower import Reset
 from plimsoll_core.replica.ready import Ready
 from plimsoll_core.replica.values import Append
@@ -39,11 +41,18 @@ class ParkedFetch(Protocol):
     def wake(self) -> None: ...
 
 
-class LogWriter:
-    """Stateless but for where proposals go."""
+class LogOwner(Protocol):
+    """What the driver needs of the replica manager."""
 
-    def __init__(self, propose: Callable[[Hosted, IsrProposal], None]) -> None:
-        self._propose = propose
+    def is_here(self, hosted: Hosted) -> bool: ...
+    def touch(self, hosted: Hosted) -> None: ...
+
+
+class LogWriter:
+    """Owned by the event loop.  Holds no state."""
+
+    def __init__(self, owner: LogOwner) -> None:
+        self._owner = owner
 
     # --- leading --------------------------------------------------------------------------------
 
@@ -132,6 +141,61 @@ class LogWriter:
                 error.add_note(f"and that could not be kept for the next start: {second}")
         self.fail(hosted, error)
 
+    # --- onto the disk --------------------------------------------------------------------------
+
+    async def flush(self, hosted: Hosted, *, checkpoint: bool) -> None:
+        """Everything that is in the log now is on the disk afterwards, unless the disk fails or the
+        partition goes.  One flush of a log at a time: the flusher sees to that."""
+        try:
+            flush = hosted.log.begin_flush(checkpoint=checkpoint)
+            await in_thread(flush.sync)
+            # Once it was dropped, its directory's name may be another topic's.
+            if self._owner.is_here(hosted):
+                hosted.log.flushed(flush)
+        except StorageError as error:
+            # What a failed sync leaves on disk is unknown: nothing more is promised from it.
+            self._fail_if_here(hosted, error)
+
+    async def settle_cut(self, hosted: Hosted) -> None:
+        """What was cut stays cut afterwards, or the log is out of service."""
+        log = hosted.log
+        settling = log.begin_settle() if self._owner.is_here(hosted) else None
+        if settling is None:
+            return
+        try:
+            await in_thread(settling.sync)
+            log.settled(settling)
+        except StorageError as error:
+            self._fail_if_here(hosted, error)
+
+    async def sync_removals(self, hosted: Hosted) -> bool:
+        """The segments that went are gone after a crash, too; raises StorageError.  False: the
+        partition itself went meanwhile."""
+        sync, renames = hosted.log.unsynced.begin_names()
+        await in_thread(sync)
+        if not self._owner.is_here(hosted):
+            return False
+        hosted.log.unsynced.names_synced(renames)
+        return True
+
+    async def write_back(self, appended: Iterable[Hosted]) -> None:
+        """Have the kernel begin to write what they got: nothing is promised from that."""
+        begun = (hosted.log.segments[-1].begin_write_back() for hosted in appended)
+        for begin in [each for each in begun if each is not None]:
+            await in_thread(begin)
+
+    def _fail_if_here(self, hosted: Hosted, error: StorageError) -> None:
+        if self._owner.is_here(hosted):
+            self.fail(hosted, error)
+            self._owner.touch(hosted)
+
+    def cannot_reopen(self, hosted: Hosted, error: StorageError) -> None:
+        """There was room again, but its log cannot be opened: that is its fault from now on."""
+        logger.error("%r cannot be opened again: %s", hosted, error)
+        hosted.log.fault = error
+
+    # --- what is old ----------------------------------------------------------------------------
+
     def apply_retention(self, hosted: Hosted, wall_ms: int | None) -> None:
         """Its log begins later, if that is due; `wall_ms` None: nothing goes for its age now."""
         try:
@@ -149,11 +213,18 @@ class LogWriter:
             self.fail(hosted, error)
             return []
 
+    def prune_snapshots(self, hosted: Hosted) -> None:
+        """Producer snapshots that no start will ask for, now that a newer checkpoint is on disk."""
+        hosted.log.prune_snapshots()
+
+    def expire_producers(self, hosted: Hosted, now_ms: int) -> None:
+        hosted.log.producers.expire(now_ms)
+
     # --- a step's effects -----------------------------------------------------------------------
 
     def carry_out(self, hosted: Hosted, ready: Ready, woken: dict[ParkedFetch, None]) -> None:
         """First the answers, then who is to be woken (collected: the caller wakes each once after
-        all partitions of the step), the proposal last: `Ready` says why."""
+        all partitions of the step); the proposal the caller takes last: `Ready` says why."""
         for token, code in ready.answers:
             ack: AckToken = token  # type: ignore[assignment]
             ack.answer(code)
@@ -161,5 +232,3 @@ class LogWriter:
             fetch: ParkedFetch = token  # type: ignore[assignment]
             fetch.moved(hosted)
             woken[fetch] = None
-        if ready.proposal is not None:
-            self._propose(hosted, ready.proposal)

@@ -1,9 +1,10 @@
 """What a broker does to its partitions when time passes: lag, timeouts, checkpoints, retention.
 
-The lifecycle runs each of `Upkeep.tasks`.  A chore has a period; none decides anything.  No chore
-waits for another one's disk: who waits for an answer is told in time, and flush.ms is kept, however
-slow the syncs of a thousand logs are.  Syncing files goes to threads, bounded in number; whatever
-goes through all partitions lets others have their turn in between.
+The lifecycle runs each of `Upkeep.tasks`.  A chore has a period; none decides anything, and none
+writes to a log or takes one out of service: it asks the driver, which does.  No chore waits for
+another one's disk: who waits for an answer is told in time, and flush.ms is kept, however slow the
+syncs of a thousand logs are.  Syncing files goes to threads, bounded in number; whatever goes
+through all partitions lets others have their turn in between.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Upkeep:
 
     async def _expire_producers(self) -> None:
         now_ms = self._manager.now_ms()
-        await self._slowly(lambda hosted: hosted.log.producers.expire(now_ms))
+        driver = self._manager.driver
+        await self._slowly(lambda hosted: driver.expire_producers(hosted, now_ms))
 
     # --- checkpoints ----------------------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class Upkeep:
         await in_thread(self._manager.store.begin_recovery_points())
         async for hosted in in_slices(due):
             if self._manager.is_here(hosted):
-                hosted.log.prune_snapshots()
+                self._manager.driver.prune_snapshots(hosted)
 
     async def _flush(self) -> None:
         """New logs become durable; flush.ms: what is older than that reaches the disk."""
@@ -210,9 +212,6 @@ class Upkeep:
             log = hosted.log
             if not log.begins_below(log.log_start_offset) or not manager.is_here(hosted):
                 continue
-            sync, renames = log.unsynced.begin_names()
-            await in_thread(sync)
-            if manager.is_here(hosted) and hosted.log is log:
-                log.unsynced.names_synced(renames)
+            if await manager.driver.sync_removals(hosted):
                 removed = manager.driver.remove_segments(hosted, Log.remove_oldest)
                 await in_thread(removed.clear)

@@ -89,7 +89,8 @@ class ReplicaManager:
         self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
         self.movement = Movement(settings.broker_id, now_ms)
-        self.driver = LogWriter(self._count_and(propose))
+        self._propose = self._count_and(propose)
+        self.driver = LogWriter(self)
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
         self.roles = Roles(settings.broker_id, self)
@@ -329,6 +330,8 @@ class ReplicaManager:
         ready = hosted.replica.take_ready()
         if ready is not NOTHING:
             self.driver.carry_out(hosted, ready, woken)
+            if ready.proposal is not None:
+                self._propose(hosted, ready.proposal)
 
     def altered(
         self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
@@ -372,11 +375,6 @@ class ReplicaManager:
             self.store.reopened(old.log, log)
             self._host(image.topics[key.topic_id], image.partitions[key], log)
         self._apply(image, image.partitions[key])
-
-    def out_of_service(self, hosted: Hosted, error: StorageError) -> None:
-        """Its disk failed."""
-        self.driver.fail(hosted, error)
-        self.touch(hosted)
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:
         return {

@@ -1,6 +1,7 @@
 """What a replica wants done after a step, in the order in which it must be done.
 
-`Replica.take_ready` makes it; the broker's driver is the only one that carries it out.
+`Replica.take_ready` makes it.  The broker's replica manager takes it once per step: its driver
+answers and wakes, then the proposal waits to be sent.
 """
 
 from __future__ import annotations

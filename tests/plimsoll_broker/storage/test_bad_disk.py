@@ -233,7 +233,7 @@ def test_a_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
     failed = []
     replica = SimpleNamespace(fail=lambda: failed.append(log))
     disk.truncate_fails = True
-    driver = LogWriter(lambda hosted, proposal: None)
+    driver = LogWriter(SimpleNamespace())
     assert driver.truncate(SimpleNamespace(log=log, replica=replica), 20) is False
     disk.truncate_fails = False
     assert failed == [log]
