@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
@@ -147,7 +148,7 @@ async def test_consumers_see_only_what_is_committed(
     controller: Controller, three: tuple[Broker, Broker, Broker]
 ) -> None:
     for follower in three[1:]:
-        follower.manager.fetchers = None
+        follower.manager.fetchers = NoFetchers()
     controller.create("r", (0, 1, 2))
     client = await three[0].client()
     assert (await client.produce("r", a_batch(2), acks=1)) == (Code.NONE, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.test_replication import kill, same_logs, until
 from tests.plimsoll_broker.test_upkeep import SMALL, no_sync_in_this_thread
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
@@ -59,7 +60,7 @@ async def cut_when_it_is_back(controller: Controller, three: Three, broker: Make
     assert await client.produce("t", a_batch(4), acks=1) == (Code.NONE, 3)
     await kill(three[0])
     await until(lambda: three[1].hosted("t").replica.leader is not None)
-    three[2].manager.fetchers = None
+    three[2].manager.fetchers = NoFetchers()
     client = await three[1].client()
     assert await client.produce("t", a_batch(1), acks=1) == (Code.NONE, 3)
     return await broker(0).start()

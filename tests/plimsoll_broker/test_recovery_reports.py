@@ -27,7 +27,7 @@ class Scene:
         self.hosted: list[SimpleNamespace] = []
         self.heard: list[ReportReplicaLogs] = []
         self.deaf = False
-        self.on_failure = None
+        self.report_due = asyncio.Event()
         self.reports = RecoveryReports(self, self, (2, 20))  # type: ignore[arg-type]
 
     def now_ms(self) -> int:

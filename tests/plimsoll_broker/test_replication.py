@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.control.client import NoController
@@ -101,7 +102,7 @@ async def test_a_killed_leader_comes_back_cuts_what_nobody_has_and_joins(
     assert await client.produce("t", a_batch(4), acks=1) == (Code.NONE, 3)
     await kill(three[0])
     await until(lambda: three[1].hosted("t").replica.leader is not None)
-    three[2].manager.fetchers = None
+    three[2].manager.fetchers = NoFetchers()
     client = await three[1].client()
     assert await client.produce("t", a_batch(1), acks=1) == (Code.NONE, 3)
 
@@ -195,7 +196,7 @@ async def test_a_new_leader_does_not_name_the_latest_offset_before_it_knows(
     await client.produce("t", a_batch(3))
     three[1].hosted("t").replica.high_watermark = 0  # it had not heard
     await three[2].path.fetchers.close()
-    three[2].manager.fetchers = None
+    three[2].manager.fetchers = NoFetchers()
     await kill(three[0])
     await until(lambda: three[1].hosted("t").replica.leader is not None)
     client = await three[1].client()

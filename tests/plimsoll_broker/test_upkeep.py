@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.test_replication import kill, same_logs, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
@@ -103,7 +104,7 @@ async def test_retention_never_drops_what_is_not_committed(
     controller: Controller, three: Three
 ) -> None:
     for follower in three[1:]:
-        follower.manager.fetchers = None
+        follower.manager.fetchers = NoFetchers()
     controller.create("t", (0, 1, 2), **SMALL)
     client = await three[0].client()
     for _ in range(10):
@@ -304,7 +305,7 @@ async def test_slow_syncs_hold_up_neither_timeouts_nor_lag_checks(
     monkeypatch.setattr(Flush, "sync", slow)
     try:
         await until(began.is_set)
-        follower.manager.fetchers = None
+        follower.manager.fetchers = NoFetchers()
         await follower.path.fetchers.close()
         answer = await client.produce("t", a_batch(1), timeout_ms=50)
         assert answer[0] in (Code.REQUEST_TIMED_OUT, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)

@@ -16,7 +16,7 @@ from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeader
 from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.routes import replication_routes
-from plimsoll_broker.node.data_path import DataPath
+from plimsoll_broker.node.assembly import assemble_data_path
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.client_memory import ClientMemory
@@ -209,9 +209,10 @@ class Broker:
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
         self.link = Link(self.controller)
-        self.path = DataPath((self.id, self.epoch), configs, self.store, self.link)
+        broker = (self.id, self.epoch)
+        self.path = assemble_data_path(broker, configs, self.store, self.link)
         self.manager = self.path.manager
-        ids = ProducerIds(self.controller, (self.id, self.epoch))
+        ids = ProducerIds(self.controller, broker)
         port = Port.EVERYBODY if self.of_version_0_1 else Port.CLIENTS
         late.routes = {
             ApiKey.PRODUCE: ProduceHandler(self.manager),

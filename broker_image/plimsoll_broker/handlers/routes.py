@@ -1,6 +1,6 @@
 """Which handler serves which Kafka API: what is missing here is not advertised.
 
-Called by `Serving`, once per lifetime.  Each port has a table of its own.
+Called by `node.assembly`, once per lifetime.  Each port has a table of its own.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""The data path of one lifetime and its listeners, wired together.
+"""What a broker is made of in one lifetime: the only module that says who is connected to whom.
 
-The lifecycle starts it once this lifetime's epoch is known and stops it before the volume closes.
-It decides nothing; it only says who is connected to whom.
+The lifecycle calls `assemble` once the lifetime's epoch is known; tests make a data path alone.
+Everything is made here, whole, and inside the event loop that will run it; nothing runs yet, no
+file is read and no port is open.  What is made starts and stops in `Serving` and `DataPath`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Coroutine, Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Protocol
 
+from plimsoll_broker.clock import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.client import ControllerClient
 from plimsoll_broker.control.metadata_stream import MetadataStream
@@ -17,13 +18,21 @@ from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.routes import replication_routes, routes
 from plimsoll_broker.node.client_limits import client_limits
 from plimsoll_broker.node.data_path import DataPath
+from plimsoll_broker.node.serving import Serving
+from plimsoll_broker.replication.fetcher_pool import FetcherPool
+from plimsoll_broker.replication.maintenance import Upkeep
+from plimsoll_broker.replication.replica_manager import (
+    ControllerEpochs,
+    ReplicaManager,
+    ReplicaSettings,
+)
 from plimsoll_broker.reporting.copy_progress import CopyReports
+from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarget
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.storage.checkpoints import Partition
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.cluster.listeners import Port
 from plimsoll_core.ids import BrokerEpoch, BrokerId
@@ -40,100 +49,65 @@ REPLICATION_LIMITS = ListenerLimits(
 partitions."""
 
 
-class Serving:
-    """Made anew for each lifetime, inside the event loop."""
+class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
+    """What the data path needs of the controller client."""
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        store: LogStore,
-        client: ControllerClient,
-        stream: MetadataStream,
-        lifetime: tuple[BrokerEpoch, LeaderLease | None],
-    ) -> None:
-        self._config = config
-        self._broker_id = BrokerId(config.id)
-        self._stream = stream
-        self.loaded = False
-        broker_epoch, lease = lifetime
-        broker = (self._broker_id, broker_epoch)
-        self.data = DataPath(broker, config.kafka_configs, store, client, lease)
-        self._watch = ImageWatch(stream.image)
-        self._reports = RecoveryReports(self.data.manager, client, broker)
-        self._copies = CopyReports(self.data.manager, client, broker)
-        port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
-        table = routes(broker, self.data.manager, client, self._watch, port)
-        limits, budgets = client_limits(
-            config.kafka_configs, config.memory_limit_bytes, config.open_files_max
-        )
-        self.server = Server(Dispatch(table), limits, ClientMemory(budgets))
-        followers = replication_routes(self.data.manager)
-        self.replication = Server(Dispatch(followers), REPLICATION_LIMITS)
 
-    @property
-    def listeners(self) -> Mapping[str, Server]:
-        """By who they are for."""
-        if self._config.replication is None:
-            return {"clients": self.server}
-        return {"clients": self.server, "replication": self.replication}
+def assemble(
+    config: BrokerConfig,
+    store: LogStore,
+    client: ControllerClient,
+    stream: MetadataStream,
+    broker_epoch: BrokerEpoch,
+    lease: LeaderLease | None,
+) -> Serving:
+    """All that serves in the lifetime `broker_epoch`.  `lease`: None where leaders serve without a
+    controller."""
+    broker = (BrokerId(config.id), broker_epoch)
+    data = assemble_data_path(broker, config.kafka_configs, store, client, lease)
+    manager = data.manager
+    watch = ImageWatch(stream.image)
+    port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
+    limits, budgets = client_limits(
+        config.kafka_configs, config.memory_limit_bytes, config.open_files_max
+    )
+    clients = Dispatch(routes(broker, manager, client, watch, port))
+    followers = Dispatch(replication_routes(manager))
+    return Serving(
+        config=config,
+        stream=stream,
+        data=data,
+        watch=watch,
+        reports=RecoveryReports(manager, client, broker),
+        copies=CopyReports(manager, client, broker),
+        server=Server(clients, limits, ClientMemory(budgets)),
+        replication=Server(followers, REPLICATION_LIMITS),
+    )
 
-    @property
-    def handler_failures(self) -> Mapping[str, int]:
-        """Requests that met a bug, by API, on all ports together."""
-        counted = Counter[str]()
-        for port in (self.server, self.replication):
-            counted.update(port.stats.handler_failures.counts)
-        return counted
 
-    @property
-    def settled(self) -> bool:
-        """In the ISR of every own partition whose ISR is at or below its min ISR, and not about to
-        be restarted: while this pod counts as unavailable, no other one is evicted."""
-        image = self._stream.image
-        if image.restart_granted(self._broker_id):
-            return False
-        for key in image.hosted.get(self._broker_id) or ():
-            partition = image.partitions[key]
-            short = len(partition.isr) <= partition.effective_min_isr
-            if short and self._broker_id not in partition.isr:
-                return False
-        return True
+def assemble_data_path(
+    broker: tuple[BrokerId, BrokerEpoch],
+    configs: Mapping[str, str],
+    store: LogStore,
+    controller: ControllerLink,
+    lease: LeaderLease | None = None,
+) -> DataPath:
+    """`configs`: the broker's own, by Kafka's names."""
+    broker_id, broker_epoch = broker
+    settings = ReplicaSettings(
+        broker_id=broker_id,
+        lag_time_max_ms=_number(configs, "replica.lag.time.max.ms", 30_000),
+        fetchers_per_leader=max(_number(configs, "num.replica.fetchers", 1), 1),
+        configs=configs,
+    )
 
-    async def start(self) -> None:
-        """Load what is on the volume, take up roles, listen."""
-        await self.data.load(self._stream.image)
-        # The image may have moved on; what it added is opened now, and what it adds meanwhile
-        # follows as it does later.
-        begun = self._stream.image
-        await self.data.start(begun)
-        self.loaded = True
-        self.data.apply_image(begun, self._stream.image)
-        self._stream.subscribe(self.data.apply_image)
-        # After the replicas: who is told of a topic finds it there.
-        self._stream.subscribe(self._watch.update)
-        self._stream.subscribe(self._reports.update)
-        self._watch.update(self._watch.image, self._stream.image)
-        if (own := self._config.replication) is not None:
-            await self.replication.start(own.host, own.port)
-        await self.server.start(self._config.listen.host, self._config.listen.port)
+    def fetchers(manager: ReplicaManager) -> FetcherPool:
+        return FetcherPool(manager, lambda: broker_epoch)
 
-    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """What must run for as long as the broker does; any end is a failure."""
-        yield from self.data.tasks()
-        yield "listener", self.server.failure()
-        if self._config.replication is not None:
-            yield "replication listener", self.replication.failure()
-        yield "recovery reports", self._reports.run()
-        yield "copy reports", self._copies.run()
+    manager = ReplicaManager(settings, store, monotonic_ms, controller, fetchers, lease)
+    return DataPath(store, manager, ProposalSender(manager, controller, broker), Upkeep(manager))
 
-    async def stop_network(self) -> None:
-        """Nobody is heard or answered any more."""
-        await self.server.stop()
-        await self.replication.stop()
 
-    async def close(self) -> None:
-        """No more fetching; the logs stay open for the volume to close."""
-        await self.data.close()
-
-    def high_watermarks(self) -> dict[Partition, int]:
-        return self.data.manager.high_watermarks()
+def _number(configs: Mapping[str, str], name: str, default: int) -> int:
+    text = configs.get(name, "")
+    return int(text) if text.isdecimal() else default

@@ -22,9 +22,10 @@ from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.client import ControllerClient, NoController, Peers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
-from plimsoll_broker.node.assembly import Serving
+from plimsoll_broker.node.assembly import assemble
 from plimsoll_broker.node.heartbeats import Heartbeats
 from plimsoll_broker.node.metrics import MetricsServer
+from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.disk import Disk, StorageError
@@ -180,9 +181,7 @@ class BrokerNode:
         # A broker epoch is the metadata offset of the registration record.
         await stream.wait_applied(MetadataOffset(self._epoch))
         self.state = BrokerState.RECOVERY
-        self._serving = Serving(
-            self.config, self._store, self._client, stream, (self._epoch, lease)
-        )
+        self._serving = assemble(self.config, self._store, self._client, stream, self._epoch, lease)
         await self._serving.start()
         for name, work in self._serving.tasks():
             self._spawn(name, work)

@@ -1,6 +1,6 @@
 """What clients may have of a broker, from its configs and from what its process may have.
 
-Called by `Serving` once per lifetime.  The names of the configs are Kafka's where Kafka has them.
+Called by `assembly` once per lifetime.  The names of the configs are Kafka's where Kafka has them.
 """
 
 from __future__ import annotations

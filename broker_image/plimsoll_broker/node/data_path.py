@@ -1,75 +1,41 @@
-"""The data path of one lifetime, put together: replicas, fetchers, proposals and upkeep.
+"""The data path of one lifetime: replicas, fetchers, proposals and upkeep, from load to close.
 
-The lifecycle's `Serving` makes one once the broker epoch is known, runs its tasks, feeds it images
-and closes it before the volume closes.  It decides nothing.
+The lifecycle's `Serving` has it read the volume, runs its tasks, feeds it images and closes it
+before the volume closes.  It decides nothing; `assembly` says what it is made of.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.clock import monotonic_ms
-from plimsoll_broker.replication.fetcher_pool import FetcherPool
 from plimsoll_broker.replication.hosted_partition import effective_configs
 from plimsoll_broker.replication.maintenance import Upkeep
-from plimsoll_broker.replication.replica_manager import (
-    ControllerEpochs,
-    ReplicaManager,
-    ReplicaSettings,
-)
-from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarget
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.reporting.isr_proposals import ProposalSender
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.replica.lease import LeaderLease
-
-
-def _number(configs: Mapping[str, str], name: str, default: int) -> int:
-    text = configs.get(name, "")
-    return int(text) if text.isdecimal() else default
-
-
-class ControllerLink(ProposalTarget, ControllerEpochs, Protocol):
-    """What the data path needs of the controller client."""
 
 
 class DataPath:
-    """Must be made inside the event loop that runs it."""
+    """`assembly` makes one per lifetime, inside the event loop that runs it."""
 
     def __init__(
-        self,
-        broker: tuple[BrokerId, BrokerEpoch],
-        configs: Mapping[str, str],
-        store: LogStore,
-        controller: ControllerLink,
-        lease: LeaderLease | None = None,
+        self, store: LogStore, manager: ReplicaManager, sender: ProposalSender, upkeep: Upkeep
     ) -> None:
-        broker_id, broker_epoch = broker
         self._store = store
-        settings = ReplicaSettings(
-            broker_id=broker_id,
-            lag_time_max_ms=_number(configs, "replica.lag.time.max.ms", 30_000),
-            fetchers_per_leader=max(_number(configs, "num.replica.fetchers", 1), 1),
-            configs=configs,
-        )
-        self._sender = ProposalSender(controller, lambda: broker, self._altered)
-        self.manager = ReplicaManager(settings, store, monotonic_ms, self._sender.propose)
-        self._altered_by = self.manager.altered
+        self.manager = manager
+        self.fetchers = manager.fetchers
+        self._sender = sender
+        self._upkeep = upkeep
+        # What `load` found on the volume; None until then.
         self._found: list[Found] | None = None
-        self.fetchers = FetcherPool(self.manager, lambda: broker_epoch)
-        self.manager.fetchers = self.fetchers
-        self.manager.controllers = controller
-        self.manager.lease = lease
-        self._upkeep = Upkeep(self.manager)
-
-    def _altered(self, *answer: Any) -> bool:
-        return self._altered_by(*answer)
 
     async def load(self, image: ClusterImage) -> None:
         """Read the volume and recover the logs, one by one and in a thread: a scan may take many

@@ -226,10 +226,9 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
 
 def _leaderless(manager: ReplicaManager) -> int:
     """While no controller can commit, who leads stays as it is: also when that broker is gone."""
-    fetchers = manager.fetchers
     return sum(
         hosted.replica.partition.leader is None
-        or (fetchers is not None and fetchers.silent_ms(hosted.key) >= LEADER_SILENT_MS)
+        or manager.fetchers.silent_ms(hosted.key) >= LEADER_SILENT_MS
         for hosted in manager
     )
 

@@ -8,6 +8,7 @@ replica transitions.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted, effective_confi
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.opening import Opener
 from plimsoll_broker.replication.partition_steps import Stepping, Woken
+from plimsoll_broker.replication.proposal_queue import ProposalQueue
 from plimsoll_broker.replication.roles import Roles
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.config import LogConfig
@@ -36,6 +38,7 @@ from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.lease import LeaderLease, from_followers
 from plimsoll_core.replica.ready import NOTHING
 from plimsoll_core.replica.replica import Replica
+from plimsoll_core.replica.role import FAILED
 from plimsoll_core.replica.values import Code
 
 logger = logging.getLogger("plimsoll.replicas")
@@ -43,6 +46,9 @@ logger = logging.getLogger("plimsoll.replicas")
 
 class Fetchers(Protocol):
     """Who fetches for the partitions that follow."""
+
+    failed: asyncio.Future[None]
+    """Completes when a fetcher dies, which is our own bug."""
 
     def follow(self, hosted: Hosted, leader: BrokerId, limit: str | None = None) -> None:
         """`limit`: the name of the one that its copy is under, if any."""
@@ -53,6 +59,9 @@ class Fetchers(Protocol):
 
     def limits_changed(self) -> None:
         """Whoever waits for a limit looks at it again."""
+
+    async def close(self) -> None:
+        """No more fetching."""
 
 
 class ControllerEpochs(Protocol):
@@ -74,14 +83,17 @@ class ReplicaSettings:
 
 
 class ReplicaManager:
-    """Owned by the event loop.  `now_ms` is its monotonic clock in milliseconds."""
+    """Owned by the event loop.  `now_ms` is its monotonic clock in milliseconds; `fetchers` makes
+    the fetchers of this manager; `lease`: None where leaders serve without a controller."""
 
     def __init__(
         self,
         settings: ReplicaSettings,
         store: LogStore,
         now_ms: Callable[[], int],
-        propose: Callable[[Hosted, IsrProposal], None],
+        controllers: ControllerEpochs,
+        fetchers: Callable[[ReplicaManager], Fetchers],
+        lease: LeaderLease | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -89,44 +101,36 @@ class ReplicaManager:
         self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
         self.movement = Movement(settings.broker_id, now_ms)
-        self._propose = self._count_and(propose)
+        self.proposals = ProposalQueue(self.traffic)
         self.driver = LogWriter(self)
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
         self.roles = Roles(settings.broker_id, self)
-        self.fetchers: Fetchers | None = None
-        self.controllers: ControllerEpochs | None = None
-        self.lease: LeaderLease | None = None
+        self.lease = lease
+        # The newest metadata; None until `start`.
         self.image: ClusterImage | None = None
+        # Partitions of this broker whose log could not be opened, and why.
         self.broken: dict[PartitionKey, StorageError] = {}
-        self.on_failure: Callable[[], None] | None = None
+        # There is news of logs for the controller: set here when one fails; its reporter clears it.
+        self.report_due = asyncio.Event()
+        self._controllers = controllers
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._stepping = Stepping(self._step)
         self.touch = self._stepping.touch
         self._refusing = False
         self._opens_all = False
-
-    def _count_and(
-        self, propose: Callable[[Hosted, IsrProposal], None]
-    ) -> Callable[[Hosted, IsrProposal], None]:
-        def counted(hosted: Hosted, proposal: IsrProposal) -> None:
-            grows = len(proposal.new_isr) > len(hosted.replica.partition.isr)
-            counts = self.traffic.isr_expands if grows else self.traffic.isr_shrinks
-            counts[proposal.cause] = counts.get(proposal.cause, 0) + 1
-            propose(hosted, proposal)
-
-        return counted
+        self.fetchers = fetchers(self)
 
     # --- the controller's epoch, as peers tell each other ---------------------------------------
 
     @property
     def controller_epoch(self) -> int:
-        return 0 if self.controllers is None else self.controllers.highest_epoch
+        return self._controllers.highest_epoch
 
     def heard_of_controller(self, epoch: int) -> None:
         """A peer names the newest that it has heard itself.  It may be wrong, or no peer."""
-        if self.controllers is not None and epoch > self.controllers.highest_epoch:
-            self.controllers.heard_of(ControllerEpoch(epoch))
+        if epoch > self._controllers.highest_epoch:
+            self._controllers.heard_of(ControllerEpoch(epoch))
 
     # --- whether to serve without a controller --------------------------------------------------
 
@@ -220,7 +224,7 @@ class ReplicaManager:
         limits_changed = self.movement.update(new)
         same = old is not None and old.partitions is new.partitions and old.topics is new.topics
         self.roles.update(everything=not same, limits_changed=limits_changed)
-        if limits_changed and self.fetchers is not None:
+        if limits_changed:
             self.fetchers.limits_changed()
 
     def open_later(self, key: PartitionKey) -> None:
@@ -261,8 +265,6 @@ class ReplicaManager:
     def _follow(self, hosted: Hosted) -> None:
         """The same leader in the same term is not asked anew, unless the limit of its copy is
         another: only the ISR has changed."""
-        if self.fetchers is None:
-            return
         leader, partition = hosted.replica.fetches_from, hosted.replica.partition
         limit = self.movement.limit(partition)
         name = None if limit is None else limit.name
@@ -306,8 +308,7 @@ class ReplicaManager:
     def drop(self, hosted: Hosted) -> None:
         """It is not to be here any more."""
         gone = self.image is None or hosted.key.topic_id not in self.image.topics
-        if self.fetchers is not None:
-            self.fetchers.unfollow(hosted)
+        self.fetchers.unfollow(hosted)
         del self._hosted[hosted.key]
         self.broken.pop(hosted.key, None)
         hosted.replica.close(
@@ -323,22 +324,25 @@ class ReplicaManager:
 
     def _step(self, hosted: Hosted, woken: Woken) -> None:
         """Commit, answer, collect who is to be woken, and propose."""
-        if hosted.replica.failed and self.on_failure is not None:
-            self.on_failure()
+        if hosted.replica.role is FAILED:
+            self.report_due.set()
         if hosted.log.countable_end < hosted.log.log_end_offset:
             self.flusher.want(hosted)
         ready = hosted.replica.take_ready()
         if ready is not NOTHING:
             self.driver.carry_out(hosted, ready, woken)
             if ready.proposal is not None:
-                self._propose(hosted, ready.proposal)
+                self.proposals.add(hosted, ready.proposal)
 
     def altered(
         self, hosted: Hosted, proposal: IsrProposal, answer: PartitionAnswer | None
     ) -> bool:
-        """The controller answered a proposal.  True: send it again."""
+        """The controller's answer to a proposal (None: no answer came).  True: it waits to be sent
+        again."""
         again = hosted.replica.altered(proposal, answer, self.now_ms())
         self.touch(hosted)
+        if again:
+            self.proposals.put_back(hosted, proposal)
         return again
 
     # --- time -----------------------------------------------------------------------------------
@@ -370,8 +374,7 @@ class ReplicaManager:
         if image is None or key not in image.partitions:
             return
         if old is not None and log is not None:
-            if self.fetchers is not None:
-                self.fetchers.unfollow(old)
+            self.fetchers.unfollow(old)
             self.store.reopened(old.log, log)
             self._host(image.topics[key.topic_id], image.partitions[key], log)
         self._apply(image, image.partitions[key])

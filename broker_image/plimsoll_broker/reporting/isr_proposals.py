@@ -1,25 +1,25 @@
 """Leaders' proposed in-sync sets on their way to the controller, many partitions to a request.
 
-The driver hands proposals over; one task sends them and gives the answers back to the replicas.
-Whether an answer counts, and whether to send again, is the replica's to say.
+One task pulls proposals from the replica manager, sends them and gives it the answers.  Whether an
+answer counts, and whether to send again, is the replica's to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import Protocol
 
 from plimsoll_broker.control.client import NoController
-from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.proposal_queue import Proposed
+from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,
     AlterPartition,
     Answer,
-    IsrProposal,
     PartitionAnswer,
     PartitionsAnswer,
     Refused,
@@ -44,44 +44,33 @@ class ProposalSender:
 
     def __init__(
         self,
+        manager: ReplicaManager,
         controller: ProposalTarget,
-        sender: Callable[[], tuple[BrokerId, BrokerEpoch]],
-        answered: Callable[[Hosted, IsrProposal, PartitionAnswer | None], bool],
+        broker: tuple[BrokerId, BrokerEpoch],
     ) -> None:
+        self._manager = manager
         self._controller = controller
-        self._sender = sender
-        self._answered = answered
-        self._waiting: dict[PartitionKey, tuple[Hosted, IsrProposal]] = {}
-        self._arrived = asyncio.Event()
-
-    def propose(self, hosted: Hosted, proposal: IsrProposal) -> None:
-        self._waiting[hosted.key] = (hosted, proposal)
-        self._arrived.set()
+        self._broker_id, self._broker_epoch = broker
 
     async def run(self) -> None:
         """Until cancelled."""
+        proposals = self._manager.proposals
         while True:
-            await self._arrived.wait()
-            batch = [self._waiting.pop(key) for key in list(self._waiting)[:PROPOSALS_MAX]]
-            if not self._waiting:
-                self._arrived.clear()
-            if not await self._send(batch):
+            await proposals.wait()
+            if not await self._send(proposals.take(PROPOSALS_MAX)):
                 await asyncio.sleep(RESEND_MS / 1000)
 
-    async def _send(self, batch: list[tuple[Hosted, IsrProposal]]) -> bool:
+    async def _send(self, batch: list[Proposed]) -> bool:
         """False: some of it must be sent again, but not at once."""
-        broker_id, broker_epoch = self._sender()
         request = AlterPartition(
-            broker_id=broker_id,
-            broker_epoch=broker_epoch,
+            broker_id=self._broker_id,
+            broker_epoch=self._broker_epoch,
             proposals=tuple(proposal for _, proposal in batch),
         )
         answers = await self._ask(request)
         settled = True
         for hosted, proposal in batch:
-            answer = answers.get(hosted.key)
-            if self._answered(hosted, proposal, answer):
-                self.propose(hosted, proposal)
+            if self._manager.altered(hosted, proposal, answers.get(hosted.key)):
                 settled = False
         return settled
 

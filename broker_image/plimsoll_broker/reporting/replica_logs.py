@@ -63,24 +63,22 @@ class RecoveryReports:
         self._manager = manager
         self._client = client
         self._broker_id, self._broker_epoch = broker
-        self._changed = asyncio.Event()
         self._told = NOTHING_TOLD
-        manager.on_failure = self._changed.set
 
     def update(self, old: ClusterImage, new: ClusterImage) -> None:
         if old.partitions is not new.partitions or old.controller_epoch != new.controller_epoch:
-            self._changed.set()
+            self._manager.report_due.set()
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            self._changed.clear()
+            self._manager.report_due.clear()
             for failed in self._failed():
                 await self._report(failed)
             await self._tell(self._complete())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PERIOD_MS / 1000):
-                    await self._changed.wait()
+                    await self._manager.report_due.wait()
 
     def _failed(self) -> list[Report]:
         """What still counts on a log that is out of service."""

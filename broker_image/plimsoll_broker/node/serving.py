@@ -1,0 +1,114 @@
+"""One lifetime of a broker: its data path and its listeners, from their start to their stop.
+
+`assembly` makes it once this lifetime's epoch is known; the lifecycle starts it and stops it before
+the volume closes.  It decides nothing; what it holds to is the order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from plimsoll_broker.config import BrokerConfig
+from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_broker.handlers.cluster_view import ImageWatch
+from plimsoll_broker.node.data_path import DataPath
+from plimsoll_broker.reporting.copy_progress import CopyReports
+from plimsoll_broker.reporting.replica_logs import RecoveryReports
+from plimsoll_broker.server.listener import Server
+from plimsoll_broker.storage.checkpoints import Partition
+from plimsoll_core.ids import BrokerId
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Serving:
+    """Made anew for each lifetime."""
+
+    config: BrokerConfig
+    stream: MetadataStream
+    data: DataPath
+
+    watch: ImageWatch
+    """Has requests wait for an image; told of each after the replicas."""
+
+    reports: RecoveryReports
+    copies: CopyReports
+
+    server: Server
+    """The clients' listener; everybody's, where followers have none of their own."""
+
+    replication: Server
+    """The followers' listener; opens only if the config has an address for it."""
+
+    loaded: bool = False
+    """The volume was read, and every partition has its role."""
+
+    @property
+    def listeners(self) -> Mapping[str, Server]:
+        """By who they are for."""
+        if self.config.replication is None:
+            return {"clients": self.server}
+        return {"clients": self.server, "replication": self.replication}
+
+    @property
+    def handler_failures(self) -> Mapping[str, int]:
+        """Requests that met a bug, by API, on all ports together."""
+        counted = Counter[str]()
+        for port in (self.server, self.replication):
+            counted.update(port.stats.handler_failures.counts)
+        return counted
+
+    @property
+    def settled(self) -> bool:
+        """In the ISR of every own partition whose ISR is at or below its min ISR, and not about to
+        be restarted: while this pod counts as unavailable, no other one is evicted."""
+        image = self.stream.image
+        if image.restart_granted(BrokerId(self.config.id)):
+            return False
+        for key in image.hosted.get(BrokerId(self.config.id)) or ():
+            partition = image.partitions[key]
+            short = len(partition.isr) <= partition.effective_min_isr
+            if short and BrokerId(self.config.id) not in partition.isr:
+                return False
+        return True
+
+    async def start(self) -> None:
+        """Load what is on the volume, take up roles, listen."""
+        await self.data.load(self.stream.image)
+        # The image may have moved on; what it added is opened now, and what it adds meanwhile
+        # follows as it does later.
+        begun = self.stream.image
+        await self.data.start(begun)
+        self.loaded = True
+        self.data.apply_image(begun, self.stream.image)
+        self.stream.subscribe(self.data.apply_image)
+        # After the replicas: who is told of a topic finds it there.
+        self.stream.subscribe(self.watch.update)
+        self.stream.subscribe(self.reports.update)
+        self.watch.update(self.watch.image, self.stream.image)
+        if (own := self.config.replication) is not None:
+            await self.replication.start(own.host, own.port)
+        await self.server.start(self.config.listen.host, self.config.listen.port)
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What must run for as long as the broker does; any end is a failure."""
+        yield from self.data.tasks()
+        yield "listener", self.server.failure()
+        if self.config.replication is not None:
+            yield "replication listener", self.replication.failure()
+        yield "recovery reports", self.reports.run()
+        yield "copy reports", self.copies.run()
+
+    async def stop_network(self) -> None:
+        """Nobody is heard or answered any more."""
+        await self.server.stop()
+        await self.replication.stop()
+
+    async def close(self) -> None:
+        """No more fetching; the logs stay open for the volume to close."""
+        await self.data.close()
+
+    def high_watermarks(self) -> dict[Partition, int]:
+        return self.data.manager.high_watermarks()

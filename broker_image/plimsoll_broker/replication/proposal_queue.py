@@ -1,0 +1,54 @@
+"""Leaders' proposed in-sync sets until they are sent: the newest of each partition.
+
+The replica manager adds what its replicas propose; `reporting.isr_proposals` pulls and sends.
+Whether an answer counts, and whether to send again, is the replica's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.traffic import Traffic
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.messages.requests import IsrProposal
+
+
+class Proposed(NamedTuple):
+    """A proposal, and the partition whose leader made it."""
+
+    hosted: Hosted
+    proposal: IsrProposal
+
+
+class ProposalQueue:
+    """Owned by the replica manager.  Never longer than there are partitions."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self._waiting: dict[PartitionKey, Proposed] = {}
+        self._arrived = asyncio.Event()
+
+    def add(self, hosted: Hosted, proposal: IsrProposal) -> None:
+        """A replica has just made it."""
+        grows = len(proposal.new_isr) > len(hosted.replica.partition.isr)
+        counts = self._traffic.isr_expands if grows else self._traffic.isr_shrinks
+        counts[proposal.cause] = counts.get(proposal.cause, 0) + 1
+        self.put_back(hosted, proposal)
+
+    def put_back(self, hosted: Hosted, proposal: IsrProposal) -> None:
+        """It is to be sent once more."""
+        self._waiting[hosted.key] = Proposed(hosted, proposal)
+        self._arrived.set()
+
+    async def wait(self) -> None:
+        """Until there is something to take."""
+        await self._arrived.wait()
+
+    def take(self, count_max: int) -> list[Proposed]:
+        """The oldest ones; they wait here no more."""
+        taken = [self._waiting.pop(key) for key in list(self._waiting)[:count_max]]
+        if not self._waiting:
+            self._arrived.clear()
+        return taken
