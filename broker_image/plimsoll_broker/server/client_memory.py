@@ -1,6 +1,6 @@
 """The memory of a broker's clients: two pools, and whoever waits for one is woken by the loop.
 
-The lifecycle's `Serving` makes one and hands it to the client listener.  Which bytes are granted
+`node.assembly` makes one and hands it to the client listener.  Which bytes are granted
 to whom is `budget`'s to say.
 """
 

@@ -108,8 +108,7 @@ class Replica:
             self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)
             end = self.log.log_end_offset
             self.log.epochs.assign(partition.leader_epoch, end)
-            leader = Leader(self._around.broker_id, partition, end, now_ms)
-            self._become(Leading(leader))
+            self._become(Leading(Leader(self._around.broker_id, partition, end, now_ms)))
         else:
             self.leader.stay(partition, now_ms)
         self._in_sync_set_changed()
@@ -356,8 +355,7 @@ class Replica:
 
     def cut(self) -> None:
         """The driver truncated or discarded: never more than the log is committed here."""
-        log = self.log
-        start, end = log.log_start_offset, log.log_end_offset
+        start, end = self.log.log_start_offset, self.log.log_end_offset
         self.high_watermark = min(max(self.high_watermark, start), end)
 
     def replicated(self, high_watermark: int) -> None:
