@@ -32,7 +32,7 @@ from plimsoll_operator.metalog.kube_objects import Place
 from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing
 from plimsoll_sim import membership, rebalances
 from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
-from plimsoll_sim.kube import Etcd, KubeApi, SimulatedLeaseApi, Weather
+from plimsoll_sim.kube import Etcd, SimulatedLeaseApi, SimulatedLogApi, Weather
 from plimsoll_sim.loop import SimLoop
 from plimsoll_sim.network import Network
 from plimsoll_sim.process import Process, current
@@ -222,10 +222,10 @@ class OperatorHost:
 
     async def _main(self, process: Process) -> None:
         around = self._around
-        api = KubeApi(around.etcd, around.weather, around.loop, around.rng)
+        api = SimulatedLogApi(around.etcd, around.weather, around.loop, around.rng)
         lease = Lease(
             SimulatedLeaseApi(
-                KubeApi(around.etcd, around.weather, around.loop, around.rng), around.etcd
+                SimulatedLogApi(around.etcd, around.weather, around.loop, around.rng), around.etcd
             ),
             namespace="sim",
             name=CLUSTER_NAME,
