@@ -20,6 +20,8 @@ from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVIC
 from plimsoll_operator.kube.errors import Unavailable
 
 TOKEN_SECONDS = 60.0
+_UNREADABLE = (ConfigException, OSError, yaml.YAMLError, TypeError, ValueError)
+"""What the loaders raise; the last two where a file holds something else, or half of it."""
 
 
 class NoCluster(Exception):
@@ -46,13 +48,15 @@ Load = Callable[[Configuration], Awaitable[None]]
 async def find_access() -> Access:
     """The pod's own ServiceAccount, else the current context of `KUBECONFIG`."""
     if os.environ.get(SERVICE_HOST_ENV_NAME) and Path(SERVICE_TOKEN_FILENAME).exists():
-        return await _loaded(_load_service_account)
+        return await _loaded(_load_service_account, "This pod's ServiceAccount")
     paths = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return await from_kubeconfig(paths)
 
 
 async def from_kubeconfig(paths: str) -> Access:
-    """The current context of one file, or of several with colons between them."""
+    """The current context of one file, or of several with colons between them.
+
+    An exec plug-in is run again every minute, within the time of the request that needs it."""
     if not any(Path(path).expanduser().exists() for path in paths.split(os.pathsep)):
         raise NoCluster(f"This is not a pod, and there is no kubeconfig at {paths}.")
 
@@ -61,19 +65,19 @@ async def from_kubeconfig(paths: str) -> Access:
             config_file=paths, client_configuration=configuration, persist_config=False
         )
 
-    return await _loaded(load)
+    return await _loaded(load, f"The kubeconfig {paths}")
 
 
 async def _load_service_account(configuration: Configuration) -> None:
     load_incluster_config(client_configuration=configuration, try_refresh_token=False)
 
 
-async def _loaded(load: Load) -> Access:
+async def _loaded(load: Load, source: str) -> Access:
     configuration = Configuration()
     try:
         await load(configuration)
-    except (ConfigException, OSError, yaml.YAMLError) as error:
-        raise NoCluster(f"The way to the API server cannot be read: {error}") from error
+    except _UNREADABLE as error:
+        raise NoCluster(f"{source} cannot be used: {error}") from error
     configuration.refresh_api_key_hook = Refresh(load)
     return Access(configuration)
 
@@ -91,6 +95,6 @@ class Refresh:
             return
         try:
             await self._load(configuration)
-        except (ConfigException, OSError, yaml.YAMLError) as error:
+        except _UNREADABLE as error:
             raise Unavailable(0, f"credentials cannot be read again: {error}") from error
         self._loaded_s = now_s
