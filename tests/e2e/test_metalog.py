@@ -67,7 +67,9 @@ class NodeShell:
         self.crashing: CrashingApi | None = None
 
     async def start(self) -> None:
-        self._access = await from_kubeconfig(self._cluster.environment["KUBECONFIG"])
+        self._access = await from_kubeconfig(
+            self._cluster.environment.get("KUBECONFIG", "~/.kube/config")
+        )
         await self.reset()
 
     def api(self) -> _SteppedApi:

@@ -27,8 +27,7 @@ class Received:
 
 @dataclass(frozen=True)
 class Reply:
-    """`body` and then, for ever, nothing if the answer `stalls`; `status` 0 closes the connection
-    without an answer."""
+    """`body` and then, for ever, nothing if the answer `stalls`."""
 
     status: int = 200
     body: bytes = b"{}"
@@ -47,6 +46,9 @@ def reply(body: Any, status: int = 200, **headers: str) -> Reply:
 
 
 CLOSES = Reply(status=0)
+"""The connection, without an answer."""
+SILENT = Reply(status=0, stalls=True)
+"""No answer, and an open connection."""
 
 
 class ScriptedServer:
@@ -64,7 +66,9 @@ class ScriptedServer:
             while (request := await _read(reader)) is not None:
                 self.received.append(request)
                 answer = self.replies.pop(0) if self.replies else Reply()
-                if answer.status == 0:
+                if answer == SILENT:
+                    continue
+                if answer == CLOSES:
                     return
                 writer.write(answer.encoded())
                 await writer.drain()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.plimsoll_operator.scripted_server import (
     CLOSES,
+    SILENT,
     Reply,
     ScriptedServer,
     reply,
@@ -109,10 +110,14 @@ async def test_official_transport_asks_no_proxy_of_the_environment(
 # --- an end to each call --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("begun", [b"", b'{"kind": '], ids=["no body", "half a body"])
+@pytest.mark.parametrize(
+    "begun",
+    [SILENT, Reply(body=b"", stalls=True), Reply(body=b'{"kind": ', stalls=True)],
+    ids=["no answer", "no body", "half a body"],
+)
 @pytest.mark.parametrize("method", METHODS)
-async def test_official_transport_gives_up_when_its_time_is_up(method: str, begun: bytes) -> None:
-    async with served(Reply(body=begun, stalls=True)) as (server, transport):
+async def test_official_transport_gives_up_when_its_time_is_up(method: str, begun: Reply) -> None:
+    async with served(begun) as (server, transport):
         began_s = time.monotonic()
         with pytest.raises(Unavailable) as failed:
             await transport.send(HttpRequest(method=method, path="/a", timeout_s=0.1))
@@ -148,6 +153,12 @@ async def test_kube_waits_ten_seconds_when_nothing_else_is_said(verb: str) -> No
     with pytest.raises(Unavailable):
         await CALLS[verb](Kube(Kept()))  # type: ignore[arg-type]
     assert [request.timeout_s for request in asked] == [10.0]
+
+
+async def test_official_transport_gives_up_a_watch_that_does_not_begin() -> None:
+    async with served(SILENT) as (_, transport):
+        with pytest.raises(Unavailable):
+            await anext(transport.watch(HttpRequest(method="GET", path="/a", timeout_s=0.1)))
 
 
 async def test_official_transport_ends_a_watch_that_is_silent_for_too_long() -> None:

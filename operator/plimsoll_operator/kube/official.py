@@ -12,6 +12,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,6 +28,8 @@ CONNECT_SECONDS = 5.0
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OCTETS = "application/octet-stream"
 ON_THE_WIRE = "X-Content-Type-On-The-Wire"
+NO_OTHER_TIMEOUT = aiohttp.ClientTimeout(total=None)
+"""Instead of the client's five minutes."""
 LOST = (aiohttp.ClientError, TimeoutError, OSError)
 
 
@@ -47,9 +50,9 @@ class OfficialTransport:
     async def send(self, request: HttpRequest) -> HttpResponse:
         """See `Transport`."""
         try:
-            # The client's own timeout is five minutes, and does not cover reading a token.
+            # Covers what the client's own timeout does not: reading a token.
             async with asyncio.timeout(request.timeout_s):
-                response = await self._request(request, None)
+                response = await self._request(request, NO_OTHER_TIMEOUT)
                 body = await response.read()
         except LOST as failure:
             raise _lost(request, failure) from failure
@@ -63,7 +66,9 @@ class OfficialTransport:
             total=None, sock_connect=CONNECT_SECONDS, sock_read=request.timeout_s
         )
         try:
-            async with await self._request(request, silent) as response:
+            async with asyncio.timeout(request.timeout_s):
+                begun = await self._request(request, silent)
+            async with begun as response:
                 if response.status >= 400:
                     body = await response.read()
                     raise answered(request.method, request.path, response.status, body)
@@ -76,7 +81,7 @@ class OfficialTransport:
         await self._client.close()
 
     async def _request(
-        self, request: HttpRequest, timeout: aiohttp.ClientTimeout | None
+        self, request: HttpRequest, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         """The answer's beginning.
 
@@ -108,8 +113,8 @@ async def _one_attempt(
 ) -> aiohttp.ClientResponse:
     """Stands between the client and its connections, and lets one request through once.
 
-    aiohttp sends a GET, PUT or DELETE again when a connection that it had kept breaks, and follows
-    redirects; both raise here what it does not know."""
+    aiohttp sends a GET, PUT or DELETE again when its connection breaks before an answer, and
+    follows redirects; both raise here what it does not know."""
     request.headers["Content-Type"] = request.headers.pop(ON_THE_WIRE)
     try:
         response = await handler(request)
@@ -125,5 +130,6 @@ def _lost(request: HttpRequest, failure: Exception) -> Unavailable:
     return Unavailable(0, f"{request.method} {request.path}: {failure!r}")
 
 
+@lru_cache(maxsize=1)  # a second's answers have one Date, and an append waits for each parsing
 def _milliseconds(date: str | None) -> int | None:
     return None if date is None else int(parsedate_to_datetime(date).timestamp() * 1000)
