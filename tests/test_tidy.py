@@ -148,6 +148,21 @@ def test_no_two_product_classes_have_one_name() -> None:
     assert not twice, twice
 
 
+def test_the_operator_branches_on_no_reason_string() -> None:
+    """A reason is what people read; what the operator does follows from an enum or a type."""
+    found = []
+    for path in product(but=("core", "broker_image", "sim", "spark")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Compare):
+                continue
+            if {type(one) for one in node.ops} <= {ast.Is, ast.IsNot}:
+                continue  # of an enum, or None
+            sides = [node.left, *node.comparators]
+            if any(isinstance(one, ast.Attribute) and one.attr == "reason" for one in sides):
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not found, found
+
+
 def test_the_tree_names_no_machine_and_no_registry() -> None:
     """Versions are pinned without index addresses, and no path of one machine is written down."""
     found = []

@@ -20,7 +20,6 @@ from plimsoll_core.messages.reassignments import ReassignmentObjectGone, RunReas
 from plimsoll_core.messages.rebalances import RebalanceObjectGone
 from plimsoll_core.messages.requests import DeclareTopic, Request, TopicObjectGone
 from plimsoll_core.planner.rebalance import Planned
-from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
@@ -30,6 +29,7 @@ from plimsoll_operator.leadership.lease import Lease
 from plimsoll_operator.metalog import kubernetes
 from plimsoll_operator.metalog.kube_objects import Place
 from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing
+from plimsoll_operator.reconcile.stall_causes import Cause
 from plimsoll_sim import membership, rebalances
 from plimsoll_sim.brokers import CONTROLLER_PORT, BrokerHost
 from plimsoll_sim.kube import Etcd, SimulatedLeaseApi, SimulatedLogApi, Weather
@@ -121,7 +121,7 @@ class SimLeader:
     async def stop(self) -> None:
         await self.controller.stop()
 
-    async def say(self, *notes: Condition) -> None:
+    async def say(self, cause: Cause) -> None:
         pass
 
     async def _evidence(self, broker: Broker) -> str | None:

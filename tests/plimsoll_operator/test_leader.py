@@ -16,6 +16,7 @@ from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, OpenedLog
 from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.reconcile.stall_causes import Cause
 
 WAIT_S = 20
 HOLE = "metadata batches 2 to 2 are missing while 8 exists"
@@ -95,6 +96,15 @@ async def test_log_that_does_not_open_stalls_its_cluster_at_once(error: Exceptio
         assert HOLE in scene.shown(type_)[2]
     assert "brokers" not in scene.status, "nothing is known of them"
     assert scene.events == ["MetadataRegressed"]
+
+
+async def test_what_stalled_a_term_ends_with_it():
+    scene = Scene(BrokenLog(LogRegressed(HOLE)))
+    async with asyncio.timeout(WAIT_S):
+        assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED
+    await scene.leader.say(Cause(reason="TwoClusters", message="Two of them.", serves=False))
+    for type_, status in (("Stalled", "True"), ("Ready", "False")):
+        assert scene.shown(type_) == (status, "TwoClusters", "Two of them.")
 
 
 async def test_stall_is_told_in_one_event_and_not_at_every_attempt():

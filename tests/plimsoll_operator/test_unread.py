@@ -114,15 +114,6 @@ async def test_cluster_that_was_read_before_is_looked_after_as_it_was():
     assert scene.term.notes["Stalled"].reason == "InvalidSpec"
 
 
-async def test_two_reasons_to_stall_are_both_said_and_end_apart():
-    scene = Scene(an_image())
-    scene.term.stall("VolumeCannotGrow", "The first.")
-    scene.term.stall("MassDeletion", "The second.")
-    assert scene.term.notes["Stalled"].message == "The first. The second."
-    scene.term.unstall("VolumeCannotGrow")
-    assert scene.term.notes["Stalled"].reason == "MassDeletion"
-
-
 async def test_new_topic_that_cannot_be_read_says_so_and_is_not_declared():
     scene = Scene(an_image())
     scene.objects.topics.put(a_topic_body(config={"retention.ms": 1.5}))

@@ -14,6 +14,7 @@ from uuid import UUID
 import msgspec
 
 from plimsoll_core.cluster.model import AnnouncedEndpoint, Recovery, TopicObject
+from plimsoll_core.errors import Reason
 from plimsoll_core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -303,6 +304,11 @@ class Refused(Message, frozen=True, kw_only=True):
     reason: str
     code: int
     message: str
+
+    @property
+    def known_reason(self) -> Reason | None:
+        """What to branch on; None: a name that only a newer release knows."""
+        return Reason.__members__.get(self.reason)
 
 
 class Registered(Message, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from plimsoll_operator.api.meta import (
 )
 
 Sentence = Annotated[str, Meta(max_length=1024)]
+Action = Literal["Restart", "ReplacePod", "Drain", "Start", "GrowVolume", "FinalizeMetadata"]
 BLOCKED_MAX = 20
 
 
@@ -85,7 +86,7 @@ class BlockedAction(Api, frozen=True, kw_only=True):
     """A voluntary action that waits, and resumes by itself; but for GrowVolume, which is Stalled.
     `until`: what unblocks it."""
 
-    action: Literal["Restart", "ReplacePod", "Drain", "Start", "GrowVolume", "FinalizeMetadata"]
+    action: Action
     broker: BrokerNumber | None = None
     topic: TopicName | None = None
     partition: Count | None = None

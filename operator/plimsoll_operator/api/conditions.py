@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from plimsoll_core.errors import Refusal
 from plimsoll_operator.api.meta import Condition, ConditionStatus
 
 MESSAGE_LENGTH_MAX = 32_768
@@ -23,11 +22,6 @@ def condition(type_: str, status: bool | None, reason: str, message: str) -> Con
     return Condition(
         type=type_, status=states[status], reason=reason, message=message[:MESSAGE_LENGTH_MAX]
     )
-
-
-def not_ready(refusal: Refusal) -> Condition:
-    """A refusal, where the user looks for it."""
-    return condition("Ready", False, refusal.reason.name, refusal.message)
 
 
 def unready(ready: Condition, stalled: Condition) -> Condition:

@@ -12,11 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from plimsoll_operator.api.conditions import condition
-from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss
+from plimsoll_operator.reconcile.stall_causes import Cause
 
 logger = logging.getLogger("plimsoll.candidate")
 
@@ -38,7 +37,7 @@ class LeadsWithLease(Protocol):
 
     async def stop(self) -> None: ...
 
-    async def say(self, *notes: Condition) -> None: ...
+    async def say(self, cause: Cause) -> None: ...
 
 
 Objection = Callable[[], Awaitable[tuple[str, str] | None]]
@@ -70,9 +69,8 @@ class Candidate:
         try:
             against = await self._objection()
             if against is not None:
-                await self._leader.say(
-                    condition("Ready", False, *against), condition("Stalled", True, *against)
-                )
+                reason, sentence = against
+                await self._leader.say(Cause(reason=reason, message=sentence, serves=False))
                 return OBJECTION_BACKOFF_S
             leading = asyncio.ensure_future(self._leader.run(acquired.vacant_ms or 0))
             try:
@@ -112,7 +110,7 @@ class Candidate:
             "two operators of different releases watch it. Let only one of them watch this "
             "namespace; this one waits longer each time."
         )
-        await self._leader.say(condition("Stalled", True, "TwoControllers", text))
+        await self._leader.say(Cause(reason="TwoControllers", message=text))
         return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))
 
 

@@ -18,15 +18,15 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_operator.reconcile.blocked_actions import that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.versions import versions
-from plimsoll_operator.reconcile.cluster.volume_growth import GROW
 from plimsoll_operator.reconcile.context import Term
 from plimsoll_operator.reconcile.registry import draft_of, unread_as_such
 from plimsoll_operator.reconcile.restarts.memory import restarts_of
 from plimsoll_operator.reconcile.restarts.render import (
     rolls_condition,
     settling_condition,
-    with_troubles,
+    troubles_text,
 )
 from plimsoll_operator.reconcile.topic import placement
 from plimsoll_operator.status.move_progress import Meter
@@ -66,18 +66,18 @@ class Drafts:
         found = self.term.cluster
         if found is None:
             return None
-        image, blocked = self.term.image, self._blocked()
+        image = self.term.image
         if not image.controller_epoch:
             return self._without_log(found)
         status = msgspec.structs.replace(
             cluster_status(image, found),
-            blocked=blocked,
+            blocked=tuple(self._blocked()[:BLOCKED_MAX]),
             versions=versions(self.term),
             volume_size=self.term.volume_size,
         )
-        shown = {c.type: c for c in (*cluster_conditions(image, status), *self._notes())}
-        for type_ in ("Ready", "Reconciling"):
-            shown[type_] = with_troubles(shown[type_], self.term.troubles)
+        troubles = troubles_text(self.term.troubles)
+        found_so = cluster_conditions(image, status, troubles)
+        shown = {c.type: c for c in (*found_so, *self._notes())}
         rolling = restarts_of(self.term).rolling
         if rolling is not None:
             shown["Reconciling"] = rolls_condition(rolling)
@@ -107,9 +107,8 @@ class Drafts:
             shown=self.term.objects.clusters.conditions(found.key),
         )
 
-    def _blocked(self) -> tuple[BlockedAction, ...]:
-        rows = (row for _, rows in sorted(self.term.blocked.items()) for row in rows)
-        return tuple(rows)[:BLOCKED_MAX]
+    def _blocked(self) -> list[BlockedAction]:
+        return worst_first(row for _, rows in sorted(self.term.blocked.items()) for row in rows)
 
     def _notes(self) -> list[Condition]:
         """The conditions that are always shown, and what the handlers have to say."""
@@ -118,7 +117,7 @@ class Drafts:
             "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
             UNCLEAN: self.unclean.condition(_wall_ms()),
         } | self.term.notes
-        if rows := [row for row in self._blocked() if row.action != GROW]:
+        if rows := that_wait(self._blocked()):
             notes["Blocked"] = blocked_condition(rows)
         return list(notes.values())
 

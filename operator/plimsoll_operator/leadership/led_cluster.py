@@ -23,7 +23,6 @@ from plimsoll_core.cluster.records import (
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
@@ -40,6 +39,7 @@ from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.reconcile.registry import other_work
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.verification import reconcile as verification
@@ -136,6 +136,7 @@ class LedCluster:
                     helper.cancel()
             return outcome
         finally:
+            term.stall_causes.clear()  # nobody looks at them any more
             del parts.leaders[term.key]
             await parts.server.remove(term.cluster_id)
 
@@ -151,10 +152,12 @@ class LedCluster:
         self._parts.metrics.begin(self.term.key)
         self._racks = RackFinder(self.term)
 
-    async def say(self, *notes: Condition) -> None:
-        """Conditions of the LogCluster, written at once."""
-        for note in notes:
-            self.term.notes[note.type] = note
+    async def say(self, cause: Cause) -> None:
+        """Why the cluster is not led, written at once."""
+        self.term.stall_causes[StallSource.LEADERSHIP] = cause
+        await self._write_cluster()
+
+    async def _write_cluster(self) -> None:
         await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
 
     def _tell(self, occurrence: Occurrence) -> None:
@@ -168,7 +171,8 @@ class LedCluster:
             f"Nobody led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served what "
             "they knew; elections, ISR changes and changes of topics waited."
         )
-        self.term.note("ControllerAvailable", True, "RecoveredAfterOutage", text)
+        self.term.outage = condition("ControllerAvailable", True, "RecoveredAfterOutage", text)
+        self.term.mark_cluster()
         key = f"outage-{lasted_ms}"
         self._tell(Occurrence(key=key, reason="ControllerOutage", message=text, warning=True))
 
@@ -268,7 +272,9 @@ class LedCluster:
         refusal = self.controller.stalled
         if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
             why = (refusal.reason, refusal.message)
-            await self.say(condition("Stalled", True, *why), condition("Ready", False, *why))
+            cause = Cause(reason=refusal.reason, message=refusal.message, serves=False)
+            self.term.stall_causes[StallSource.CONTROLLER] = cause
+            await self._write_cluster()
             if why != self._stalled_for:
                 self._stalled_for = why
                 self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))

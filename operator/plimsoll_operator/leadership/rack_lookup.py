@@ -23,6 +23,7 @@ from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import NODES, PODS
 from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 logger = logging.getLogger("plimsoll.racks")
 
@@ -122,9 +123,10 @@ class RackFinder:
         """The status says what a human has to do, and stops when it is done."""
         if self._missing:
             first = self._missing[min(self._missing)]
-            self._term.stall(RACK_UNKNOWN, first.sentence)
+            cause = Cause(reason=RACK_UNKNOWN, message=first.sentence)
+            self._term.stall(StallSource.RACKS, cause)
         else:
-            self._term.unstall(RACK_UNKNOWN)
+            self._term.unstall(StallSource.RACKS)
 
 
 def node_of(pod: Object, pod_uid: str | None) -> str:

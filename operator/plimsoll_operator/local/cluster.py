@@ -266,7 +266,7 @@ class LocalCluster:
         while True:
             answer = await controller.request(request)
             if isinstance(answer, Refused):
-                if answer.reason != Reason.NotController.name:
+                if answer.known_reason is not Reason.NotController:
                     raise CannotRun(label + answer.message)
             elif isinstance(answer, TopicsAnswer) and (bad := _first_error(answer)):
                 raise CannotRun(bad)

@@ -78,7 +78,7 @@ async def look_at_strays(parts: Parts) -> None:
         await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
     for topic in [t for t in objects.topics if t.cluster_key not in parts.leaders]:
         shown = objects.topics.conditions(topic.key)
-        if any(c.reason == Reason.ClusterNotFound.name for c in shown):
+        if _shows(shown, not_found(topic.cluster_key)):
             await _tell_not_led(parts, topic.metadata, (topic.cluster_key, shown))
     for kind in _MODELS:
         for unread in objects.shelf(kind.kind).lost():

@@ -20,7 +20,6 @@ from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_status import BlockedAction
-from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
@@ -39,6 +38,12 @@ from plimsoll_operator.kube.resources import (
 )
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.reconcile.stall_causes import (
+    Cause,
+    StallCauses,
+    StallSource,
+    stall_conditions,
+)
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.move_progress import Meter
 from plimsoll_operator.status.record_events import Occurrence
@@ -74,9 +79,7 @@ class Work:
 @dataclass(slots=True, kw_only=True)
 class Term:
     """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
-    object the controller was last asked about.  `notes`: further conditions of the LogCluster, by
-    type.  `stalls`: what no waiting mends, by reason.  `blocked`: what voluntary actions wait for,
-    by action.
+    object the controller was last asked about.
     `reassignments`, `rebalances`: what these objects show, with the generation that it speaks of;
     `meters`: how fast they are; `plans`: what Rebalances show of theirs; `plan_hashes`: all that
     were.  `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an Event at the
@@ -98,8 +101,11 @@ class Term:
     tell: Callable[[Occurrence], None] = lambda _: None
     refusals: dict[Key, Condition] = field(default_factory=dict)
     observed: dict[Key, int] = field(default_factory=dict)
-    notes: dict[str, Condition] = field(default_factory=dict)
-    stalls: dict[str, str] = field(default_factory=dict)
+    # What only a person ends; each source writes its own slot, and no other.
+    stall_causes: StallCauses = field(default_factory=dict)
+    # The condition `ControllerAvailable`, when this term ended an outage.
+    outage: Condition | None = None
+    # What voluntary actions wait for: each reconciler writes the rows of its own key.
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
     reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
     rebalances: dict[Key, tuple[int, RebalanceStatus]] = field(default_factory=dict)
@@ -168,7 +174,7 @@ class Term:
     async def ask(self, request: Request) -> Answer:
         """The controller's answer; `Retry` while it is not (or no longer) the controller."""
         answer = await self.controller.request(request)
-        if isinstance(answer, Refused) and answer.reason == Reason.NotController.name:
+        if isinstance(answer, Refused) and answer.known_reason is Reason.NotController:
             raise Retry(answer.message, after_ms=500)
         return answer
 
@@ -181,31 +187,22 @@ class Term:
             return None
         return topic if (holder.namespace, holder.name) == found.key else None
 
-    def note(self, type_: str, status: bool, reason: str, message: str) -> None:
-        """A condition of the LogCluster, shown from now on."""
-        new = condition(type_, status, reason, message)
-        if self.notes.get(type_) != new:
-            self.notes[type_] = new
+    @property
+    def notes(self) -> dict[str, Condition]:
+        """Conditions of the LogCluster besides those that follow from the image, by type."""
+        outage = {} if self.outage is None else {self.outage.type: self.outage}
+        return outage | stall_conditions(self.stall_causes)
+
+    def stall(self, source: StallSource, cause: Cause) -> None:
+        """Something that only a person ends.  Replaces the cause of the same source alone."""
+        if self.stall_causes.get(source) != cause:
+            self.stall_causes[source] = cause
             self.mark_cluster()
 
-    def drop_note(self, type_: str) -> None:
-        if self.notes.pop(type_, None) is not None:
+    def unstall(self, source: StallSource) -> None:
+        """The cause of `source` has ended; those of others stay."""
+        if self.stall_causes.pop(source, None) is not None:
             self.mark_cluster()
-
-    def stall(self, reason: str, message: str) -> None:
-        """Something that only a human ends; several may be at once."""
-        self.stalls[reason] = message
-        self._show_stalls()
-
-    def unstall(self, reason: str) -> None:
-        if self.stalls.pop(reason, None) is not None:
-            self._show_stalls()
-
-    def _show_stalls(self) -> None:
-        if self.stalls:
-            self.note("Stalled", True, next(iter(self.stalls)), " ".join(self.stalls.values()))
-        else:
-            self.drop_note("Stalled")
 
     def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
         """What voluntary actions of one kind wait for now; each says for how long already."""

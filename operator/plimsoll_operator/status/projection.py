@@ -242,22 +242,24 @@ def _topics(topics: list[Topic]) -> TopicsStatus:
 
 
 def cluster_conditions(
-    image: ClusterImage, status: LogClusterStatus
+    image: ClusterImage, status: LogClusterStatus, troubles: str = ""
 ) -> tuple[Condition, Condition]:
-    """Ready and Reconciling, by what the cluster is doing."""
+    """Ready and Reconciling, by what the cluster is doing.  `troubles`: sentences about what keeps
+    brokers away, for a condition that waits for brokers."""
     brokers, partitions = status.brokers, status.partitions
     assert brokers is not None
     assert partitions is not None
-    return _cluster_ready(image, brokers, partitions), _reconciling(image, brokers)
+    why = f" {troubles}" if troubles else ""
+    return _cluster_ready(image, brokers, partitions, why), _reconciling(image, brokers, why)
 
 
-def _reconciling(image: ClusterImage, brokers: BrokersStatus) -> Condition:
+def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condition:
     going = sorted({*image.leaving} | (set(image.brokers) - set(image.members)))
     if image.newcomers or brokers.desired > len(image.members) > 0:
         ids = ", ".join(map(str, image.newcomers))
         who = f"Broker {ids} joins" if ids else f"{brokers.desired} brokers are asked for"
         text = f"{who}: {brokers.ready} of {len(image.members)} brokers take part."
-        return condition("Reconciling", True, "AddingBrokers", text)
+        return condition("Reconciling", True, "AddingBrokers", text + why)
     if going and image.members:
         left = sum(len(image.hosted.get(b, ())) for b in going)
         what = f"{left} replicas are still there" if left else "it is empty and is being removed"
@@ -268,7 +270,7 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus) -> Condition:
         return condition("Reconciling", True, "RemovingBrokers", text)
     if brokers.ready < brokers.desired:
         text = f"{brokers.ready} of {brokers.desired} brokers take part."
-        return condition("Reconciling", True, "WaitingForBrokers", text)
+        return condition("Reconciling", True, "WaitingForBrokers", text + why)
     return condition("Reconciling", False, "Done", "The cluster is as its spec says.")
 
 
@@ -279,19 +281,19 @@ def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
 
 
 def _cluster_ready(
-    image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus
+    image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus, why: str
 ) -> Condition:
     """Who joins a cluster that serves does not make it less ready."""
     old = [b for b in image.members if b not in image.newcomers]
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:
         text = f"{partitions.offline} of {partitions.total} partitions have no leader."
-        return condition("Ready", False, "PartitionsOffline", text)
+        return condition("Ready", False, "PartitionsOffline", text + why)
     if partitions.under_min_isr:
         text = f"{partitions.under_min_isr} of {partitions.total} partitions are below min ISR."
-        return condition("Ready", False, "UnderMinISR", text)
+        return condition("Ready", False, "UnderMinISR", text + why)
     if brokers.ready == 0 or missing > 0:
         text = f"{brokers.ready} of {brokers.desired} brokers have joined so far."
-        return condition("Ready", False, "WaitingForBrokers", text)
+        return condition("Ready", False, "WaitingForBrokers", text + why)
     text = f"{_have(partitions.total)} a leader and at least min ISR."
     return condition("Ready", True, "Serving", text)

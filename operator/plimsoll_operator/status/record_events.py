@@ -26,7 +26,6 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.status.causes import is_planned, word
 
 LENGTH_MAX = 1_000
-UNCLEAN_EVENT = "UncleanElection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +43,14 @@ class IsrChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
-    """What an Event will say.  `key`: the same key within a minute is the same Event."""
+    """What an Event will say.  `key`: the same key within a minute is the same Event.
+    `unclean`: a leader that may lack acknowledged records was elected."""
 
     key: str
     reason: str
     message: str
     warning: bool = False
+    unclean: bool = False
 
 
 def isr_changes(old: ClusterImage, records: Iterable[Record]) -> Iterator[IsrChange]:
@@ -227,9 +228,10 @@ def _unclean(new: ClusterImage, record: PartitionsChanged) -> Occurrence:
     )
     return Occurrence(
         key=f"unclean-{name}-{record.leader}-{record.ranges[0][0]}",
-        reason=UNCLEAN_EVENT,
+        reason="UncleanElection",
         message=text[:LENGTH_MAX],
         warning=True,
+        unclean=True,
     )
 
 

@@ -14,7 +14,7 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.status.projection import margin
-from plimsoll_operator.status.record_events import UNCLEAN_EVENT, Occurrence, unclean_elections
+from plimsoll_operator.status.record_events import Occurrence, unclean_elections
 
 TYPE = "UncleanRecovery"
 SHOWN_MS = 86_400_000
@@ -55,7 +55,7 @@ class UncleanRecovery:
             return
         self._partitions += elected
         self._until_ms = now_ms + SHOWN_MS
-        last = [one.message for one in happened if one.reason == UNCLEAN_EVENT][-1]
+        last = [one.message for one in happened if one.unclean][-1]
         self._text = (
             f"{self._partitions} partitions got a leader that may lack acknowledged records, the "
             f"last at {timestamp(now_ms)}. {last}"

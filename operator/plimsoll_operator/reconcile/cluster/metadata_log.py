@@ -10,6 +10,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.metalog.interface import MetadataLogError
 from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.deletion_proof import namespace_stands
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import LENGTH_MAX, Occurrence
@@ -24,17 +25,17 @@ async def reconcile(term: Term) -> None:
             return  # all of it goes, and nothing can be made there any more
     except ApiError as error:
         raise Retry(str(error)) from error
-    regressed = Reason.MetadataRegressed.name
     try:
         lost = await term.controller.snapshotter.mend()
         still = await term.controller.snapshotter.lost() if lost else ()
     except MetadataLogError as error:
         text = f"Objects of the metadata log were deleted, and no snapshot can be written: {error}."
-        term.stall(regressed, text)
+        why = Cause(reason=Reason.MetadataRegressed.name, message=text)
+        term.stall(StallSource.METADATA_LOG, why)
         raise Retry(str(error)) from error
     if still:
         raise Retry(f"{still[0]} is not there again yet")
-    term.unstall(regressed)
+    term.unstall(StallSource.METADATA_LOG)
     if not lost:
         return
     names = ", ".join(lost[:NAMES_MAX]) + (" …" if len(lost) > NAMES_MAX else "")

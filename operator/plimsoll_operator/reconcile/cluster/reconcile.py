@@ -18,7 +18,7 @@ from plimsoll_core.cluster.records import (
     MetadataVersionFinalized,
     RestartEnded,
 )
-from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.errors import Refusal
 from plimsoll_core.messages.reassignments import LimitMovement
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api.broker_configs import broker_configs_of
@@ -32,6 +32,7 @@ from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import members, versions, volume_growth
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
 from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
 
@@ -54,11 +55,14 @@ async def reconcile(term: Term) -> None:
     if cluster is None:
         return
     _say_unread(term)
-    if not versions.review(term, cluster):
+    # Both are reviewed whatever comes of the other: neither's cause outlives its end.
+    runnable = versions.review(term, cluster)
+    valid = _check_configs(term, cluster)
+    if not runnable or not valid:
         term.observed[term.key] = cluster.metadata.generation
         return
     context = term.context
-    if context is None or not _check_configs(term, cluster):
+    if context is None:
         return
     rows = await members.settle(term, cluster)
     await _limit_movement(term, cluster)
@@ -73,9 +77,10 @@ async def reconcile(term: Term) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        term.stall("ChildRefused", f"The API server refuses: {error}")
+        why = Cause(reason="ChildRefused", message=f"The API server refuses: {error}")
+        term.stall(StallSource.CHILDREN, why)
         raise Retry(str(error)) from error
-    term.unstall("ChildRefused")
+    term.unstall(StallSource.CHILDREN)
     term.observed[term.key] = cluster.metadata.generation
     term.add(Work(Task.ROLLS, term.key))
     if any(topic.pending_deletion for topic in term.image.topics.values()):
@@ -87,9 +92,9 @@ def _say_unread(term: Term) -> None:
     """A spec that cannot be read stalls its cluster; it is led on as it was last read."""
     unread = term.objects.clusters.unread(term.key)
     if unread is None:
-        term.unstall(INVALID_SPEC)
+        term.unstall(StallSource.SPEC)
         return
-    term.stall(INVALID_SPEC, unread.sentence)
+    term.stall(StallSource.SPEC, Cause(reason=INVALID_SPEC, message=unread.sentence))
     term.observed[term.key] = unread.metadata.generation
     term.mark_cluster()
 
@@ -98,14 +103,10 @@ def _check_configs(term: Term, cluster: LogCluster) -> bool:
     """Whether the configs can be run.  If not, nothing is changed: what runs goes on as it is."""
     found = broker_configs_of(cluster)
     if isinstance(found, Refusal):
-        term.note("Ready", False, found.reason.name, found.message)
-        term.stall(found.reason.name, found.message)
-        term.observed[term.key] = cluster.metadata.generation
-        term.mark_cluster()
+        why = Cause(reason=found.reason.name, message=found.message, serves=False)
+        term.stall(StallSource.CONFIG, why)
         return False
-    if (note := term.notes.get("Ready")) and note.reason == Reason.InvalidConfig.name:
-        term.drop_note("Ready")
-        term.unstall(Reason.InvalidConfig.name)
+    term.unstall(StallSource.CONFIG)
     return True
 
 

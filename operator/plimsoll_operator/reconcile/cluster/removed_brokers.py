@@ -95,7 +95,7 @@ async def _unregister(term: Term, cluster: LogCluster, broker_id: BrokerId) -> N
             pvc_uid=str(claim["metadata"]["uid"]) if claim and _is_ours(term, claim) else None,
         )
     )
-    if isinstance(answer, Refused) and answer.reason != Reason.BrokerLives.name:
+    if isinstance(answer, Refused) and answer.known_reason is not Reason.BrokerLives:
         raise Retry(answer.message)
 
 

@@ -28,6 +28,7 @@ from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, STATEFUL_SETS
 from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
 FINALIZE: Final = "FinalizeMetadata"
@@ -98,9 +99,8 @@ def _review_version(term: Term) -> bool:
             " chart's images.broker). Set spec.version to one of them, or run an operator that has"
             f" {wanted}; until then the brokers stay as they are."
         )
-        term.stall(UNKNOWN_VERSION, text)
+        term.stall(StallSource.VERSION, Cause(reason=UNKNOWN_VERSION, message=text))
         return False
-    term.unstall(UNKNOWN_VERSION)
     finalised = term.image.metadata_version
     if newest_of(wanted) < finalised:
         text = (
@@ -109,9 +109,9 @@ def _review_version(term: Term) -> bool:
             f" not read the log. Set spec.version to {release_of(finalised)} or newer; until then"
             " the brokers stay as they are."
         )
-        term.stall(TOO_OLD, text)
+        term.stall(StallSource.VERSION, Cause(reason=TOO_OLD, message=text))
         return False
-    term.unstall(TOO_OLD)
+    term.unstall(StallSource.VERSION)
     return True
 
 
@@ -124,18 +124,16 @@ def _review_metadata(term: Term, cluster: LogCluster) -> None:
             f"spec.metadataVersion is {stated}, and this operator knows {', '.join(known)}. Run an"
             f" operator that knows it; until then {release_of(finalised)} stays."
         )
-        term.stall(UNKNOWN_METADATA, text)
-    else:
-        term.unstall(UNKNOWN_METADATA)
-    if stated in known and known[stated] < finalised:
+        term.stall(StallSource.METADATA_VERSION, Cause(reason=UNKNOWN_METADATA, message=text))
+    elif stated in known and known[stated] < finalised:
         text = (
             f"spec.metadataVersion is {stated}, but {release_of(finalised)} is finalised: the log"
             f" may hold what {stated} cannot read, so it is never taken back. Set it to"
             f" {release_of(finalised)}, or remove it."
         )
-        term.stall(LOWERED, text)
+        term.stall(StallSource.METADATA_VERSION, Cause(reason=LOWERED, message=text))
     else:
-        term.unstall(LOWERED)
+        term.unstall(StallSource.METADATA_VERSION)
     waits = look(term).waits if stated in known and known[stated] > finalised else ()
     now = timestamp(time.time_ns() // 1_000_000)
     term.block(
@@ -160,9 +158,10 @@ def _review_brokers(term: Term) -> None:
     )
     if text:
         release = release_of(term.image.metadata_version)
-        term.stall(NOT_UNDERSTOOD, f"{text} Set spec.version to {release} or newer.")
+        text = f"{text} Set spec.version to {release} or newer."
+        term.stall(StallSource.BROKER_METADATA, Cause(reason=NOT_UNDERSTOOD, message=text))
     else:
-        term.unstall(NOT_UNDERSTOOD)
+        term.unstall(StallSource.BROKER_METADATA)
 
 
 def look(term: Term) -> Finalization:

@@ -21,6 +21,7 @@ from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VOLUME_CLAIMS
 from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 logger = logging.getLogger("plimsoll.volumes")
 
@@ -72,30 +73,30 @@ def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, st
     ]
     term.block(GROW, rows)
     if not refused:
-        term.unstall(CANNOT_GROW)
+        term.unstall(StallSource.VOLUME_GROWTH)
         return
     claim, why = refused[0]
     stated = claim["spec"].get("storageClassName")
-    term.stall(
-        CANNOT_GROW,
+    text = (
         f"storage.size asks for {wanted}, but {len(refused)} volumes stay as they are, "
         f"{claim['metadata']['name']} at {_asked(claim)}: {why}. Set storage.size back to "
-        f"{_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand volumes.",
+        f"{_asked(claim)}, or let the StorageClass {stated or 'that they have'} expand volumes."
     )
+    term.stall(StallSource.VOLUME_GROWTH, Cause(reason=CANNOT_GROW, message=text))
 
 
 def _say_deleted(term: Term, deleted: list[Object]) -> None:
     if not deleted:
-        term.unstall(DELETED)
+        term.unstall(StallSource.DELETED_VOLUMES)
         return
     names = ", ".join(sorted(claim["metadata"]["name"] for claim in deleted))
     pods = ", ".join(labels.broker_pod(term.key[1], _broker(claim)) for claim in deleted)
-    term.stall(
-        DELETED,
+    text = (
         f"Somebody deleted the volume claims {names}: each goes, with its data, when its pod ends. "
         f"While all partitions are in sync, delete the pods ({pods}) one after the other: each "
-        "broker comes back with an empty volume and copies its replicas from the others.",
+        "broker comes back with an empty volume and copies its replicas from the others."
     )
+    term.stall(StallSource.DELETED_VOLUMES, Cause(reason=DELETED, message=text))
 
 
 def _broker(claim: Object) -> BrokerId:

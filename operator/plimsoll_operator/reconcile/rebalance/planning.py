@@ -132,7 +132,7 @@ class Rebalancing:
             if found.spec.paused or not is_approved(found, planned):
                 return RebalancePass(answer=None, sketch=sketch)
             answer = await self._ask(begin_request(found, planned, wall_ms()))
-            if not (isinstance(answer, Refused) and answer.reason == Reason.PlanOutdated.name):
+            if not (isinstance(answer, Refused) and answer.known_reason is Reason.PlanOutdated):
                 break
         return RebalancePass(answer=answer, sketch=sketch)
 

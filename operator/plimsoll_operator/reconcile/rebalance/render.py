@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceRest
 from plimsoll_core.cluster.model import Rebalance as Row
-from plimsoll_core.errors import Refusal
+from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.rebalances import RebalanceState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.planner.outcome import Plan
@@ -81,7 +81,8 @@ def status_of(found: Rebalance, view: View) -> RebalanceStatus:
 def _phase(found: Rebalance, row: Row | None, view: View) -> Phase:
     if row is None or row.phase == "Beginning":
         if isinstance(view.answer, Refused):
-            return "Planning" if view.answer.reason == "PlanOutdated" else "Blocked"
+            outdated = view.answer.known_reason is Reason.PlanOutdated
+            return "Planning" if outdated else "Blocked"
         if view.answer is None and found.spec.paused:
             return "Paused"
         return "AwaitingApproval" if view.answer is None else "Planning"

@@ -49,6 +49,7 @@ from plimsoll_operator.reconcile.restarts.pod_state import (
     trouble,
 )
 from plimsoll_operator.reconcile.restarts.render import Rolling
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
 logger = logging.getLogger("plimsoll.rolls")
@@ -73,9 +74,10 @@ async def reconcile(term: Term) -> None:
     except Unavailable as error:
         raise Retry(str(error)) from error
     except ApiError as error:
-        term.stall(REFUSED, f"The API server refuses: {error}")
+        why = Cause(reason=REFUSED, message=f"The API server refuses: {error}")
+        term.stall(StallSource.RESTARTS, why)
         raise Retry(str(error)) from error
-    term.unstall(REFUSED)
+    term.unstall(StallSource.RESTARTS)
     if restarts_of(term).rolling is not None or term.blocked.get(REPLACE) or pass_.absent:
         term.add_later(Work(Task.ROLLS, term.key), AGAIN_MS)
     term.mark_cluster()

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
-
-WAITING = ("WaitingForBrokers", "AddingBrokers", "PartitionsOffline", "UnderMinISR")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +28,9 @@ def rolls_condition(rolling: Rolling) -> Condition:
     return condition("Reconciling", True, "RollingBrokers", text)
 
 
-def with_troubles(shown: Condition, troubles: Mapping[BrokerId, str]) -> Condition:
-    """A condition that waits for brokers, with what keeps their pods from coming up."""
-    if shown.reason not in WAITING or not troubles:
-        return shown
-    text = " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))
-    return msgspec.structs.replace(shown, message=f"{shown.message} {text}")
+def troubles_text(troubles: Mapping[BrokerId, str]) -> str:
+    """What keeps the pods of brokers from coming up; empty when nothing does."""
+    return " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))
 
 
 def settling_condition(wanted: tuple[int, ...]) -> Condition:

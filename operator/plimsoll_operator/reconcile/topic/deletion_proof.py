@@ -23,6 +23,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.mass_deletions import (
     acknowledged_until_ms,
     is_acknowledged,
@@ -111,7 +112,7 @@ async def _report(term: Term, topic: Topic, server_ms: int) -> list[str]:
         )
     )
     term.mark_cluster()
-    if isinstance(answer, Refused) and answer.reason == Reason.MassDeletion.name:
+    if isinstance(answer, Refused) and answer.known_reason is Reason.MassDeletion:
         return [f"{answer.message} {way_out(cluster, server_ms)}"]
     return []
 
@@ -137,16 +138,16 @@ def _say(term: Term, refusals: list[str], server_ms: int) -> None:
     if not text:
         _no_mass_deletion(term)
         return
-    if Reason.MassDeletion.name not in term.stalls:
-        reason = Reason.MassDeletion.name
+    reason = Reason.MassDeletion.name
+    if StallSource.ABSENT_TOPICS not in term.stall_causes:
         key = f"mass-deletion-{mass.newest_ms if mass else server_ms}"
         message = text[:LENGTH_MAX]
         term.tell(Occurrence(key=key, reason=reason, message=message, warning=True))
-    term.stall(Reason.MassDeletion.name, text)
+    term.stall(StallSource.ABSENT_TOPICS, Cause(reason=reason, message=text))
 
 
 def _no_mass_deletion(term: Term) -> None:
-    term.unstall(Reason.MassDeletion.name)
+    term.unstall(StallSource.ABSENT_TOPICS)
 
 
 def _look_again(term: Term) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.elections import ElectionsAnswer
 from plimsoll_core.messages.requests import DetachTopic, Refused, TopicsAnswer
-from plimsoll_operator.api.conditions import condition, not_ready
+from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.kube.cache import INVALID_SPEC, Key
@@ -72,11 +72,7 @@ async def _name_leaders(term: Term, topic: Topic) -> None:
 
 
 def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
-    term.refusals[topic.key] = (
-        not_ready(Refusal(reason=Reason[reason], message=message))
-        if reason in Reason.__members__
-        else condition("Ready", False, reason, message)
-    )
+    term.refusals[topic.key] = condition("Ready", False, reason, message)
     _observe(term, topic)
 
 

@@ -1,0 +1,63 @@
+"""Why a LogCluster is stalled: every cause has a slot of its own, and the condition is computed.
+
+Each component sets and clears the cause of its own `StallSource` (`Term.stall`, `Term.unstall`) and
+knows nothing of the others.  `Stalled` shows the worst cause's reason and the sentences of all,
+worst first; so a later cause hides no earlier one, and the end of one shows the next at once.
+Pure; called by `Term.notes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.meta import Condition
+
+
+class StallSource(Enum):
+    """What sets a cause, worst first, with why it stands there: the order of this table is the
+    order of the condition.  First what stops every decision, then what endangers committed data,
+    then brokers that are missing or behind, then a spec that is not followed at all, then one that
+    is not followed in part."""
+
+    LEADERSHIP = "No operator may lead the cluster: nothing is elected, fenced or committed."
+    CONTROLLER = "The controller commits nothing to this metadata log."
+    METADATA_LOG = "Objects of the log are gone: the next controller could not take over."
+    DELETED_VOLUMES = "A replica's data goes as soon as a pod ends."
+    ABSENT_TOPICS = "Topics go with their data if this was meant; until then nothing is removed."
+    BROKER_METADATA = "A broker applies no metadata: it follows no election any more."
+    RACKS = "A broker cannot register."
+    SPEC = "The spec cannot be read: all that follows is about an earlier one."
+    CONFIG = "Children are not reconciled, and the brokers' configs are not what was asked for."
+    VERSION = "Children are not reconciled, and the brokers run another release."
+    CHILDREN = "An object that the brokers need is not as it should be."
+    RESTARTS = "Brokers run another revision of their template than the spec asks for."
+    VOLUME_GROWTH = "Volumes are smaller than the spec asks for; what they hold is safe."
+    METADATA_VERSION = "The metadata version is another one; the cluster works as before."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What only a person ends.  `serves` False: the cluster is not Ready because of this."""
+
+    reason: str
+    message: str
+    serves: bool = True
+
+
+StallCauses = dict[StallSource, Cause]
+
+
+def stall_conditions(causes: Mapping[StallSource, Cause]) -> dict[str, Condition]:
+    """The conditions that follow from `causes`, by type: `Stalled`, and `Ready` where the worst
+    cause of those that stop the service says that it is False.  Empty without causes."""
+    found = [causes[source] for source in StallSource if source in causes]
+    shown = {}
+    if found:
+        text = " ".join(cause.message for cause in found)
+        shown["Stalled"] = condition("Stalled", True, found[0].reason, text)
+    if out := [cause for cause in found if not cause.serves]:
+        shown["Ready"] = condition("Ready", False, out[0].reason, out[0].message)
+    return shown

@@ -1,0 +1,218 @@
+"""Stalled and Blocked are computed from all causes, worst first, and none hides another."""
+
+from itertools import combinations, permutations
+from typing import Any, get_args
+
+import pytest
+from tests.plimsoll_operator.builders import an_image
+from tests.plimsoll_operator.terms import Scene
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import (
+    BLOCKED_MAX,
+    Action,
+    BlockedAction,
+    LogClusterStatus,
+)
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, VOLUME_CLAIMS
+from plimsoll_operator.leadership.drafts import Drafts
+from plimsoll_operator.reconcile.blocked_actions import ORDER, STALLED
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.status.writer import Target
+
+ENDED_WITH_ITS_TERM = {StallSource.LEADERSHIP, StallSource.CONTROLLER}
+"""Set when the reconcilers of a term run no more; these two exclude each other."""
+
+PAIRS = [
+    pair
+    for pair in combinations(StallSource, 2)
+    if not ENDED_WITH_ITS_TERM.issuperset(pair)  # worse first, as the table has them
+]
+
+
+def a_cause(source: StallSource, *, serves: bool = True) -> Cause:
+    return Cause(reason=source.name, message=f"About {source.name}.", serves=serves)
+
+
+def shown(scene: Scene) -> tuple[LogClusterStatus, dict[str, Condition]]:
+    """The LogCluster's status, and its conditions by type."""
+    draft = Drafts(scene.term).draft(Target(LOG_CLUSTERS, *scene.term.key))
+    assert draft is not None
+    assert isinstance(draft.status, LogClusterStatus)
+    return draft.status, {c.type: c for c in draft.status.conditions}
+
+
+def a_serving_scene(**spec: Any) -> Scene:
+    return Scene(an_image(), **spec)
+
+
+@pytest.mark.parametrize("source", StallSource, ids=lambda source: source.name)
+def test_one_stall_cause_is_shown_with_its_own_reason_and_sentence(source: StallSource):
+    scene = a_serving_scene()
+    before = shown(scene)[1]
+    scene.term.stall(source, a_cause(source))
+    _, conditions = shown(scene)
+    found = conditions["Stalled"]
+    assert (found.status, found.reason, found.message) == (
+        "True",
+        source.name,
+        f"About {source.name}.",
+    )
+    assert conditions["Ready"] == before["Ready"], "it serves, whatever stalls"
+    scene.term.unstall(source)
+    assert shown(scene)[1] == before
+
+
+@pytest.mark.parametrize(("worse", "lesser"), PAIRS, ids=lambda source: source.name)
+def test_later_stall_cause_never_hides_a_worse_one(worse: StallSource, lesser: StallSource):
+    for order in permutations((worse, lesser)):
+        scene = a_serving_scene()
+        for source in order:
+            scene.term.stall(source, a_cause(source))
+        found = shown(scene)[1]["Stalled"]
+        assert found.reason == worse.name
+        assert found.message == f"About {worse.name}. About {lesser.name}."
+
+
+@pytest.mark.parametrize(("worse", "lesser"), PAIRS, ids=lambda source: source.name)
+def test_end_of_a_stall_cause_shows_the_other_at_once(worse: StallSource, lesser: StallSource):
+    for ended, left in permutations((worse, lesser)):
+        scene = a_serving_scene()
+        scene.term.stall(worse, a_cause(worse))
+        scene.term.stall(lesser, a_cause(lesser))
+        scene.marked.clear()
+        scene.term.unstall(ended)
+        found = shown(scene)[1]["Stalled"]
+        assert (found.reason, found.message) == (left.name, f"About {left.name}.")
+        assert scene.marked == [Target(LOG_CLUSTERS, *scene.term.key)], "the status is rendered"
+
+
+def test_stall_cause_that_stays_the_same_renders_no_status():
+    scene = a_serving_scene()
+    scene.term.stall(StallSource.RACKS, a_cause(StallSource.RACKS))
+    scene.marked.clear()
+    scene.term.stall(StallSource.RACKS, a_cause(StallSource.RACKS))
+    scene.term.unstall(StallSource.SPEC)
+    assert scene.marked == []
+
+
+def test_cause_that_stops_the_service_makes_the_cluster_unready_below_a_worse_one():
+    scene = a_serving_scene()
+    scene.term.stall(StallSource.CONFIG, a_cause(StallSource.CONFIG, serves=False))
+    scene.term.stall(StallSource.DELETED_VOLUMES, a_cause(StallSource.DELETED_VOLUMES))
+    assert scene.term.notes["Ready"].reason == "CONFIG"
+    _, conditions = shown(scene)
+    assert conditions["Ready"].status == "False"
+    assert conditions["Stalled"].reason == "DELETED_VOLUMES"
+    scene.term.unstall(StallSource.CONFIG)
+    assert "Ready" not in scene.term.notes
+
+
+# --- as the reconcilers set and clear them ------------------------------------------------------
+
+
+def hold_volume(scene: Scene, size: str) -> None:
+    """Broker 0's claim, as its StatefulSet made it."""
+    own = labels.labels("main", scene.term.cluster_id, "broker") | {labels.BROKER_ID: "0"}
+    meta = {"name": "data-main-broker-0-0", "namespace": "kafka", "labels": own}
+    spec = {"resources": {"requests": {"storage": size}}}
+    scene.kube.put(VOLUME_CLAIMS, {"metadata": meta, "spec": spec})
+
+
+async def test_volume_that_cannot_grow_does_not_hide_that_it_was_deleted():
+    scene = a_serving_scene(storage={"size": "2Gi"})
+    hold_volume(scene, "1Gi")
+    scene.kube.refuse["merge"] = Rejected(403, "no expansion")
+    claim = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
+    claim["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    await cluster.reconcile(scene.term)
+    found = scene.term.notes["Stalled"]
+    assert found.reason == "VolumeDeleted"
+    assert "no expansion" in found.message
+    del claim["metadata"]["deletionTimestamp"]
+    scene.kube.put(VOLUME_CLAIMS, claim)
+    await cluster.reconcile(scene.term)
+    assert scene.term.notes["Stalled"].reason == "VolumeCannotGrow"
+
+
+async def test_config_mended_while_the_version_is_unknown_is_not_said_any_more():
+    scene = a_serving_scene()
+    scene.declare(version="9.9", config={"log.retention.houres": 1})
+    await cluster.reconcile(scene.term)
+    assert scene.term.notes["Stalled"].reason == "InvalidConfig"
+    assert "9.9" in scene.term.notes["Stalled"].message
+    scene.declare(version="9.9")
+    await cluster.reconcile(scene.term)
+    assert scene.term.notes["Stalled"].reason == "UnknownVersion"
+    assert "houres" not in scene.term.notes["Stalled"].message
+    assert "Ready" not in scene.term.notes
+
+
+async def test_spec_that_cannot_be_read_stands_before_what_was_found_in_the_one_before():
+    scene = a_serving_scene()
+    scene.declare(config={"log.retention.houres": 1})
+    await cluster.reconcile(scene.term)
+    scene.declare(config={"log.retention.hours": 0.5})
+    await cluster.reconcile(scene.term)
+    assert scene.term.notes["Stalled"].reason == "InvalidSpec"
+    assert "houres" in scene.term.notes["Stalled"].message
+    scene.declare()
+    await cluster.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+
+
+# --- Blocked ------------------------------------------------------------------------------------
+
+
+def a_row(action: Action, broker: int = 0) -> BlockedAction:
+    return BlockedAction(
+        action=action,
+        broker=broker,
+        reason=f"{action}Waits",
+        until="it may go on",
+        since="2026-11-22T00:00:00Z",
+    )
+
+
+def test_every_action_that_waits_has_its_place():
+    assert set(ORDER) == set(get_args(Action))
+    assert list(ORDER)[-1] == STALLED, "what no waiting ends is no reason to be Blocked"
+
+
+@pytest.mark.parametrize("action", [action for action in ORDER if action != STALLED])
+def test_one_blocked_action_is_shown_with_its_own_reason(action: Action):
+    scene = a_serving_scene()
+    scene.term.block("x", [a_row(action)])
+    status, conditions = shown(scene)
+    assert (conditions["Blocked"].status, conditions["Blocked"].reason) == (
+        "True",
+        f"{action}Waits",
+    )
+    assert status.blocked == (a_row(action),)
+
+
+@pytest.mark.parametrize(("worse", "lesser"), combinations(ORDER, 2))
+def test_worse_blocked_action_stands_first_whoever_wrote_it(worse: Action, lesser: Action):
+    for keys in (("a", "b"), ("b", "a")):
+        scene = a_serving_scene()
+        for key, action in zip(keys, (worse, lesser), strict=True):
+            scene.term.block(key, [a_row(action)])
+        status, conditions = shown(scene)
+        assert [row.action for row in status.blocked] == [worse, lesser]
+        assert conditions["Blocked"].reason == f"{worse}Waits"
+        scene.term.block(keys[0], [])
+        left = "NothingWaits" if lesser == STALLED else f"{lesser}Waits"
+        assert shown(scene)[1]["Blocked"].reason == left
+
+
+def test_many_volumes_that_cannot_grow_hide_no_action_that_waits():
+    scene = a_serving_scene()
+    scene.term.block("GrowVolume", [a_row("GrowVolume", broker) for broker in range(BLOCKED_MAX)])
+    scene.term.block("Restart", [a_row("Restart", 7)])
+    status, conditions = shown(scene)
+    assert conditions["Blocked"].reason == "RestartWaits"
+    assert len(status.blocked) == BLOCKED_MAX
+    assert status.blocked[0].action == "Restart"
