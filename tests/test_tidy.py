@@ -148,6 +148,18 @@ def test_no_two_product_classes_have_one_name() -> None:
     assert not twice, twice
 
 
+def test_reconcilers_leadership_and_status_read_no_date() -> None:
+    """`time` is forbidden by an import contract; `datetime` reads the same clock."""
+    found = []
+    for path in product():
+        rooms = {*path.relative_to(ROOT).parts} & {"reconcile", "status", "leadership"}
+        for node in ast.walk(ast.parse(path.read_text())) if rooms else ():
+            reads = isinstance(node, ast.Attribute) and node.attr in ("now", "utcnow", "today")
+            if reads:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not found, found
+
+
 def test_the_operator_branches_on_no_reason_string() -> None:
     """A reason is what people read; what the operator does follows from an enum or a type."""
     found = []

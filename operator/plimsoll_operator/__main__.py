@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.failures import surface
 from plimsoll_operator.kube.access import Access, NoCluster, find_access
@@ -98,6 +99,8 @@ def main() -> None:
         objects=Objects(),
         server=ControllerServer("0.0.0.0", options.controller_port),
         metrics=Metrics(),
+        now_ms=wall_ms,
+        monotonic_ms=monotonic_ms,
     )
     tune()
     try:

@@ -21,6 +21,7 @@ from plimsoll_core.messages.rebalances import RebalanceObjectGone
 from plimsoll_core.messages.requests import DeclareTopic, Request, TopicObjectGone
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.rebalance import Rebalance
+from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
@@ -93,6 +94,7 @@ class SimLeader:
                 soft=lambda: controller.soft,
                 settings=lambda: controller.settings,
                 now_ms=lambda: controller.now_ms,
+                wall_ms=wall_ms,
                 ask=controller.request,
             )
         )
@@ -230,6 +232,7 @@ class OperatorHost:
             namespace="sim",
             name=CLUSTER_NAME,
             identity=process.name,
+            wall_ms=wall_ms,
         )
         place = Place(namespace="sim", cluster_name=CLUSTER_NAME, cluster_id=around.cluster_id)
         log = kubernetes.RingLog(api, place, kubernetes.RingOptions(slots=around.slots))

@@ -12,6 +12,7 @@ from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile import VolatileState
 from plimsoll_core.messages.requests import Answer, Done, Request
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.options import OperatorOptions
@@ -59,6 +60,8 @@ class Scene:
             add=self.work.append,
             add_later=lambda work, _: self.work.append(work),
             mark=self.marked.append,
+            now_ms=wall_ms,
+            monotonic_ms=monotonic_ms,
         )
 
     def declare(self, **cluster_spec: Any) -> None:

@@ -12,6 +12,7 @@ from plimsoll_core.cluster.model import PendingDeletion, TopicObject
 from plimsoll_core.cluster.records import TopicCreated, TopicOrphaned
 from plimsoll_core.messages.requests import Answer, Done, Refused, Request, TopicObjectGone
 from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
@@ -66,6 +67,8 @@ class Scene:
             add=self.work.append,
             add_later=lambda work, _: self.work.append(work),
             mark=lambda _: None,
+            now_ms=wall_ms,
+            monotonic_ms=monotonic_ms,
         )
 
     def namespace(self, phase: str) -> None:

@@ -9,6 +9,7 @@ from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster_body
 from tests.plimsoll_operator.fake_kube import FakeKube
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.controller.outcome import Outcome
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
@@ -61,6 +62,8 @@ class Scene:
             objects=Objects(),
             server=NoServer(),  # type: ignore[arg-type]
             metrics=NoMetrics(),  # type: ignore[arg-type]
+            now_ms=wall_ms,
+            monotonic_ms=monotonic_ms,
         )
         body = a_cluster_body()
         self.kube.put(LOG_CLUSTERS, body)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.plimsoll_operator.fake_kube import FakeKube
 
+from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LEASES
 from plimsoll_operator.leadership.lease import Lease, LeaseLoss, Timing
@@ -14,7 +15,7 @@ HUNG = Unavailable(0, "no answer")
 
 
 def a_candidate(api: FakeKube, identity: str) -> Lease:
-    lease = Lease(api, namespace="kafka", name="main-0123", identity=identity)
+    lease = Lease(api, namespace="kafka", name="main-0123", identity=identity, wall_ms=wall_ms)
     lease.timing = FAST
     return lease
 

@@ -6,6 +6,7 @@ import pytest
 from tests.plimsoll_operator.builders import a_cluster_body
 from tests.plimsoll_operator.fake_kube import FakeKube
 
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.leadership.services import Parts
@@ -37,6 +38,8 @@ class Scene:
             objects=self.objects,
             server=None,  # type: ignore[arg-type]
             metrics=None,  # type: ignore[arg-type]
+            now_ms=wall_ms,
+            monotonic_ms=monotonic_ms,
         )
         self.kube.put(TOPICS, a_topic_body())
         self.objects.topics.put(a_topic_body())

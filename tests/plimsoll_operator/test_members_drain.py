@@ -93,9 +93,9 @@ def _as_served(body: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Draining:
+def scene() -> Draining:
     made = Draining()
-    monkeypatch.setattr(members, "now_ms", lambda: made.ms)
+    made.term.monotonic_ms = lambda: made.ms
     return made
 
 

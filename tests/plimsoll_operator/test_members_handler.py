@@ -104,10 +104,10 @@ class Growing(Scene):
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Growing:
+def scene() -> Growing:
     """Brokers 0, 1 and 2; `orders` has one partition on 0 and 1."""
     made = Growing(with_topic(an_image(), ((0, 1),), holder=None))
-    monkeypatch.setattr(members, "now_ms", lambda: made.ms)
+    made.term.monotonic_ms = lambda: made.ms
     return made
 
 

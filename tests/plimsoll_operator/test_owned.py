@@ -14,6 +14,7 @@ from tests.plimsoll_operator.test_cluster_handler import committing
 from tests.plimsoll_operator.transports import transport_to
 
 from plimsoll_operator.api import labels
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.resources import (
@@ -139,6 +140,8 @@ async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
         objects=objects,
         server=none,
         metrics=none,
+        now_ms=wall_ms,
+        monotonic_ms=monotonic_ms,
     )
     offers = Offers()
     task = asyncio.create_task(OwnedWatches(parts, offers).run())  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.rebalance import Progress, RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.status.causes import word
@@ -43,7 +44,7 @@ class Scene:
         self.partitions = 15
         self.uid = "u1"
         self.status = "True"
-        self.writer = StatusWriter(self.api, self.render)
+        self.writer = StatusWriter(self.api, self.render, wall_ms)
 
     def render(self, target: Target) -> StatusDraft | None:
         return StatusDraft(
@@ -71,7 +72,7 @@ async def test_status_writer_omits_unset_fields():
     assert msgspec.to_builtins(progress)["etaSeconds"] is None
     status = RebalanceStatus(phase="Running", progress=progress)
     scene.render = lambda target: StatusDraft(uid="u1", status=status, generation=1, shown=())
-    scene.writer = StatusWriter(scene.api, scene.render)
+    scene.writer = StatusWriter(scene.api, scene.render, wall_ms)
     await scene.writer.write(TARGET)
     written = scene.api.find(TOPICS, "kafka", "orders")["status"]["progress"]
     assert written["replicasMoved"] == 3

@@ -57,6 +57,11 @@ def timestamp(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def micro_timestamp(at_ms: int) -> str:
+    """RFC 3339 to the microsecond, as Leases and Events carry it (`MicroTime`)."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def milliseconds(stamp: str) -> int:
     """The inverse of `timestamp`; fractions of a second are read too."""
     return int(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000)

@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from plimsoll_operator.clocks import wall_ms
+
 DRAIN_TURNS = 5
 
 
@@ -17,7 +19,7 @@ class Clock:
     """Starts at the wall clock's time and then only runs forward."""
 
     def __init__(self) -> None:
-        self._anchor_ms = time.time_ns() // 1_000_000 - _monotonic_ms()
+        self._anchor_ms = wall_ms() - _monotonic_ms()
 
     def now_ms(self) -> int:
         return self._anchor_ms + _monotonic_ms()

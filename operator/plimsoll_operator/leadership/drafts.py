@@ -6,8 +6,6 @@ committed image, and of what the handlers of the term have to say.
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 
 from plimsoll_core.cluster.model import Topic
@@ -115,7 +113,7 @@ class Drafts:
         notes = {
             "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action waits."),
             "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
-            UNCLEAN: self.unclean.condition(_wall_ms()),
+            UNCLEAN: self.unclean.condition(self.term.now_ms()),
         } | self.term.notes
         if rows := that_wait(self._blocked()):
             notes["Blocked"] = blocked_condition(rows)
@@ -152,14 +150,10 @@ class Drafts:
         policy = self.term.controller.settings.rack_policy
         count = placement.drifted(image, bound, partitions, policy)
         more = (placement.reconciling(moving), placement.drift(image, count, len(partitions)))
-        seen = (self.term.controller.soft.copies, time.monotonic_ns() // 1_000_000)
+        seen = (self.term.controller.soft.copies, self.term.monotonic_ms())
         return msgspec.structs.replace(
             status,
             drifted=count,
             move=placement.move(moving, meter, seen),
             conditions=(*status.conditions, *more),
         )
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

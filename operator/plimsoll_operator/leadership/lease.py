@@ -12,11 +12,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Protocol
 
-from plimsoll_operator.api.conditions import milliseconds
+from plimsoll_operator.api.conditions import micro_timestamp, milliseconds
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LEASES, Kind
@@ -67,12 +66,22 @@ class Acquired:
 class Lease:
     """One candidate for one Lease.  `acquire`, then `hold`; never both at once."""
 
-    def __init__(self, api: LeaseApi, *, namespace: str, name: str, identity: str) -> None:
+    def __init__(
+        self,
+        api: LeaseApi,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        wall_ms: Callable[[], int],
+    ) -> None:
         self.timing = Timing()
         self._api = api
         self._namespace = namespace
         self._name = name
         self._identity = identity
+        # For the times that people and other replicas read; no decision here reads it.
+        self._wall_ms = wall_ms
         self._seen: Object | None = None
         self._seen_at_ms = 0
         self._held: Object | None = None
@@ -129,7 +138,7 @@ class Lease:
             return None
         spec = found.setdefault("spec", {})
         previous = spec.get("holderIdentity") or None
-        vacant_ms = _age_ms(spec.get("renewTime"))
+        vacant_ms = _age_ms(spec.get("renewTime"), self._wall_ms())
         spec |= self._claim(int(spec.get("leaseTransitions") or 0) + (previous != self._identity))
         try:
             self._held = await self._api.replace(LEASES, found, timeout_s=timeout_s)
@@ -158,7 +167,7 @@ class Lease:
         lease, self._held = self._held, None
         spec = lease["spec"]
         spec |= self._claim(int(spec.get("leaseTransitions") or 0)) | {
-            "acquireTime": spec.get("acquireTime") or _stamp()
+            "acquireTime": spec.get("acquireTime") or micro_timestamp(self._wall_ms())
         }
         try:
             self._held = await self._api.replace(LEASES, lease, timeout_s=timeout_s)
@@ -182,7 +191,7 @@ class Lease:
         }
 
     def _claim(self, transitions: int) -> Object:
-        now = _stamp()
+        now = micro_timestamp(self._wall_ms())
         return {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": self.timing.lease_ms // 1000,
@@ -200,11 +209,7 @@ async def _pace(started_ms: int, period_ms: int) -> None:
     await asyncio.sleep(max(0, started_ms + period_ms - _now_ms()) / 1000)
 
 
-def _stamp() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _age_ms(stamp: str | None) -> int | None:
+def _age_ms(stamp: str | None, now_ms: int) -> int | None:
     if not stamp:
         return None
-    return max(0, milliseconds(_stamp()) - milliseconds(stamp))
+    return max(0, now_ms - milliseconds(stamp))

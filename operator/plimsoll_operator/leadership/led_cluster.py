@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from functools import partial
 from uuid import UUID
 
@@ -89,8 +88,10 @@ class LedCluster:
             identity=parts.options.identity,
         )
         self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
-        self._writer = StatusWriter(parts.status_kube, lambda target: self._drafts.draft(target))
-        self._events = Events(parts.status_kube, parts.options.identity)
+        self._writer = StatusWriter(
+            parts.status_kube, lambda target: self._drafts.draft(target), parts.now_ms
+        )
+        self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
         # What was seen of Topic objects (`seen_uids`) outlives a term; nothing else does.
@@ -107,6 +108,8 @@ class LedCluster:
             add_later=self._queue.add_later,
             mark=self._mark,
             tell=self._tell,
+            now_ms=parts.now_ms,
+            monotonic_ms=parts.monotonic_ms,
             seen_uids={},
         )
         self.term = self._new_term()
@@ -148,7 +151,7 @@ class LedCluster:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self.term = self._new_term()
         self._drafts = Drafts(self.term)
-        self._writer = StatusWriter(self._parts.status_kube, self._drafts.draft)
+        self._writer = StatusWriter(self._parts.status_kube, self._drafts.draft, self._parts.now_ms)
         self._parts.metrics.begin(self.term.key)
         self._racks = RackFinder(self.term)
 
@@ -230,13 +233,13 @@ class LedCluster:
         for change in isr_changes(old, records):
             self._parts.metrics.isr_changed(self.term.key, change)
         self._parts.metrics.elected_uncleanly(self.term.key, unclean_elections(records))
-        happened = list(occurrences(old, new, records))
+        happened, now_ms = list(occurrences(old, new, records)), self.term.now_ms()
         if any(isinstance(r, ControllerChanged) for r in records):
             shown = self.term.objects.clusters.conditions(self.term.key)
-            self._drafts.unhealthy.begin(new, _wall_ms())
-            self._drafts.unclean.begin(new, shown, _wall_ms())
-        self._drafts.unhealthy.update(old, new, records, _wall_ms())
-        self._drafts.unclean.update(records, happened, _wall_ms())
+            self._drafts.unhealthy.begin(new, now_ms)
+            self._drafts.unclean.begin(new, shown, now_ms)
+        self._drafts.unhealthy.update(old, new, records, now_ms)
+        self._drafts.unclean.update(records, happened, now_ms)
         for occurrence in happened:
             self._tell(occurrence)
         for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
@@ -279,7 +282,3 @@ class LedCluster:
                 self._stalled_for = why
                 self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))
                 await self._events.flush()
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -43,6 +43,10 @@ class Parts:
     objects: Objects
     server: ControllerServer
     metrics: Metrics
+    # The process's wall clock: milliseconds since 1970.
+    now_ms: Callable[[], int]
+    # Its monotonic clock, in milliseconds.
+    monotonic_ms: Callable[[], int]
     leaders: dict[Key, Led] = field(default_factory=dict)
 
     def known(self) -> list[Key]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from uuid import UUID, uuid5
 
@@ -18,6 +17,7 @@ from msgspec.structs import replace
 from plimsoll_core.messages.reassignments import ReassignmentObjectGone, ReassignmentState
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api.reassignment import Reassignment
+from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.reconcile.reassignment.request import FINAL, object_of, run_request
 
@@ -52,12 +52,12 @@ class Moves:
         rows = self._controller.image.reassignments
         for uid, row in rows.items():
             if uid not in self._wanted:
-                request = ReassignmentObjectGone(object=row.object, wall_ms=_wall_ms())
+                request = ReassignmentObjectGone(object=row.object, wall_ms=wall_ms())
                 self._say(row.object.name, await self._controller.request(request))
         for uid, found in self._wanted.items():
             known = rows.get(uid)
             if known is None or known.phase not in FINAL:
-                answer = await self._controller.request(run_request(found, _wall_ms()))
+                answer = await self._controller.request(run_request(found, wall_ms()))
                 self._say(object_of(found).name, answer)
 
     def _say(self, name: str, answer: object) -> None:
@@ -69,7 +69,3 @@ class Moves:
         if text and self._said.get(name) != text:
             self._said[name] = text
             logger.info("Reassignment %s: %s", name, text)
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -19,12 +19,12 @@ from plimsoll_core.messages.requests import Refused
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.api.rebalance import Rebalance
+from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.reconcile.rebalance.planning import (
     Deciding,
     RebalancePass,
     Rebalancing,
-    wall_ms,
 )
 
 logger = logging.getLogger("plimsoll.local")
@@ -56,6 +56,7 @@ class Rebalances:
                 soft=lambda: controller.soft,
                 settings=lambda: controller.settings,
                 now_ms=lambda: controller.now_ms,
+                wall_ms=wall_ms,
                 ask=controller.request,
             )
         )

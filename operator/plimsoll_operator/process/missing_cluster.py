@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 
 import msgspec
 
@@ -134,7 +133,7 @@ async def _write(
     """`now`: the condition to be shown, and those that were."""
     new, shown = now
     try:
-        conditions = merge(shown, [new], meta.generation, int(time.time() * 1000))
+        conditions = merge(shown, [new], meta.generation, parts.now_ms())
         status = _MODELS[kind](observed_generation=meta.generation, conditions=conditions)
         body = msgspec.to_builtins(status)
         await parts.status_kube.apply_status(kind, meta.namespace, meta.name, body)

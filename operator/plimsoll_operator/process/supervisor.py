@@ -116,6 +116,7 @@ class _Run:
             namespace=namespace,
             name=lease_name,
             identity=parts.options.identity,
+            wall_ms=parts.now_ms,
         )
         self._log = KubernetesLog(parts.log_transport(), namespace, name, self._id)
         leader = LedCluster(parts, found, self._id, self._log, lease_name)

@@ -98,6 +98,10 @@ class Term:
     add: Callable[[Work], None]
     add_later: Callable[[Work, int], None]
     mark: Callable[[Target], None]
+    # The host's wall clock: milliseconds since 1970.
+    now_ms: Callable[[], int]
+    # The host's monotonic clock, in milliseconds: for how long something has been so.
+    monotonic_ms: Callable[[], int]
     tell: Callable[[Occurrence], None] = lambda _: None
     refusals: dict[Key, Condition] = field(default_factory=dict)
     observed: dict[Key, int] = field(default_factory=dict)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api.conditions import micro_timestamp
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import EVENTS, Kind
@@ -33,8 +34,9 @@ class EventApi(Protocol):
 class Events:
     """The Events of one LogCluster."""
 
-    def __init__(self, api: EventApi, identity: str) -> None:
+    def __init__(self, api: EventApi, identity: str, now_ms: Callable[[], int]) -> None:
         self._api = api
+        self._now_ms = now_ms
         self._identity = identity
         self._queue: asyncio.Queue[tuple[LogCluster, Occurrence]] = asyncio.Queue(QUEUE_MAX)
         self._last: dict[str, float] = {}
@@ -64,19 +66,22 @@ class Events:
 
     async def _write(self, cluster: LogCluster, occurrence: Occurrence) -> None:
         try:
-            await self._api.create(EVENTS, event(cluster, occurrence, self._identity))
+            body = event(cluster, occurrence, self._identity, self._now_ms())
+            await self._api.create(EVENTS, body)
         except ApiError as error:
             logger.info("Event %s: %s", occurrence.reason, error)
 
 
-def event(cluster: LogCluster, occurrence: Occurrence, identity: str) -> dict[str, Any]:
+def event(
+    cluster: LogCluster, occurrence: Occurrence, identity: str, now_ms: int
+) -> dict[str, Any]:
     """The Event about a LogCluster."""
     namespace, name = cluster.key
     return {
         "apiVersion": EVENTS.api_version,
         "kind": EVENTS.kind,
         "metadata": {"name": f"{name}.{secrets.token_hex(8)}", "namespace": namespace},
-        "eventTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "eventTime": micro_timestamp(now_ms),
         "type": "Warning" if occurrence.warning else "Normal",
         "reason": occurrence.reason,
         "action": occurrence.reason,

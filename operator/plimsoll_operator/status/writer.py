@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -70,8 +69,9 @@ Render = Callable[[Target], StatusDraft | None]
 class StatusWriter:
     """`run` writes until it is cancelled; `mark` may be called from the same loop at any time."""
 
-    def __init__(self, api: StatusApi, render: Render) -> None:
+    def __init__(self, api: StatusApi, render: Render, now_ms: Callable[[], int]) -> None:
         self._api = api
+        self._now_ms = now_ms
         self._render = render
         self._dirty: dict[Target, None] = {}
         self._written: dict[Target, tuple[str, dict[str, Any]]] = {}
@@ -128,7 +128,7 @@ class StatusWriter:
             self._shown.get(target, draft.shown),
             draft.status.conditions,
             draft.generation,
-            int(time.time() * 1000),
+            self._now_ms(),
         )
         status = msgspec.structs.replace(
             draft.status, conditions=conditions, observed_generation=draft.generation

@@ -9,8 +9,6 @@ said in `status.blocked`, and nothing of it is half done.
 
 from __future__ import annotations
 
-import time
-
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
@@ -41,7 +39,7 @@ async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
     if new := set(wanted) - set(term.image.members):
         refusal = await _set_members(term, (*term.image.members, *new))
         if refusal is not None:
-            return [blocked(min(new), refusal.reason, refusal.message, "Start")]
+            return [blocked(term, min(new), refusal.reason, refusal.message, "Start")]
     rows = await _set_leaving(term, wanted)
     image = term.image
     empty = [b for b in image.leaving if b not in wanted and not image.hosted.get(b)]
@@ -70,15 +68,11 @@ def _is_settled(term: Term, wanted: Ids) -> bool:
         term.settling = None
         return True
     if term.settling is None or term.settling[0] != wanted:
-        term.settling = (wanted, now_ms())
-    left_ms = term.settling[1] + SETTLE_MS - now_ms()
+        term.settling = (wanted, term.monotonic_ms())
+    left_ms = term.settling[1] + SETTLE_MS - term.monotonic_ms()
     if left_ms > 0:
         term.add_later(Work(Task.CLUSTER, term.key), left_ms)
     return left_ms <= 0
-
-
-def now_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 async def _set_members(term: Term, wanted: Ids) -> Refused | None:
@@ -100,14 +94,14 @@ async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
     waiting = [b for b in going if b not in begun]
     if absent := _absent(image):
         text = f"broker {names(absent)} has joined and can take its replicas"
-        rows = [blocked(b, "WaitingForBrokers", text) for b in waiting]
+        rows = [blocked(term, b, "WaitingForBrokers", text) for b in waiting]
         await _commit_leaving(term, (*begun, *former))
         return rows
     refusal = await _commit_leaving(term, (*going, *former))
     if refusal is None:
         return []
     await _commit_leaving(term, (*begun, *former))
-    return [blocked(b, refusal.reason, refusal.message) for b in waiting]
+    return [blocked(term, b, refusal.reason, refusal.message) for b in waiting]
 
 
 def _absent(image: ClusterImage) -> Ids:

@@ -7,7 +7,6 @@ nobody wants them any more (which rolls back what is under way), and not kept fo
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -115,28 +114,28 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
         busy = sorted(one.brokers.intersection(full))
         if one.going:
             covered |= one.brokers  # its end comes first
-        elif _is_over(one, leaving, busy):
+        elif _is_over(one, leaving, busy, term.now_ms()):
             await _delete(term, one)
             covered |= one.brokers
         elif busy:
             covered |= one.brokers
-            rows += _waits(one, busy)
+            rows += _waits(term, one, busy)
     missing = [b for b in full if b not in covered]
     if missing:
         await _create(term, rebalance.drain(context, missing))
     return rows
 
 
-def _is_over(one: Made, leaving: frozenset[BrokerId], busy: Sequence[int]) -> bool:
+def _is_over(one: Made, leaving: frozenset[BrokerId], busy: Sequence[int], now_ms: int) -> bool:
     """Nobody wants it any more, or it ended and there is still something to do."""
     if not one.final:
         return not one.brokers <= leaving
     if not busy or one.phase == "Cancelled":
         return False
-    return _wall_ms() - one.made_ms >= (AGAIN_MS if one.phase == "Failed" else SOON_MS)
+    return now_ms - one.made_ms >= (AGAIN_MS if one.phase == "Failed" else SOON_MS)
 
 
-def _waits(one: Made, busy: Sequence[int]) -> Iterator[BlockedAction]:
+def _waits(term: Term, one: Made, busy: Sequence[int]) -> Iterator[BlockedAction]:
     if one.phase == "Cancelled":
         reason = "RebalanceCancelled"
         until = (
@@ -150,11 +149,15 @@ def _waits(one: Made, busy: Sequence[int]) -> Iterator[BlockedAction]:
     else:
         return
     for broker in busy:
-        yield blocked(BrokerId(broker), reason, until)
+        yield blocked(term, BrokerId(broker), reason, until)
 
 
 def blocked(
-    broker_id: BrokerId, reason: str, until: str, action: Literal["Drain", "Start"] = "Drain"
+    term: Term,
+    broker_id: BrokerId,
+    reason: str,
+    until: str,
+    action: Literal["Drain", "Start"] = "Drain",
 ) -> BlockedAction:
     """A row of `status.blocked`."""
     return BlockedAction(
@@ -162,7 +165,7 @@ def blocked(
         broker=broker_id,
         reason=reason,
         until=until[:1024],
-        since=timestamp(_wall_ms()),
+        since=timestamp(term.now_ms()),
     )
 
 
@@ -210,7 +213,3 @@ async def _delete(term: Term, one: Made) -> None:
 
 def names(brokers: Iterable[BrokerId]) -> str:
     return ", ".join(map(str, brokers))
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -9,7 +9,6 @@ its volume is deleted only because that was committed with it.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 
 from plimsoll_core.errors import Reason
@@ -44,7 +43,7 @@ async def reconcile(term: Term, cluster: LogCluster) -> list[BlockedAction]:
         if pod is None:
             await _unregister(term, cluster, broker_id)
         else:
-            rows += _stuck(broker_id, pod)
+            rows += _stuck(term, broker_id, pod)
     await _remove_volumes(term, cluster)
     return rows
 
@@ -72,13 +71,13 @@ async def _remove_sets(term: Term, cluster: LogCluster) -> set[BrokerId]:
     return standing
 
 
-def _stuck(broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
+def _stuck(term: Term, broker_id: BrokerId, pod: Object) -> Iterator[BlockedAction]:
     """A pod on a node that is gone does not end by itself."""
     deleted = pod["metadata"].get("deletionTimestamp")
-    if deleted is None or time.time_ns() // 1_000_000 < milliseconds(deleted) + POD_LATE_MS:
+    if deleted is None or term.now_ms() < milliseconds(deleted) + POD_LATE_MS:
         return
     text = f"pod {pod['metadata']['name']} is gone, which should have ended long ago"
-    yield blocked(broker_id, "PodRemains", text)
+    yield blocked(term, broker_id, "PodRemains", text)
 
 
 async def _unregister(term: Term, cluster: LogCluster, broker_id: BrokerId) -> None:

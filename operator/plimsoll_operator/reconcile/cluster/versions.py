@@ -10,7 +10,6 @@ owner is told about it.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from typing import Final
 
@@ -135,7 +134,7 @@ def _review_metadata(term: Term, cluster: LogCluster) -> None:
     else:
         term.unstall(StallSource.METADATA_VERSION)
     waits = look(term).waits if stated in known and known[stated] > finalised else ()
-    now = timestamp(time.time_ns() // 1_000_000)
+    now = timestamp(term.now_ms())
     term.block(
         FINALIZE,
         [

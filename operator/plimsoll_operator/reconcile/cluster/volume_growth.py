@@ -8,7 +8,6 @@ and is told of before that.
 from __future__ import annotations
 
 import logging
-import time
 from typing import Final
 
 from plimsoll_core.ids import BrokerId
@@ -67,7 +66,7 @@ def _say_refused(term: Term, cluster: LogCluster, refused: list[tuple[Object, st
             broker=_broker(claim),
             reason=CANNOT_GROW,
             until=f"storage.size is {_asked(claim)} again, or its StorageClass allows expansion",
-            since=timestamp(time.time_ns() // 1_000_000),
+            since=timestamp(term.now_ms()),
         )
         for claim, _ in sorted(refused, key=lambda one: _broker(one[0]))
     ]

@@ -8,8 +8,6 @@ deleted, say), a move is rolled back, and nothing is lost.
 
 from __future__ import annotations
 
-import time
-
 from plimsoll_core.cluster.model import Reassignment as Row
 from plimsoll_core.messages.reassignments import ReassignmentObjectGone, ReassignmentState
 from plimsoll_core.messages.requests import Refused
@@ -36,11 +34,11 @@ async def reconcile(term: Term, key: Key) -> None:
         return
     if found.cluster_key != term.key or term.cluster is None:
         return
-    answer = await term.ask(run_request(found, time.time_ns() // 1_000_000))
+    answer = await term.ask(run_request(found, term.now_ms()))
     assert isinstance(answer, ReassignmentState | Refused), answer
     uid = found.metadata.uid
     meter = term.meters.setdefault(uid, Meter())
-    seen = (term.controller.soft.copies, time.monotonic_ns() // 1_000_000)
+    seen = (term.controller.soft.copies, term.monotonic_ms())
     status = status_of(found, term.image, answer, meter, seen)
     term.reassignments[key] = (found.metadata.generation, status)
     term.mark_reassignment(key)
@@ -65,8 +63,7 @@ async def _forget(term: Term, row: Row) -> None:
     """Roll back what the object of a row moves, and forget the row; once the object is gone."""
     if await _exists(term, row):
         return
-    wall_ms = time.time_ns() // 1_000_000
-    answer = await term.ask(ReassignmentObjectGone(object=row.object, wall_ms=wall_ms))
+    answer = await term.ask(ReassignmentObjectGone(object=row.object, wall_ms=term.now_ms()))
     if isinstance(answer, Refused | ReassignmentState) and answer.reason:
         raise Retry(answer.message, after_ms=LOOK_MS)
     term.meters.pop(row.object.uid, None)

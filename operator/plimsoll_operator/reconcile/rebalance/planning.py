@@ -9,7 +9,6 @@ cluster has changed, and by whoever leads next.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from uuid import UUID
@@ -80,12 +79,14 @@ def _strategies(image: ClusterImage) -> dict[UUID, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deciding:
-    """What of a controller is needed here."""
+    """What of a controller is needed here.  `now_ms`: the clock that it decides by; `wall_ms`: the
+    host's."""
 
     image: Callable[[], ClusterImage]
     soft: Callable[[], VolatileState]
     settings: Callable[[], Settings]
     now_ms: Callable[[], int]
+    wall_ms: Callable[[], int]
     ask: Callable[[Request], Awaitable[Answer]]
 
 
@@ -113,7 +114,8 @@ class Rebalancing:
             if seen.answer is None or row is None or row.phase != "Running":
                 return seen
         return RebalancePass(
-            answer=await self._ask(run_request(found, wall_ms())), sketch=self.sketches.get(uid)
+            answer=await self._ask(run_request(found, self._controller.wall_ms())),
+            sketch=self.sketches.get(uid),
         )
 
     def forget(self, uid: str) -> None:
@@ -122,7 +124,7 @@ class Rebalancing:
 
     async def _begin(self, found: Rebalance) -> RebalancePass:
         if found.spec.cancelled:
-            answer = await self._ask(begin_request(found, None, wall_ms()))
+            answer = await self._ask(begin_request(found, None, self._controller.wall_ms()))
             return RebalancePass(answer=answer, sketch=None)
         for attempt in range(ATTEMPTS_MAX):
             sketch = await self._plan(found, again=attempt > 0)
@@ -131,7 +133,7 @@ class Rebalancing:
                 return RebalancePass(answer=_refused(planned), sketch=sketch)
             if found.spec.paused or not is_approved(found, planned):
                 return RebalancePass(answer=None, sketch=sketch)
-            answer = await self._ask(begin_request(found, planned, wall_ms()))
+            answer = await self._ask(begin_request(found, planned, self._controller.wall_ms()))
             if not (isinstance(answer, Refused) and answer.known_reason is Reason.PlanOutdated):
                 break
         return RebalancePass(answer=answer, sketch=sketch)
@@ -150,7 +152,7 @@ class Rebalancing:
             planned=planned,
             image=image,
             away=away,
-            made_ms=wall_ms(),
+            made_ms=controller.wall_ms(),
             generation=found.metadata.generation,
         )
         self.sketches[uid] = sketch
@@ -164,7 +166,7 @@ class Rebalancing:
             return False
         if is_approved(found, known.planned):
             return True  # whether it holds is compared row by row when it begins
-        age_ms = wall_ms() - known.made_ms
+        age_ms = self._controller.wall_ms() - known.made_ms
         if age_ms < REPLAN_MS and known.generation == found.metadata.generation:
             return True
         return age_ms < REFRESH_MS and known.holds(*now, found)
@@ -184,7 +186,3 @@ class Rebalancing:
 
 def _refused(refusal: Refusal) -> Refused:
     return Refused(reason=refusal.reason.name, code=refusal.reason.code, message=refusal.message)
-
-
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000

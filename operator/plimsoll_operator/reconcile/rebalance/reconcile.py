@@ -7,7 +7,6 @@ Only the plan is memory; until it is approved it is made anew whenever the clust
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from functools import partial
 
@@ -30,7 +29,6 @@ from plimsoll_operator.reconcile.rebalance.planning import (
     RebalancePass,
     Rebalancing,
     Sketch,
-    wall_ms,
 )
 from plimsoll_operator.reconcile.rebalance.render import FINAL, View, plan_status, status_of
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -57,6 +55,7 @@ def _rebalancing(term: Term) -> Rebalancing:
             soft=lambda: controller.soft,
             settings=lambda: controller.settings,
             now_ms=lambda: controller.now_ms,
+            wall_ms=term.now_ms,
             ask=term.ask,
         )
     )
@@ -121,9 +120,9 @@ def _view(term: Term, found: Rebalance, seen: RebalancePass, plan: PlanStatus | 
         plan=plan,
         planned=None if seen.sketch is None else seen.sketch.planned,
         meter=term.meters.setdefault(found.metadata.uid, Meter()),
-        seen=(term.controller.soft.copies, time.monotonic_ns() // 1_000_000),
+        seen=(term.controller.soft.copies, term.monotonic_ms()),
         shown=term.plan_hashes.get(found.metadata.uid, ()),
-        wall_ms=wall_ms(),
+        wall_ms=term.now_ms(),
     )
 
 
@@ -216,7 +215,7 @@ async def _forget(term: Term, row: Row) -> None:
     """Roll back what the object of a row moves, and forget the row; once the object is gone."""
     if await _exists(term, row):
         return
-    answer = await term.ask(RebalanceObjectGone(object=row.object, wall_ms=wall_ms()))
+    answer = await term.ask(RebalanceObjectGone(object=row.object, wall_ms=term.now_ms()))
     if isinstance(answer, Refused | RebalanceState) and answer.reason:
         raise Retry(answer.message, after_ms=LOOK_MS)
     uid = row.object.uid

@@ -11,7 +11,6 @@ that, and its broker is fenced.
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter
 from contextlib import suppress
 from typing import Final
@@ -119,7 +118,7 @@ class Pass:
         ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
         sets = await self.term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
         pods = await self.term.kube.list(PODS, namespace, label_selector=ours)
-        self.now_ms = pods.server_ms or _wall_ms()
+        self.now_ms = pods.server_ms or self.term.now_ms()
         by_name = {pod["metadata"]["name"]: pod for pod in pods.items}
         seen = []
         for item in sets.items:
@@ -165,7 +164,7 @@ class Pass:
                 partition=wait.index,
                 reason=wait.reason,
                 until=wait.until,
-                since=timestamp(_wall_ms()),
+                since=timestamp(self.term.now_ms()),
             )
             for wait in answer.waits
         )
@@ -242,7 +241,7 @@ class Pass:
             )
 
     def _stays(self, broker_id: BrokerId, reason: str, until: str) -> None:
-        since = timestamp(_wall_ms())
+        since = timestamp(self.term.now_ms())
         self.stuck.append(
             BlockedAction(action=REPLACE, broker=broker_id, reason=reason, until=until, since=since)
         )
@@ -337,7 +336,3 @@ def _configs(body: Object) -> list[str]:
     """The ConfigMaps that a pod, or a template, mounts."""
     volumes = (body.get("spec") or {}).get("volumes") or ()
     return [v["configMap"]["name"] for v in volumes if v.get("configMap")]
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
