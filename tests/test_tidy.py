@@ -1,6 +1,7 @@
 """House rules that a linter does not know, checked over every Python file in the tree."""
 
 import ast
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,10 +155,36 @@ def test_reconcilers_leadership_and_status_read_no_date() -> None:
     for path in product():
         rooms = {*path.relative_to(ROOT).parts} & {"reconcile", "status", "leadership"}
         for node in ast.walk(ast.parse(path.read_text())) if rooms else ():
-            reads = isinstance(node, ast.Attribute) and node.attr in ("now", "utcnow", "today")
-            if reads:
+            reads = ("datetime.now", "datetime.utcnow", "date.today")
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in reads:
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not found, found
+
+
+def test_labels_and_annotations_of_the_operator_are_stated_in_one_module() -> None:
+    """Selectors must match what was labelled: `api/labels.py` states every key."""
+    label = re.compile(r"\b(plimsoll\.dev|kubernetes\.io)/[a-z]")
+    home = ROOT / "operator/plimsoll_operator/api/labels.py"
+    found = []
+    for path in (ROOT / "operator").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in prose
+            and label.search(node.value)
+            and path != home
+        ]
+        found += [
+            f"{path.relative_to(ROOT)}:{node.lineno}: a label made of GROUP"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.JoinedStr) and "{GROUP}/" in ast.unparse(node)
+            if isinstance(node.values[-1], ast.Constant)
+        ]
+    assert not found, "\n".join(found)
 
 
 def test_the_operator_branches_on_no_reason_string() -> None:

@@ -12,6 +12,7 @@ from plimsoll_core.cluster.model import PendingDeletion, TopicObject
 from plimsoll_core.cluster.records import TopicCreated, TopicOrphaned
 from plimsoll_core.messages.requests import Answer, Done, Refused, Request, TopicObjectGone
 from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.errors import Unavailable
@@ -141,14 +142,14 @@ async def test_cluster_that_was_made_again_proves_nothing():
 async def test_crd_that_was_removed_and_applied_again_deletes_no_topic():
     scene = Scene()
     lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {deletion_proof.CRD_ANNOTATION: "crd-0"}
+    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-0"}
     assert await scene.look() == []
 
 
 async def test_topic_seen_under_the_new_crd_can_be_deleted():
     scene = Scene()
     lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {deletion_proof.CRD_ANNOTATION: "crd-0"}
+    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-0"}
     scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
     assert len(await scene.look()) == 1
 
@@ -160,14 +161,14 @@ async def test_the_crd_is_noted_before_anything_is_absent():
     scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", OBJECT.name))
     await scene.look()
     noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
-    assert noted == {deletion_proof.CRD_ANNOTATION: "crd-1"}
+    assert noted == {TOPICS_CRD: "crd-1"}
 
 
 async def test_topic_seen_only_under_the_old_crd_is_not_deleted_with_it():
     """The operator ran all the time: it saw the objects that went with their CRD."""
     scene = Scene()
     lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {deletion_proof.CRD_ANNOTATION: "crd-0"}
+    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-0"}
     scene.term.seen_uids[OBJECT.uid] = "2026-01-31T23:59:59Z"
     assert await scene.look() == []
 
@@ -175,7 +176,7 @@ async def test_topic_seen_only_under_the_old_crd_is_not_deleted_with_it():
 async def test_crd_that_is_going_proves_nothing():
     scene = Scene()
     lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {deletion_proof.CRD_ANNOTATION: "crd-1"}
+    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-1"}
     scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
     scene.kube.find(CRDS, None, deletion_proof.CRD_NAME)["metadata"]["deletionTimestamp"] = "now"
     assert await scene.look() == []
@@ -185,7 +186,7 @@ async def test_the_crd_is_noted_for_the_next_operator():
     scene = Scene()
     await scene.look()
     noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
-    assert noted == {deletion_proof.CRD_ANNOTATION: "crd-1"}
+    assert noted == {TOPICS_CRD: "crd-1"}
 
 
 async def test_api_server_that_does_not_answer_proves_nothing():

@@ -7,6 +7,7 @@ from tests.plimsoll_operator.fake_kube import FakeKube
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.api.labels import LOG_CLUSTER_ID
 from plimsoll_operator.kube.resources import METADATA_BATCHES, VOLUME_CLAIMS, Kind
 from plimsoll_operator.leadership.cluster_identity import (
     CHANGED,
@@ -14,7 +15,6 @@ from plimsoll_operator.leadership.cluster_identity import (
     OTHER_VOLUME,
     objection,
 )
-from plimsoll_operator.metalog.kube_objects import CLUSTER_ID_LABEL
 
 OWN = UUID(CLUSTER_UID)
 OLD = UUID("11111111-2222-4333-8444-555555555555")
@@ -26,7 +26,7 @@ def hold(kube: FakeKube, kind: Kind, **found: str) -> None:
 
 
 def hold_log(kube: FakeKube, cluster_id: UUID) -> None:
-    hold(kube, METADATA_BATCHES, **{labels.CLUSTER: "main", CLUSTER_ID_LABEL: str(cluster_id)})
+    hold(kube, METADATA_BATCHES, **{labels.CLUSTER: "main", LOG_CLUSTER_ID: str(cluster_id)})
 
 
 def hold_volume(kube: FakeKube, cluster_id: UUID) -> None:

@@ -1,4 +1,5 @@
-"""Labels, names and ports of everything the operator makes, in one place: selectors match them.
+"""Labels, annotations, names and ports of everything the operator makes, in one place: selectors
+match them.
 
 Labels of a user's object are never copied to its children.
 """
@@ -13,6 +14,10 @@ from plimsoll_operator.api import API_VERSION
 CLUSTER = "plimsoll.dev/cluster"
 CLUSTER_ID = "plimsoll.dev/cluster-id"
 BROKER_ID = "plimsoll.dev/broker-id"
+LOG_CLUSTER_ID = "internal.plimsoll.dev/cluster-id"
+"""On each object of a metadata log: the whole cluster id, since the log outlives the cluster."""
+LOG_PART = "internal.plimsoll.dev/part"
+"""On an object of a snapshot: whether it is an index or a chunk."""
 VERIFICATION = "plimsoll.dev/verification"
 PURPOSE = "plimsoll.dev/purpose"
 REVISION = "plimsoll.dev/revision"
@@ -23,12 +28,23 @@ ACKNOWLEDGE = "plimsoll.dev/acknowledge-deletion"
 """On a LogCluster, by its owner: the Topic objects that had disappeared by this time were meant."""
 WITHDRAWN = "plimsoll.dev/withdrawn"
 """On a broker's StatefulSet: the revision of the last restart that was granted and taken back."""
+TOPICS_CRD = "plimsoll.dev/topics-crd-uid"
+"""On a cluster's Lease, an annotation: the CRD under which its Topic objects count."""
+REPORTING_CONTROLLER = "plimsoll.dev/operator"
+"""No label: who reports the operator's Events."""
 VERSION = "app.kubernetes.io/version"
 """On a broker's pod: the release that it runs; 0.1 had no such label."""
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
 MANAGED_BY = "app.kubernetes.io/managed-by"
+
+# Kubernetes' own, on nodes and namespaces.
+HOSTNAME = "kubernetes.io/hostname"
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+ZONE = "topology.kubernetes.io/zone"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+"""A taint: a person vouches that nothing runs on the node any more."""
 
 KAFKA_PORT = 9092
 REPLICATION_PORT = 9091

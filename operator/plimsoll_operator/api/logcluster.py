@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_topics import Topics
 from plimsoll_operator.api.maintenance import Maintenance
 from plimsoll_operator.api.meta import (
@@ -27,7 +28,7 @@ from plimsoll_operator.api.meta import (
 
 BROKER_COUNT_DEFAULT = 3
 MOVEMENT_DEFAULT = "50Mi"
-TOPOLOGY_KEY_DEFAULT = "topology.kubernetes.io/zone"
+TOPOLOGY_KEY_DEFAULT = labels.ZONE
 
 PassedList = Annotated[tuple[Passed, ...], Meta(max_length=32)]
 
@@ -131,7 +132,7 @@ class Racks(Api, frozen=True, kw_only=True):
                 ),
                 description=(
                     "The label of a broker's node whose value is its rack; default "
-                    "topology.kubernetes.io/zone."
+                    f"{TOPOLOGY_KEY_DEFAULT}."
                 ),
             ),
         ]

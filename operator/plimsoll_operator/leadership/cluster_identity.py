@@ -13,7 +13,6 @@ from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.port import KubeApi
 from plimsoll_operator.kube.resources import METADATA_BATCHES, VOLUME_CLAIMS
-from plimsoll_operator.metalog.kube_objects import CLUSTER_ID_LABEL
 
 OTHER_LOG = "LogOfAnotherCluster"
 OTHER_VOLUME = "VolumeOfAnotherCluster"
@@ -28,14 +27,14 @@ async def objection(kube: KubeApi, cluster: LogCluster) -> Objection | None:
     namespace, name = cluster.key
     wanted = cluster_id(cluster)
     own = UUID(cluster.metadata.uid)
-    if wanted != own and await _has_log(kube, namespace, f"{CLUSTER_ID_LABEL}={own}"):
+    if wanted != own and await _has_log(kube, namespace, f"{labels.LOG_CLUSTER_ID}={own}"):
         return CHANGED, (
             f"This cluster already has the id {kafka_id(own)}; clusterId can be given only when "
             "the object is created. Remove it, or delete and re-apply the object."
         )
     found = await _other_log(kube, namespace, name, wanted)
     if found is not None and not await _has_log(
-        kube, namespace, f"{labels.CLUSTER}={name},{CLUSTER_ID_LABEL}={wanted}"
+        kube, namespace, f"{labels.CLUSTER}={name},{labels.LOG_CLUSTER_ID}={wanted}"
     ):
         return OTHER_LOG, (
             f"A metadata log of cluster {kafka_id(found)} exists under this name. To adopt it with "
@@ -50,9 +49,9 @@ async def _has_log(kube: KubeApi, namespace: str, selector: str) -> bool:
 
 
 async def _other_log(kube: KubeApi, namespace: str, name: str, wanted: UUID) -> UUID | None:
-    selector = f"{labels.CLUSTER}={name},{CLUSTER_ID_LABEL}!={wanted}"
+    selector = f"{labels.CLUSTER}={name},{labels.LOG_CLUSTER_ID}!={wanted}"
     found = await kube.first(METADATA_BATCHES, namespace, label_selector=selector)
-    return UUID(found["metadata"]["labels"][CLUSTER_ID_LABEL]) if found else None
+    return UUID(found["metadata"]["labels"][labels.LOG_CLUSTER_ID]) if found else None
 
 
 async def _volume_objection(

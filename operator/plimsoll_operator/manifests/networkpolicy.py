@@ -88,7 +88,7 @@ def _operator(namespace: str) -> Manifest:
 
 
 def _named(namespace: str) -> Manifest:
-    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    return {"matchLabels": {labels.NAMESPACE_NAME: namespace}}
 
 
 def _ports(addresses: Sequence[str]) -> list[int]:

@@ -58,7 +58,7 @@ def template(context: Context, broker_id: int, config_map: str) -> Manifest:
 
 def _pod(context: Context, broker_id: int, config_map: str) -> Manifest:
     anti_affinity = {
-        "topologyKey": "kubernetes.io/hostname",
+        "topologyKey": labels.HOSTNAME,
         "labelSelector": {"matchLabels": labels.selector(context.name)},
     }
     return {

@@ -111,7 +111,7 @@ def _pod(context: Context, broker_id: int) -> Manifest:
 def _spread(context: Context) -> Manifest:
     """Brokers prefer different nodes; on a single node they all run there."""
     term = {
-        "topologyKey": "kubernetes.io/hostname",
+        "topologyKey": labels.HOSTNAME,
         "labelSelector": {"matchLabels": labels.selector(context.name)},
     }
     return {

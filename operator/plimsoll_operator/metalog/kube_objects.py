@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable
 from plimsoll_operator.metalog.kube_api import Answer, Api, Unanswered
 
@@ -23,9 +24,6 @@ GROUP = "internal.plimsoll.dev"
 VERSION = "v1alpha1"
 BATCHES = "metadatabatches"
 SNAPSHOTS = "metadatasnapshots"
-CLUSTER_ID_LABEL = f"{GROUP}/cluster-id"
-CLUSTER_LABEL = "plimsoll.dev/cluster"
-PART_LABEL = f"{GROUP}/part"
 PAGE_OBJECTS = 64
 READ_ATTEMPTS = 20
 AT_ONCE = 16
@@ -91,11 +89,11 @@ class Place:
 
     @property
     def labels(self) -> dict[str, str]:
-        return {CLUSTER_ID_LABEL: str(self.cluster_id), CLUSTER_LABEL: self.cluster_name}
+        return {labels.LOG_CLUSTER_ID: str(self.cluster_id), labels.CLUSTER: self.cluster_name}
 
     @property
     def selector(self) -> str:
-        return f"{CLUSTER_ID_LABEL}={self.cluster_id}"
+        return f"{labels.LOG_CLUSTER_ID}={self.cluster_id}"
 
     def path(self, plural: str, name: str | None = None) -> str:
         base = f"/apis/{self.api_version}/namespaces/{self.namespace}/{plural}"

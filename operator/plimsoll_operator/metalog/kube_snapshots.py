@@ -18,9 +18,10 @@ from typing import ParamSpec, TypeVar
 
 import msgspec
 
+from plimsoll_operator.api import labels
 from plimsoll_operator.metalog import kube_objects, snapshots
 from plimsoll_operator.metalog.interface import LogCorrupt, LogUnavailable, Snapshot
-from plimsoll_operator.metalog.kube_objects import PART_LABEL, Item, Metadata, ObjectReader
+from plimsoll_operator.metalog.kube_objects import Item, Metadata, ObjectReader
 from plimsoll_operator.metalog.ring import STRICT
 
 CHUNK_BYTES_MAX = 512 * 1024
@@ -83,7 +84,7 @@ class SnapshotStore:
 
     async def indexes(self) -> list[Index]:
         """All announced snapshots, newest first."""
-        selector = f"{self._place.selector},{PART_LABEL}=index"
+        selector = f"{self._place.selector},{labels.LOG_PART}=index"
         found = [
             _index(item) async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)
         ]
@@ -170,7 +171,7 @@ class SnapshotStore:
         metadata = Metadata(
             name=name,
             namespace=self._place.namespace,
-            labels={**self._place.labels, PART_LABEL: part},
+            labels={**self._place.labels, labels.LOG_PART: part},
         )
         body = self._place.manifest(KIND, metadata, spec)
         path = self._place.path(kube_objects.SNAPSHOTS)
@@ -186,7 +187,7 @@ class SnapshotStore:
     async def delete_older(self, end_offset: int) -> None:
         """Delete indexes first, then chunks, of snapshots and torn ones that end earlier."""
         for part in ("index", "chunk"):
-            selector = f"{self._place.selector},{PART_LABEL}={part}"
+            selector = f"{self._place.selector},{labels.LOG_PART}={part}"
             old = [
                 item.metadata
                 async for item in self._reader.pages(kube_objects.SNAPSHOTS, selector)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.conditions import micro_timestamp
+from plimsoll_operator.api.labels import REPORTING_CONTROLLER
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import EVENTS, Kind
@@ -93,6 +94,6 @@ def event(
             "namespace": namespace,
             "uid": cluster.metadata.uid,
         },
-        "reportingController": "plimsoll.dev/operator",
+        "reportingController": REPORTING_CONTROLLER,
         "reportingInstance": identity[:128],
     }

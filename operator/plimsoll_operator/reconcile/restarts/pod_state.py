@@ -14,7 +14,6 @@ from plimsoll_operator.manifests.statefulset import CONTAINER
 STUCK_MS = 30_000
 """A pod that is still there so long after its grace has a kubelet that does not answer."""
 FAILED_CREATE = "FailedCreate"
-OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,7 @@ def is_stuck(pod: Object, now_ms: int) -> bool:
 def is_out_of_service(node: Object) -> bool:
     """Whether somebody vouches that nothing runs there any more."""
     taints = (node.get("spec") or {}).get("taints") or ()
-    return any(taint.get("key") == OUT_OF_SERVICE for taint in taints)
+    return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
 
 
 def trouble(pod: Object | None) -> str:

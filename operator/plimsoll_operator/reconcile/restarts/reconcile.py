@@ -226,8 +226,7 @@ class Pass:
         broker = self.term.image.brokers.get(broker_id)
         if not vouched:
             until = (
-                f"node {node_name} is back, or is deleted, or has the taint"
-                " node.kubernetes.io/out-of-service"
+                f"node {node_name} is back, or is deleted, or has the taint {labels.OUT_OF_SERVICE}"
             )
             self._stays(broker_id, "NodeUnreachable", until)
         elif broker is not None and not broker.fenced:

@@ -19,6 +19,7 @@ from plimsoll_operator.api.cluster_topics import (
     TopicDeletion,
     Topics,
 )
+from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
@@ -37,7 +38,6 @@ from plimsoll_operator.status.record_events import LENGTH_MAX, Occurrence
 logger = logging.getLogger("plimsoll.absence")
 
 CRD_NAME = "topics.plimsoll.dev"
-CRD_ANNOTATION = "plimsoll.dev/topics-crd-uid"
 LOOK_AGAIN_MS_MAX = 30_000
 
 
@@ -208,9 +208,9 @@ async def _counts_since(term: Term) -> str | None:
     if crd["metadata"].get("deletionTimestamp"):
         return None
     lease = await term.kube.get(LEASES, term.key[0], term.lease_name)
-    noted = (lease["metadata"].get("annotations") or {}).get(CRD_ANNOTATION)
+    noted = (lease["metadata"].get("annotations") or {}).get(TOPICS_CRD)
     if noted is None:
-        patch = {"metadata": {"annotations": {CRD_ANNOTATION: uid}}}
+        patch = {"metadata": {"annotations": {TOPICS_CRD: uid}}}
         await term.kube.merge(LEASES, term.key[0], term.lease_name, patch)
     term.crd_noted = True
     if noted is None:
