@@ -1,70 +1,136 @@
-"""Why something was refused: one name, one sentence, one Kafka error code.
+"""Kafka's error codes, and why something was refused: one name, one sentence, one such code.
 
 The name becomes a condition's reason and an Event's reason, the code goes over the wire, and tests
-assert on it.  `protocol.md`, "Controller transitions", gives the codes.
+assert on it.  docs/protocol.md, "Controller transitions", gives the codes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import Enum, IntEnum
+
+
+class Code(IntEnum):
+    """Kafka's error codes: those that a Plimsoll process answers with or reacts to."""
+
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    INVALID_TOPIC_EXCEPTION = 17
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    KAFKA_STORAGE_ERROR = 56
+    REASSIGNMENT_IN_PROGRESS = 60
+    FETCH_SESSION_ID_NOT_FOUND = 70
+    INVALID_FETCH_SESSION_EPOCH = 71
+    LISTENER_NOT_FOUND = 72
+    TOPIC_DELETION_DISABLED = 73
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    STALE_BROKER_EPOCH = 77
+    OFFSET_NOT_AVAILABLE = 78
+    PREFERRED_LEADER_NOT_AVAILABLE = 80
+    ELIGIBLE_LEADERS_NOT_AVAILABLE = 83
+    ELECTION_NOT_NEEDED = 84
+    NO_REASSIGNMENT_IN_PROGRESS = 85
+    INVALID_RECORD = 87
+    THROTTLING_QUOTA_EXCEEDED = 89
+    INVALID_UPDATE_VERSION = 95
+    UNKNOWN_TOPIC_ID = 100
+    DUPLICATE_BROKER_REGISTRATION = 101
+    BROKER_ID_NOT_REGISTERED = 102
+    INCONSISTENT_TOPIC_ID = 103
+    INCONSISTENT_CLUSTER_ID = 104
+    INELIGIBLE_REPLICA = 107
+    NEW_LEADER_ELECTED = 108
+    UNSUPPORTED_ENDPOINT_TYPE = 115
+    INVALID_REGISTRATION = 119
 
 
 class Reason(Enum):
     """A refusal's name (value: Kafka's error code, made unique by the name)."""
 
-    UnknownTopicOrPartition = (3, "unknown-topic-or-partition")
-    NotController = (41, "not-controller")
-    InvalidRequest = (42, "invalid-request")
-    UnknownTopicId = (100, "unknown-topic-id")
-    FencedLeaderEpoch = (74, "fenced-leader-epoch")
-    StaleBrokerEpoch = (77, "stale-broker-epoch")
-    InvalidUpdateVersion = (95, "invalid-update-version")
-    InconsistentClusterId = (104, "inconsistent-cluster-id")
-    IneligibleReplica = (107, "ineligible-replica")
-    NewLeaderElected = (108, "new-leader-elected")
-    InvalidRegistration = (119, "invalid-registration")
-    DuplicateBrokerRegistration = (101, "duplicate-broker-registration")
-    BrokerIdNotRegistered = (102, "broker-id-not-registered")
-    VolumeNotEmptied = (119, "volume-replaced-needs-consent")
-    MetadataRegressed = (41, "metadata-regressed")
-    MetadataTooNew = (35, "metadata-too-new")
-    MetadataTooOld = (35, "metadata-too-old")
-    InvalidTopicName = (17, "invalid-topic-name")
-    TopicAlreadyExists = (36, "topic-already-exists")
-    InvalidPartitions = (37, "invalid-partitions")
-    InvalidReplicationFactor = (38, "invalid-replication-factor")
-    InvalidReplicaAssignment = (39, "invalid-replica-assignment")
-    InvalidConfig = (40, "invalid-config")
-    PolicyViolation = (44, "policy-violation")
-    ReassignmentInProgress = (60, "reassignment-in-progress")
-    BrokerRestarts = (60, "broker-restarts")
-    NoReassignmentInProgress = (85, "no-reassignment-in-progress")
-    TopicDeletionDisabled = (73, "topic-deletion-disabled")
-    PreferredLeaderNotAvailable = (80, "preferred-leader-not-available")
-    EligibleLeadersNotAvailable = (83, "eligible-leaders-not-available")
-    ElectionNotNeeded = (84, "election-not-needed")
-    TooManyWaiting = (89, "too-many-waiting")
+    UnknownTopicOrPartition = (Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown-topic-or-partition")
+    NotController = (Code.NOT_CONTROLLER, "not-controller")
+    InvalidRequest = (Code.INVALID_REQUEST, "invalid-request")
+    UnknownTopicId = (Code.UNKNOWN_TOPIC_ID, "unknown-topic-id")
+    FencedLeaderEpoch = (Code.FENCED_LEADER_EPOCH, "fenced-leader-epoch")
+    StaleBrokerEpoch = (Code.STALE_BROKER_EPOCH, "stale-broker-epoch")
+    InvalidUpdateVersion = (Code.INVALID_UPDATE_VERSION, "invalid-update-version")
+    InconsistentClusterId = (Code.INCONSISTENT_CLUSTER_ID, "inconsistent-cluster-id")
+    IneligibleReplica = (Code.INELIGIBLE_REPLICA, "ineligible-replica")
+    NewLeaderElected = (Code.NEW_LEADER_ELECTED, "new-leader-elected")
+    InvalidRegistration = (Code.INVALID_REGISTRATION, "invalid-registration")
+    DuplicateBrokerRegistration = (
+        Code.DUPLICATE_BROKER_REGISTRATION,
+        "duplicate-broker-registration",
+    )
+    BrokerIdNotRegistered = (Code.BROKER_ID_NOT_REGISTERED, "broker-id-not-registered")
+    VolumeNotEmptied = (Code.INVALID_REGISTRATION, "volume-replaced-needs-consent")
+    MetadataRegressed = (Code.NOT_CONTROLLER, "metadata-regressed")
+    MetadataTooNew = (Code.UNSUPPORTED_VERSION, "metadata-too-new")
+    MetadataTooOld = (Code.UNSUPPORTED_VERSION, "metadata-too-old")
+    InvalidTopicName = (Code.INVALID_TOPIC_EXCEPTION, "invalid-topic-name")
+    TopicAlreadyExists = (Code.TOPIC_ALREADY_EXISTS, "topic-already-exists")
+    InvalidPartitions = (Code.INVALID_PARTITIONS, "invalid-partitions")
+    InvalidReplicationFactor = (Code.INVALID_REPLICATION_FACTOR, "invalid-replication-factor")
+    InvalidReplicaAssignment = (Code.INVALID_REPLICA_ASSIGNMENT, "invalid-replica-assignment")
+    InvalidConfig = (Code.INVALID_CONFIG, "invalid-config")
+    PolicyViolation = (Code.POLICY_VIOLATION, "policy-violation")
+    ReassignmentInProgress = (Code.REASSIGNMENT_IN_PROGRESS, "reassignment-in-progress")
+    BrokerRestarts = (Code.REASSIGNMENT_IN_PROGRESS, "broker-restarts")
+    NoReassignmentInProgress = (Code.NO_REASSIGNMENT_IN_PROGRESS, "no-reassignment-in-progress")
+    TopicDeletionDisabled = (Code.TOPIC_DELETION_DISABLED, "topic-deletion-disabled")
+    PreferredLeaderNotAvailable = (
+        Code.PREFERRED_LEADER_NOT_AVAILABLE,
+        "preferred-leader-not-available",
+    )
+    EligibleLeadersNotAvailable = (
+        Code.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        "eligible-leaders-not-available",
+    )
+    ElectionNotNeeded = (Code.ELECTION_NOT_NEEDED, "election-not-needed")
+    TooManyWaiting = (Code.THROTTLING_QUOTA_EXCEEDED, "too-many-waiting")
     # Refusals that only a resource's status shows; clients that meet them get INVALID_REQUEST.
-    ClusterNotFound = (42, "cluster-not-found")
-    NotAllowed = (42, "namespace-not-allowed")
-    TopicNameTaken = (36, "topic-name-taken")
-    NotEnoughBrokers = (38, "not-enough-brokers")
-    PlacementInvalid = (39, "placement-invalid")
-    MassDeletion = (42, "mass-deletion")
-    PlanOutdated = (42, "plan-outdated")
-    RecordTooLarge = (42, "record-too-large")
-    BrokerHoldsReplicas = (42, "broker-holds-replicas")
-    BrokerLives = (42, "broker-lives")
-    BrokerLeaving = (39, "broker-leaving")
-    ExplicitPlacement = (42, "explicit-placement")
-    VolumeInUse = (42, "volume-in-use")
-    LeaderNotEligible = (83, "named-leader-not-eligible")
+    ClusterNotFound = (Code.INVALID_REQUEST, "cluster-not-found")
+    NotAllowed = (Code.INVALID_REQUEST, "namespace-not-allowed")
+    TopicNameTaken = (Code.TOPIC_ALREADY_EXISTS, "topic-name-taken")
+    NotEnoughBrokers = (Code.INVALID_REPLICATION_FACTOR, "not-enough-brokers")
+    PlacementInvalid = (Code.INVALID_REPLICA_ASSIGNMENT, "placement-invalid")
+    MassDeletion = (Code.INVALID_REQUEST, "mass-deletion")
+    PlanOutdated = (Code.INVALID_REQUEST, "plan-outdated")
+    RecordTooLarge = (Code.INVALID_REQUEST, "record-too-large")
+    BrokerHoldsReplicas = (Code.INVALID_REQUEST, "broker-holds-replicas")
+    BrokerLives = (Code.INVALID_REQUEST, "broker-lives")
+    BrokerLeaving = (Code.INVALID_REPLICA_ASSIGNMENT, "broker-leaving")
+    ExplicitPlacement = (Code.INVALID_REQUEST, "explicit-placement")
+    VolumeInUse = (Code.INVALID_REQUEST, "volume-in-use")
+    LeaderNotEligible = (Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "named-leader-not-eligible")
 
     @property
     def code(self) -> int:
         """Kafka's error code."""
-        return self.value[0]
+        return int(self.value[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

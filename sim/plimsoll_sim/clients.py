@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_sim.calls import (
     PRODUCER_ID_VALUES,
     Caller,

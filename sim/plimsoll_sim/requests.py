@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 from plimsoll_core.cluster.model import Partition
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_sim.calls import ANSWER_S, Caller, ClientConnection, Lost, delete_records_values
 from plimsoll_sim.ghost import PartitionGhost
 from plimsoll_sim.process import Process

@@ -17,7 +17,7 @@ from plimsoll_broker.handlers.long_produces import (
     PARTITIONS_AT_ONCE,
     RECORDS_AT_ONCE,
 )
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, iter_headers, parse_header, seal
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request

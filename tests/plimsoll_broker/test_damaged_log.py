@@ -9,7 +9,7 @@ import pytest
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
 from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 Make = Callable[[int], Broker]
 Three = tuple[Broker, Broker, Broker]

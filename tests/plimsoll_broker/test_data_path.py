@@ -12,9 +12,9 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 from plimsoll_broker.control.client import NoController
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, CreateTopics, DeleteTopics, NewTopic, Request
-from plimsoll_core.replica.values import Code
 from plimsoll_wire.versions import ApiKey
 
 Make = Callable[[int], Broker]

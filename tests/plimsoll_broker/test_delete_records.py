@@ -10,7 +10,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 from plimsoll_broker.storage.checkpoints import LOG_STARTS
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.offsets import OffsetFile
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import parse_header
 from plimsoll_wire.versions import ApiKey
 

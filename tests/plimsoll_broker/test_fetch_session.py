@@ -13,8 +13,8 @@ from plimsoll_broker.replication import follower_session
 from plimsoll_broker.replication.maintenance import Upkeep
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
-from plimsoll_core.replica.values import Code
 from plimsoll_wire.fetch import FetchRequest
 from plimsoll_wire.replication import (
     NEW_SESSION,

@@ -7,7 +7,7 @@ from uuid import UUID
 from plimsoll_broker.replication.fetcher_pool import FetcherPool, Source
 from plimsoll_broker.replication.follower_session import Followed
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 LEADER: Any = 1
 ONE = Source(LEADER, 0)

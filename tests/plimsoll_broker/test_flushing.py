@@ -14,7 +14,7 @@ from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.values import Flush
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 Make = Callable[[int], Broker]
 SAFE = {"flush.messages": "1"}

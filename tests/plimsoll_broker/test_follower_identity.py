@@ -8,7 +8,7 @@ from tests.plimsoll_broker.test_replication import kill, until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.fetch import TOPIC_ID_VERSION
 from plimsoll_wire.replication import (
     LATEST,

@@ -8,9 +8,9 @@ from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.clock import monotonic_ms
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.replica.lease import LeaderLease
-from plimsoll_core.replica.values import Code
 
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]

@@ -13,7 +13,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller
 from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage import timestamps
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.versions import ApiKey
 

@@ -14,7 +14,7 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.handlers import fetch, fetch_poll
 from plimsoll_broker.replication.peer_connection import PeerLost
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.fetch import TooManyNamed, decode_request
 from plimsoll_wire.messages import encode_request
 from plimsoll_wire.primitives import MalformedMessage

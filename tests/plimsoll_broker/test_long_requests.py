@@ -17,8 +17,8 @@ from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.handlers import describe_configs
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
-from plimsoll_core.replica.values import Code
 from plimsoll_wire import messages
 from plimsoll_wire.versions import SUPPORTED, ApiKey
 

@@ -14,8 +14,8 @@ from plimsoll_broker.replication.maintenance import Upkeep
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.values import Settling
 from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
-from plimsoll_core.replica.values import Code
 
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]

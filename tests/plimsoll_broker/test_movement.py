@@ -14,6 +14,7 @@ from plimsoll_broker.replication.fetcher_pool import Source
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.cluster.model import ReassignmentObject
 from plimsoll_core.cluster.movers import CLUSTER
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.reassignments import (
     LimitMovement,
@@ -23,7 +24,6 @@ from plimsoll_core.messages.reassignments import (
 )
 from plimsoll_core.messages.requests import Answer, CreateTopics, NewTopic
 from plimsoll_core.replica.throttle import PIECE_BYTES_MIN
-from plimsoll_core.replica.values import Code
 
 KIB = 2**10
 BATCH = 8 * KIB

@@ -6,7 +6,7 @@ from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
 from plimsoll_broker.reporting import copy_progress
 from plimsoll_broker.reporting.copy_progress import CopyReports
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 
 def reports(broker: Broker) -> CopyReports:

@@ -9,7 +9,7 @@ from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
 from plimsoll_broker.replication.roles import NEW_AT_ONCE
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 Make = Callable[[int], Broker]
 MANY = 500

@@ -9,7 +9,7 @@ from plimsoll_broker.server.rejected_sequences import (
     REMEMBERED_MS,
     RejectedSequences,
 )
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 LAST = 2**31 - 1
 NOW = 1_000

@@ -10,9 +10,9 @@ from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 from plimsoll_broker.control.client import NoController
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.session import Session
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.requests import AlterPartition, Answer, BrokerProvenDead, Request
-from plimsoll_core.replica.values import Code
 from plimsoll_wire.replication import FetchLimits, FetchSender, decode_fetch, encode_fetch
 
 Three = tuple[Broker, Broker, Broker]

@@ -15,9 +15,9 @@ from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.replication import roles
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.replica.lease import LeaderLease
-from plimsoll_core.replica.values import Code
 
 Make = Callable[[int], Broker]
 MANY = 300

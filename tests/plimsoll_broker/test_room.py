@@ -10,8 +10,8 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
 from plimsoll_broker.replication.full_disks import RESERVE, ROOM_BYTES_MAX, Room, enough
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import FailedReplica, ReportFailedReplicas
-from plimsoll_core.replica.values import Code
 
 Make = Callable[[int], Broker]
 

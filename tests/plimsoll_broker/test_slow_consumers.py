@@ -14,7 +14,7 @@ from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 from plimsoll_broker.server.budget import MIB, Budgets
 from plimsoll_broker.server.client_memory import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
 from plimsoll_wire.versions import ApiKey

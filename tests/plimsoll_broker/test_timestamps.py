@@ -8,7 +8,7 @@ from tests.plimsoll_broker.trio import Client, Controller, a_batch
 
 from plimsoll_broker.handlers.batch_checks import check_times
 from plimsoll_broker.storage.config import TimeLimits
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import HEADER_SIZE, parse_header, seal
 from plimsoll_wire.versions import ApiKey
 

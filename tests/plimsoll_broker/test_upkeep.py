@@ -19,8 +19,8 @@ from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.values import Flush
 from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
-from plimsoll_core.replica.values import Code
 
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]

@@ -8,7 +8,7 @@ from tests.plimsoll_broker.trio import Controller, a_batch
 
 from plimsoll_broker.replication.maintenance import Upkeep
 from plimsoll_broker.replication.wall_clock import STEP_MS_MAX, WallClock
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 DAY_MS = 86_400_000
 

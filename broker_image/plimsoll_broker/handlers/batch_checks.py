@@ -13,7 +13,7 @@ import struct
 from typing import NamedTuple
 
 from plimsoll_broker.storage.config import TimeLimits
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import (
     CODEC_MASK,
     CODEC_MAX,

@@ -13,19 +13,9 @@ from typing import Any
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_core.cluster import listeners
 from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Forwarded
-
-NONE = 0
-UNKNOWN_TOPIC_OR_PARTITION = 3
-LEADER_NOT_AVAILABLE = 5
-REQUEST_TIMED_OUT = 7
-NOT_CONTROLLER = 41
-INVALID_REQUEST = 42
-INVALID_REPLICA_ASSIGNMENT = 39
-INVALID_CONFIG = 40
-LISTENER_NOT_FOUND = 72
-UNKNOWN_TOPIC_ID = 100
 
 WAIT_MS_MAX = 60_000
 """However long a client is willing to wait, we hold its request no longer than this."""
@@ -89,13 +79,14 @@ def admin_target(view: ClusterView) -> int:
 
 
 def leader_code(image: ClusterImage, leader: BrokerId | None, listener_known: bool) -> int:
-    """What a client should think of a leader.  `listener_known`: the version has code 72."""
+    """What a client should think of a leader.  `listener_known`: the version has
+    LISTENER_NOT_FOUND."""
     broker = None if leader is None else image.brokers.get(leader)
     if broker is None or broker.fenced:
-        return LEADER_NOT_AVAILABLE
+        return Code.LEADER_NOT_AVAILABLE
     if endpoint_of(broker) is None:
-        return LISTENER_NOT_FOUND if listener_known else LEADER_NOT_AVAILABLE
-    return NONE
+        return Code.LISTENER_NOT_FOUND if listener_known else Code.LEADER_NOT_AVAILABLE
+    return Code.NONE
 
 
 def offline(image: ClusterImage, replicas: tuple[BrokerId, ...]) -> list[int]:

@@ -9,7 +9,6 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.describe_configs import topic_configs
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
@@ -17,6 +16,7 @@ from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.cluster.topic_configs import canonical, split_min_isr
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer
 from plimsoll_wire.messages import encode_response
@@ -77,7 +77,7 @@ def _checked(request: Any) -> tuple[tuple[NewTopic, ...], dict[str, TopicAnswer]
     for topic in _once(request.topics):
         try:
             if times[topic.name] > 1:
-                raise _BadForm(shared.INVALID_REQUEST, "The request names this topic twice.")
+                raise _BadForm(Code.INVALID_REQUEST, "The request names this topic twice.")
             wanted.append(_new_topic(topic))
         except _BadForm as bad:
             answers[topic.name] = TopicAnswer(name=topic.name, code=bad.code, message=str(bad))
@@ -118,13 +118,13 @@ def _new_topic(topic: Any) -> NewTopic:
     configs: dict[str, str] = {}
     for config in topic.configs:
         if config.value is None:
-            raise _BadForm(shared.INVALID_CONFIG, f"{config.name} has no value.")
+            raise _BadForm(Code.INVALID_CONFIG, f"{config.name} has no value.")
         configs[config.name] = config.value
     partitions, factor = topic.num_partitions, topic.replication_factor
     assignment = _assignment(topic)
     if assignment is not None and (partitions != -1 or factor != -1):
         message = "An assignment says it all: partitions and replication factor must be -1."
-        raise _BadForm(shared.INVALID_REQUEST, message)
+        raise _BadForm(Code.INVALID_REQUEST, message)
     return NewTopic(
         name=topic.name,
         partitions=None if partitions == -1 else partitions,
@@ -140,7 +140,7 @@ def _assignment(topic: Any) -> tuple[tuple[BrokerId, ...], ...] | None:
     by_index = {each.partition_index: tuple(each.broker_ids) for each in topic.assignments}
     if sorted(by_index) != list(range(len(topic.assignments))):
         message = "The assignment must name the partitions 0, 1, 2 and so on, each once."
-        raise _BadForm(shared.INVALID_REPLICA_ASSIGNMENT, message)
+        raise _BadForm(Code.INVALID_REPLICA_ASSIGNMENT, message)
     return tuple(by_index[index] for index in range(len(by_index)))
 
 

@@ -21,7 +21,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.messages import encode_response
 

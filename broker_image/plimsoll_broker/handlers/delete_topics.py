@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import DeleteTopics, TopicAnswer
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import ApiKey
@@ -61,7 +61,7 @@ def _told(request: Any, version: int) -> _Told:
         if times[target] > 1 or (name is None) == (topic_id is None):
             message = "Each topic once, either by name or by id."
             answers[target] = TopicAnswer(
-                name=name or "", code=shared.INVALID_REQUEST, message=message
+                name=name or "", code=Code.INVALID_REQUEST, message=message
             )
     wanted = [target for target, answer in answers.items() if answer is None]
     names = tuple(name for name, _ in wanted if name is not None)
@@ -92,7 +92,7 @@ def _matched(got: tuple[TopicAnswer, ...], told: _Told) -> dict[_Target, TopicAn
     by_id: dict[UUID | None, TopicAnswer] = {
         answer.topic_id: answer for answer in got if answer.topic_id is not None
     }
-    unanswered = TopicAnswer(name="", code=shared.UNKNOWN_TOPIC_ID)
+    unanswered = TopicAnswer(name="", code=Code.UNKNOWN_TOPIC_ID)
     if got and not by_id and ids and got[0].code:
         unanswered = got[0]  # the whole request was refused
     return {

@@ -8,11 +8,11 @@ from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoints import uuid_text
+from plimsoll_core.errors import Code
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
 _BROKERS = 1
-_UNSUPPORTED_ENDPOINT_TYPE = 115
 
 
 def describe_cluster(view: ClusterView) -> Handler:
@@ -21,14 +21,14 @@ def describe_cluster(view: ClusterView) -> Handler:
         request = decode_request(ApiKey.DESCRIBE_CLUSTER, version, context.body)
         endpoint_type = getattr(request, "endpoint_type", _BROKERS)
         values: dict[str, Any] = {
-            "error_code": shared.NONE,
+            "error_code": Code.NONE,
             "endpoint_type": endpoint_type,
             "cluster_id": uuid_text(view.image.cluster_id),
             "controller_id": shared.admin_target(view),
             "brokers": _brokers(view, getattr(request, "include_fenced_brokers", False)),
         }
         if endpoint_type != _BROKERS:
-            values["error_code"] = _UNSUPPORTED_ENDPOINT_TYPE
+            values["error_code"] = Code.UNSUPPORTED_ENDPOINT_TYPE
             values["error_message"] = "This listener is the brokers', not the controller's."
             values["brokers"] = []
         return encode_response(ApiKey.DESCRIBE_CLUSTER, version, values)

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
@@ -22,6 +21,7 @@ from plimsoll_core.cluster.topic_configs import (
     UNCLEAN_RECOVERY,
     ConfigKey,
 )
+from plimsoll_core.errors import Code
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
@@ -103,7 +103,7 @@ class _Results:
 def _too_many(resource: Any) -> dict[str, Any]:
     message = f"The answer has {CONFIGS_MAX} configs already; ask for fewer resources at a time."
     return {
-        "error_code": shared.INVALID_REQUEST,
+        "error_code": Code.INVALID_REQUEST,
         "error_message": message,
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
@@ -137,15 +137,15 @@ def _configs(
     if kind == _TOPIC:
         topic_id = image.topic_ids.get(name)
         if topic_id is None:
-            return shared.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.", []
+            return Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.", []
         topic = image.topics[topic_id]
-        return shared.NONE, None, topic_configs(topic.configs, topic.min_isr, view.configs)
+        return Code.NONE, None, topic_configs(topic.configs, topic.min_isr, view.configs)
     if kind == _BROKER and name in ("", str(view.broker_id)):
-        return shared.NONE, None, _broker_configs(view.configs) if name else []
+        return Code.NONE, None, _broker_configs(view.configs) if name else []
     if kind == _BROKER:
         message = f"This is broker {view.broker_id}; ask broker {name} itself."
-        return shared.INVALID_REQUEST, message, []
-    return shared.INVALID_REQUEST, f"Resources of type {kind} have no configs here.", []
+        return Code.INVALID_REQUEST, message, []
+    return Code.INVALID_REQUEST, f"Resources of type {kind} have no configs here.", []
 
 
 def topic_configs(

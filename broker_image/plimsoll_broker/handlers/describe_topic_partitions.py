@@ -11,6 +11,7 @@ from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.errors import Code
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
@@ -67,11 +68,11 @@ def _partition_count(image: ClusterImage, name: str) -> int:
 def _topic(image: ClusterImage, name: str, first: int, room: int) -> dict[str, Any]:
     topic_id = image.topic_ids.get(name)
     if topic_id is None:
-        code = shared.UNKNOWN_TOPIC_OR_PARTITION
+        code = Code.UNKNOWN_TOPIC_OR_PARTITION
         return {"error_code": code, "name": name, "topic_id": None, "partitions": []}
     indexes = range(first, min(first + room, image.topics[topic_id].partitions))
     return {
-        "error_code": shared.NONE,
+        "error_code": Code.NONE,
         "name": name,
         "topic_id": topic_id,
         "partitions": [

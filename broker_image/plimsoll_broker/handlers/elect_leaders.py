@@ -8,12 +8,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import forward, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.errors import Reason
 from plimsoll_core.messages.elections import (
     ElectionAnswer,
     ElectionKind,
@@ -67,7 +67,8 @@ async def _elect(
 ) -> Answer:
     if kind not in _KINDS:
         message = f"There is no election of type {kind}; 0 is preferred, 1 is unclean."
-        return Refused(reason="InvalidRequest", code=shared.INVALID_REQUEST, message=message)
+        reason = Reason.InvalidRequest
+        return Refused(reason=reason.name, code=reason.code, message=message)
     if names == ():
         return ElectionsAnswer(partitions=())
     timeout_ms = timeout_ms_of(request)

@@ -22,8 +22,8 @@ from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
 from plimsoll_core.cluster.listeners import Port, may_ask
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.values import Code
 from plimsoll_wire.fetch import (
     TOPIC_ID_VERSION,
     FetchedPartition,
@@ -35,8 +35,6 @@ from plimsoll_wire.fetch import (
     encode_response,
 )
 
-_FETCH_SESSION_ID_NOT_FOUND = 70
-_INVALID_FETCH_SESSION_EPOCH = 71
 _FIRST_EPOCH, _FINAL_EPOCH = 0, -1
 _SESSION_ID_MAX = 2**31 - 1
 _CODE_VERSION = 7
@@ -82,7 +80,7 @@ class FetchHandler:
         if request.replica_id is not None:
             return self._follower(context, request, is_registered=self._is_registered(request))
         if request.session_id != 0:
-            return encode_response(version, [], _FETCH_SESSION_ID_NOT_FOUND)
+            return encode_response(version, [], Code.FETCH_SESSION_ID_NOT_FOUND)
         return self._poll(context, request)
 
     def _turned_away(self, version: int, request: FetchRequest) -> Reply:
@@ -132,11 +130,11 @@ class FetchHandler:
         anew; a position that an earlier process left here must not count for its successor."""
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)
-        code = _FETCH_SESSION_ID_NOT_FOUND
+        code = Code.FETCH_SESSION_ID_NOT_FOUND
         if session is not None and session.is_of(request) and is_registered:
             if session.is_next(request) and session.has_room(request):
                 return session.fetch(request)
-            code = _INVALID_FETCH_SESSION_EPOCH
+            code = Code.INVALID_FETCH_SESSION_EPOCH
         context.connection.close()
         epoch = self._manager.controller_epoch
         return encode_response(context.api_version, [], code, controller_epoch=epoch)

@@ -22,7 +22,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.sending import Granted
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.fetch import (
     Buffer,
     FetchedPartition,

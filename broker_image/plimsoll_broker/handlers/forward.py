@@ -13,6 +13,7 @@ from typing import Any
 from plimsoll_broker.control.client import NoController
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import (
     Answer,
     CreateTopics,
@@ -43,13 +44,13 @@ async def forward(view: ClusterView, request: Forwarded, timeout_ms: int) -> Ans
             f"The request has {size} bytes as it goes to the controller, and {FORWARDED_BYTES_MAX} "
             "are allowed; ask for less at a time."
         )
-        return Refused(reason="", code=shared.INVALID_REQUEST, message=message)
+        return Refused(reason="", code=Code.INVALID_REQUEST, message=message)
     wait_ms = min(max(timeout_ms, _FORWARD_MS_MIN), shared.WAIT_MS_MAX)
     try:
         return await view.command(request, wait_ms)
     except NoController:
         message = f"No controller answered within {wait_ms} ms; look whether it happened."
-        return Refused(reason="", code=shared.REQUEST_TIMED_OUT, message=message)
+        return Refused(reason="", code=Code.REQUEST_TIMED_OUT, message=message)
 
 
 async def ask(

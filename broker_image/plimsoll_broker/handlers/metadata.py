@@ -18,6 +18,7 @@ from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoints import uuid_text
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
+from plimsoll_core.errors import Code
 from plimsoll_wire.messages import decode_request, encode_response
 from plimsoll_wire.versions import ApiKey
 
@@ -39,7 +40,7 @@ class _Answering(NamedTuple):
             "cluster_id": uuid_text(self.image.cluster_id),
             "controller_id": self.controller_id,
             "topics": _topics(self.image, request.topics, self.version),
-            "error_code": shared.NONE,
+            "error_code": Code.NONE,
         }
         return encode_response(ApiKey.METADATA, self.version, values)
 
@@ -158,7 +159,7 @@ def _asked(image: ClusterImage, item: Any, version: int) -> dict[str, Any]:
         return _topic(image, topic, version)
     if name is None and version < _NULLABLE_NAME_VERSION:
         name = ""
-    code = shared.UNKNOWN_TOPIC_ID if not name else shared.UNKNOWN_TOPIC_OR_PARTITION
+    code = Code.UNKNOWN_TOPIC_ID if not name else Code.UNKNOWN_TOPIC_OR_PARTITION
     return {"error_code": code, "name": name, "topic_id": by_id, "partitions": []}
 
 
@@ -166,7 +167,7 @@ def _topic(image: ClusterImage, topic: Topic, version: int) -> dict[str, Any]:
     keys = (PartitionKey(topic.id, index) for index in range(topic.partitions))
     partitions = (image.partitions.get(key) for key in keys)
     return {
-        "error_code": shared.NONE,
+        "error_code": Code.NONE,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": False,

@@ -21,7 +21,7 @@ from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.timestamps import Found, OpenedBytes
 from plimsoll_core.cluster.listeners import Port, may_ask
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError
 from plimsoll_wire.messages import decode_request, encode_response
 

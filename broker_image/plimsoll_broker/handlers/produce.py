@@ -26,8 +26,9 @@ from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Re
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listeners
 from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.values import Append, Code, Duplicate
+from plimsoll_core.replica.values import Append, Duplicate
 from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (

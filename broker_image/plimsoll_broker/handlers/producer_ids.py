@@ -11,15 +11,16 @@ import asyncio
 from plimsoll_broker.control.client import NoController
 from plimsoll_broker.reporting.isr_proposals import ProposalTarget
 from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import AllocateProducerIds, ProducerIdBlock
 from plimsoll_wire.messages import decode_request, encode_response
 
 # What Kafka answers while it waits for a block.  "Not available" would send a client looking for a
 # transaction coordinator, which an idempotent producer has no use for.
-COORDINATOR_LOAD_IN_PROGRESS = 14
-INVALID_REQUEST = 42
-NONE = -1
+WAITING = Code.COORDINATOR_LOAD_IN_PROGRESS
+NO_PRODUCER = -1
+"""The id and the epoch of a producer that has none yet."""
 ALLOCATE_MS_MAX = 10_000
 
 
@@ -66,11 +67,11 @@ class InitProducerIdHandler:
     def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
         request = decode_request(context.api_key, context.api_version, context.body)
         if request.transactional_id is not None:
-            return _reply(context, INVALID_REQUEST)
+            return _reply(context, Code.INVALID_REQUEST)
         known: int = getattr(request, "producer_id", -1)
         epoch: int = getattr(request, "producer_epoch", -1)
-        if (known == NONE) != (epoch == NONE):
-            return _reply(context, INVALID_REQUEST)
+        if (known == NO_PRODUCER) != (epoch == NO_PRODUCER):
+            return _reply(context, Code.INVALID_REQUEST)
         # What a client knows of an id is of no use here: nothing is kept of who has which, so only
         # one that nobody ever had is surely its own.
         producer_id = self._ids.take()
@@ -81,7 +82,7 @@ class InitProducerIdHandler:
     async def _later(self, context: RequestContext) -> Reply | None:
         producer_id = await self._ids.allocate()
         if producer_id is None:
-            return _reply(context, COORDINATOR_LOAD_IN_PROGRESS)
+            return _reply(context, WAITING)
         return _reply(context, 0, producer_id, 0)
 
 

@@ -28,11 +28,12 @@ from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster import listeners
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower
 from plimsoll_core.replica.follower import ErrorAction, FetchPosition, Reset
 from plimsoll_core.replica.throttle import Bucket
-from plimsoll_core.replica.values import Code, EndOffset
+from plimsoll_core.replica.values import EndOffset
 from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
 from plimsoll_wire.replication import (
     EARLIEST,
@@ -50,7 +51,7 @@ from plimsoll_wire.replication import (
 
 logger = logging.getLogger("plimsoll.fetcher")
 
-_SESSION_IS_OVER = (70, 71)
+_SESSION_IS_OVER = (Code.FETCH_SESSION_ID_NOT_FOUND, Code.INVALID_FETCH_SESSION_EPOCH)
 COPIES_AT_ONCE = 32
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=4 * 2**20, partition_bytes_max=2**20)
 CONNECT_S = 2.0

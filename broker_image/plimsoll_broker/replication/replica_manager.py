@@ -32,6 +32,7 @@ from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica.context import ReplicaContext
@@ -39,7 +40,6 @@ from plimsoll_core.replica.lease import LeaderLease, from_followers
 from plimsoll_core.replica.ready import NOTHING
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.role import FAILED
-from plimsoll_core.replica.values import Code
 
 logger = logging.getLogger("plimsoll.replicas")
 

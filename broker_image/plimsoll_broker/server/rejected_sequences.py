@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_wire.batches import BatchError, Buffer, parse_header
 
 REMEMBERED_MAX = 1_000

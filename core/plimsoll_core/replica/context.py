@@ -7,10 +7,10 @@ from typing import Protocol
 from immutables import Map
 
 from plimsoll_core.cluster.model import Broker
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates
-from plimsoll_core.replica.values import Code
 
 
 class LogView(Protocol):

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
+from plimsoll_core.errors import Code
 from plimsoll_core.replica.context import LogView
-from plimsoll_core.replica.values import BatchInfo, Code, EndOffset
+from plimsoll_core.replica.values import BatchInfo, EndOffset
 
 
 class FetchPosition(NamedTuple):

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import IsrProposal
-from plimsoll_core.replica.values import Code
 
 UNDECIDED = frozenset(
     {

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from plimsoll_core.replica.values import BatchInfo, Code, Duplicate
+from plimsoll_core.errors import Code
+from plimsoll_core.replica.values import BatchInfo, Duplicate
 
 BATCHES_REMEMBERED = 5
 EXPIRATION_MS = 24 * 3600 * 1000

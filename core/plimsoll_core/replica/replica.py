@@ -12,6 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from plimsoll_core.cluster.model import Partition
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
@@ -21,14 +22,7 @@ from plimsoll_core.replica.isr import UNDECIDED, CommittedIsr, IsrState, proposa
 from plimsoll_core.replica.leader import INELIGIBLE_BACKOFF_MS, Leader
 from plimsoll_core.replica.ready import NOTHING, Ready
 from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role, succeed
-from plimsoll_core.replica.values import (
-    Append,
-    BatchInfo,
-    Code,
-    Duplicate,
-    EndOffset,
-    FollowerFetch,
-)
+from plimsoll_core.replica.values import Append, BatchInfo, Duplicate, EndOffset, FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter, Answered, ParkedFetches, Waiters
 
 

@@ -10,7 +10,7 @@ from bisect import insort
 from collections import deque
 from typing import NamedTuple
 
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 
 
 class AckWaiter(NamedTuple):

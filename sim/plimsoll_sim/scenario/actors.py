@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from plimsoll_core.replica.values import Code
+from plimsoll_core.errors import Code
 from plimsoll_sim import requests
 from plimsoll_sim.calls import (
     PRODUCER_ID_VALUES,

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import AlterPartition, PartitionsAnswer, Refused
-from plimsoll_core.replica.values import Code
 from plimsoll_wire import control
 from plimsoll_wire.replication import decode_fetch
 

@@ -8,6 +8,7 @@ from uuid import UUID
 from immutables import Map
 
 from plimsoll_core.cluster.model import Broker, Partition
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
@@ -16,7 +17,7 @@ from plimsoll_core.replica.flushing import countable_end
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producers import ProducerStates
 from plimsoll_core.replica.replica import Replica
-from plimsoll_core.replica.values import Append, Code, EndOffset, FollowerFetch
+from plimsoll_core.replica.values import Append, EndOffset, FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter
 
 TOPIC = UUID(int=7)

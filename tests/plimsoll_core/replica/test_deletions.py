@@ -2,7 +2,8 @@
 
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
-from plimsoll_core.replica.values import Code, FollowerFetch
+from plimsoll_core.errors import Code
+from plimsoll_core.replica.values import FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter
 
 

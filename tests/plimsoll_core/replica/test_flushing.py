@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
+from plimsoll_core.errors import Code
 from plimsoll_core.replica.flushing import countable_end
-from plimsoll_core.replica.values import Code
 from plimsoll_core.replica.waiters import AckWaiter
 
 

@@ -4,8 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Batch, Copy, a_batch, a_partition
 
+from plimsoll_core.errors import Code
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.values import Append, Code, Duplicate, EndOffset
+from plimsoll_core.replica.values import Append, Duplicate, EndOffset
 
 
 def term(leader: int, epoch: int, isr: tuple[int, ...] = (1, 2, 3)):

@@ -3,8 +3,8 @@
 from immutables import Map
 from tests.plimsoll_core.replica.copies import LAG_MS, Copy, a_broker, a_partition
 
+from plimsoll_core.errors import Code
 from plimsoll_core.replica.isr import CommittedIsr, PendingExpand, PendingShrink
-from plimsoll_core.replica.values import Code
 
 
 def isr_of(copy: Copy) -> object:

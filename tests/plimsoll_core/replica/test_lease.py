@@ -5,9 +5,10 @@ import pytest
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.cluster.model import Partition
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, MetadataOffset
 from plimsoll_core.replica.lease import ANSWERS_MAX, LeaderLease, from_followers
-from plimsoll_core.replica.values import Code, FollowerFetch
+from plimsoll_core.replica.values import FollowerFetch
 
 SENT = 1_000_000
 WINDOW = 5_400

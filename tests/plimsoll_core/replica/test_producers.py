@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Batch
 
+from plimsoll_core.errors import Code
 from plimsoll_core.replica.producers import EXPIRATION_MS, ProducerStates
-from plimsoll_core.replica.values import Code, Duplicate
+from plimsoll_core.replica.values import Duplicate
 
 LAST = 2**31 - 1
 

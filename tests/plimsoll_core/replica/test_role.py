@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.plimsoll_core.replica.copies import Batch, Copy, a_partition
 
+from plimsoll_core.errors import Code
 from plimsoll_core.replica.role import (
     FAILED,
     FOLLOWING,
@@ -19,7 +20,6 @@ from plimsoll_core.replica.role import (
     Role,
     succeed,
 )
-from plimsoll_core.replica.values import Code
 
 ROOT = Path(__file__).resolve().parents[3]
 ME, OTHER = 1, 2

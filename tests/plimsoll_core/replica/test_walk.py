@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import LAG_MS, Batch, MemoryLog, a_batch
 
+from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import (
     AlterPartition,
@@ -28,7 +29,7 @@ from plimsoll_core.replica import follower
 from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_core.replica.replica import Replica
-from plimsoll_core.replica.values import Append, Code, EndOffset, FollowerFetch
+from plimsoll_core.replica.values import Append, EndOffset, FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter
 
 BROKERS = (0, 1, 2)

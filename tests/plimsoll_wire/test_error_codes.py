@@ -1,0 +1,44 @@
+"""Kafka's error codes stand in one enum, under Kafka's names and numbers."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from plimsoll_core.errors import Code, Reason
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = ROOT / "core/plimsoll_core/errors.py"
+PRODUCT = sorted(
+    path
+    for folder in ("core", "broker_image", "operator", "sim")
+    for path in (ROOT / folder).rglob("*.py")
+    if path != HOME
+)
+BEFORE_A_REQUEST_IS_READ = {"broker_image/plimsoll_broker/server/dispatch.py"}
+"""States UNSUPPORTED_VERSION by itself: the listener knows nothing of refusals."""
+
+
+@pytest.mark.parametrize("code", Code, ids=lambda code: code.name)
+def test_error_code_has_the_name_and_number_of_kafka(code: Code):
+    assert ErrorCode(int(code)).name.upper() == code.name
+
+
+def test_every_refusal_has_a_code_of_kafka_and_a_name_of_its_own():
+    assert {reason.code for reason in Reason} <= {int(code) for code in Code}
+    assert len({reason.value for reason in Reason}) == len(Reason.__members__)
+
+
+def test_no_other_module_states_an_error_code():
+    stated = {
+        str(path.relative_to(ROOT))
+        for path in PRODUCT
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+        and (code := Code.__members__.get(target.id.lstrip("_")))
+        and node.value.value == code
+    }
+    assert stated == BEFORE_A_REQUEST_IS_READ
