@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from dev import floors
+from tests.test_tidy import tracked
 
 from plimsoll_sim.options import FAULTS
 from plimsoll_sim.themes import THEMES
@@ -28,6 +29,45 @@ def test_every_path_that_a_document_names_exists(document: Path) -> None:
         # A scenario may be named by its number.
         if path != FORBIDDEN and not path.exists() and not list(path.parent.glob(f"{path.name}*"))
     )
+    assert not missing
+
+
+TRACKED = tracked()
+HISTORY = "20261122-rooms.md"
+"""Tells of files by the names that they had."""
+NOTES = [path for path in sorted((ROOT / "docs/design").glob("*.md")) if path.name != HISTORY]
+FILE = re.compile(r"`([\w./-]+\.(?:py|md|sh|yaml))`")
+SECTION = re.compile(r'([\w./-]+\.md)(?:, "([^"]+)"| §([\d.]*\d))')
+"""As modules cite: a document, a comma and a heading in quotes, or a document and §4.7."""
+
+
+@pytest.mark.parametrize("note", NOTES, ids=lambda path: path.name)
+def test_every_file_that_a_design_note_names_exists(note: Path) -> None:
+    named = FILE.findall(note.read_text())
+    assert not [name for name in named if not any(path.match(name) for path in TRACKED)]
+
+
+def sections(document: Path) -> set[str]:
+    """The headings and the numbers of what may be cited; entries of a numbered list as 7.2."""
+    found: set[str] = set()
+    chapter = ""
+    for line in document.read_text().splitlines():
+        if heading := re.match(r"#+ (?:(\d+)\. )?(.*)", line):
+            chapter = heading[1] or ""
+            found |= {chapter, heading[2]}
+        elif entry := re.match(r"\*\*([\d.]*\d)[ .]|(\d+)\. ", line):
+            found.add(entry[1] or f"{chapter}.{entry[2]}")
+    return found
+
+
+def test_every_section_that_a_module_cites_stands_in_its_document() -> None:
+    missing = []
+    for path in TRACKED:
+        text = " ".join(path.read_text().split()) if path.suffix == ".py" else ""
+        for name, heading, number in SECTION.findall(text):
+            document = ROOT / name
+            if not document.exists() or (heading or number) not in sections(document):
+                missing.append(f"{path.relative_to(ROOT)}: {name} {heading or number}")
     assert not missing
 
 

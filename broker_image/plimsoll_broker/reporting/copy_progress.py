@@ -4,7 +4,7 @@ A leader tells how much there is to copy, a new replica how much of it has come.
 progress, and nobody decides on it: what is not told now is told soon.  A task of the data path,
 every two seconds while anything moves.  Much more slowly, and in turns, a leader also tells how
 large its partitions are: what a plan says of bytes and time rests on that.
-Source: the API's rules for what a Reassignment shows.
+Source: crds/plimsoll.dev_reassignments.yaml, what a Reassignment shows.
 """
 
 from __future__ import annotations

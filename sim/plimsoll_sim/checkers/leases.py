@@ -3,7 +3,7 @@
 `LeaseChecker.look` is called with each broker that did something in a step.  From then on it hears
 of every read and every write with acks=0/1 that this broker takes it upon itself to answer.  What
 is promised: nobody else has led for longer than a lease lasts, unclean elections excepted.
-Source: the protocol's §7.2.
+Source: docs/protocol.md §7.2.
 """
 
 from __future__ import annotations

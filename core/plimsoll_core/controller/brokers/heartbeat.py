@@ -1,6 +1,6 @@
 """What a broker hears back: fenced or not, caught up or not, may it stop.
 
-Called for Heartbeat.  The three states and their moves are the protocol's heartbeat table; the
+Called for Heartbeat.  The three states and their moves are the table of docs/protocol.md §3.2; the
 contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (controlled shutdown).
 """
 

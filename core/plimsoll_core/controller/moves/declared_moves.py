@@ -4,7 +4,7 @@ Called for DeclareTopic.  Only what is stated moves anything: another replicatio
 rows of an Explicit assignment.  Where the placement formula would put replicas now is not looked
 at: what is placed stays.  A move under way is left alone, unless a broker that it adds stayed away
 for long and somebody else can take its place.
-Source: the protocol's rule for reassignments; `Topic` in the API's rules.
+Source: the protocol's rule for reassignments; crds/plimsoll.dev_topics.yaml.
 """
 
 from __future__ import annotations

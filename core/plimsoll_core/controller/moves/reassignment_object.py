@@ -4,7 +4,7 @@ Called for RunReassignment and ReassignmentObjectGone, as often as the operator 
 reassignment is begun as a whole or not at all, and never twice: the row in the image says that it
 was, for as long as the object exists.  How far it is, each partition says by itself.  The row comes
 last: a crash before it leaves partitions on their way to where they are sent again.
-Source: the protocol's rule for reassignments; `Reassignment` in the API's rules.
+Source: the protocol's rule for reassignments; crds/plimsoll.dev_reassignments.yaml.
 """
 
 from __future__ import annotations

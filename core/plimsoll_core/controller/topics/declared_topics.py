@@ -3,7 +3,7 @@
 Called for DeclareTopic and DetachTopic, as often as the operator looks at an object: a declaration
 that already holds adds nothing.  All or nothing: a refused declaration changes no part of a topic.
 A name belongs to the first object that got it; only that very object revives it.
-Source: the protocol's rules for topics and for min ISR changes; `Topic` in the API's rules.
+Source: the protocol's rules for topics and for min ISR changes; crds/plimsoll.dev_topics.yaml.
 """
 
 from __future__ import annotations
