@@ -8,14 +8,14 @@ DISKS: dict[str, Theme] = {
     # What is on the disks after a crash, and whether it may be trusted.
     "disks": Theme(
         faults={
-            "cut power of broker": 6,
-            "cut power of all": 2,
-            "crash at io": 5,
-            "stop broker": 5,
-            "old disk": 4,
-            "kill broker": 3,
-            "cut brokers": 3,
-            "disk full": 1,
+            "cut_power_of_broker": 6,
+            "cut_power_of_all_brokers": 2,
+            "crash_broker_at_io": 5,
+            "stop_broker": 5,
+            "restore_disk_image": 4,
+            "kill_broker": 3,
+            "cut_link_between_brokers": 3,
+            "fill_disk": 1,
         },
         choices={
             **CLOSE,
@@ -31,14 +31,14 @@ DISKS: dict[str, Theme] = {
     # Old records go, and whoever was away begins again where the others do.
     "beginnings": Theme(
         faults={
-            "left behind": 8,
-            "delete records": 5,
-            "change retention": 2,
-            "step wall clock": 3,
-            "kill broker": 2,
-            "cut power of broker": 1,
-            "crash at io": 1,
-            "cut brokers": 1,
+            "elect_leader_behind_log_start": 8,
+            "delete_records": 5,
+            "change_retention": 2,
+            "step_wall_clock": 3,
+            "kill_broker": 2,
+            "cut_power_of_broker": 1,
+            "crash_broker_at_io": 1,
+            "cut_link_between_brokers": 1,
         },
         choices={
             **STORY,
@@ -60,17 +60,17 @@ DISKS: dict[str, Theme] = {
     # What was flushed stays, whatever loses power, and what was cut stays cut.
     "flushed": Theme(
         faults={
-            "cut power of broker": 6,
-            "cut power of all": 4,
-            "two terms": 8,
-            "unflushed heir": 8,
-            "crash at io": 2,
-            "cut brokers": 4,
-            "kill broker": 2,
-            "stop broker": 1,
-            "slow disk": 1,
-            "delete records": 3,
-            "change retention": 2,
+            "cut_power_of_broker": 6,
+            "cut_power_of_all_brokers": 4,
+            "diverge_logs_in_two_epochs": 8,
+            "elect_leader_with_unflushed_log": 8,
+            "crash_broker_at_io": 2,
+            "cut_link_between_brokers": 4,
+            "kill_broker": 2,
+            "stop_broker": 1,
+            "slow_disk": 1,
+            "delete_records": 3,
+            "change_retention": 2,
         },
         choices={
             **CLOSE,
@@ -91,10 +91,10 @@ DISKS: dict[str, Theme] = {
     # Disks fill, and have room again.
     "room": Theme(
         faults={
-            "disk full": 5,
-            "full amid a proposal": 8,
-            "kill broker": 1,
-            "cut brokers": 1,
+            "fill_disk": 5,
+            "fill_disk_during_proposal": 8,
+            "kill_broker": 1,
+            "cut_link_between_brokers": 1,
         },
         choices={
             **STORY,
@@ -109,7 +109,12 @@ DISKS: dict[str, Theme] = {
     ),
     # Somebody who is no broker says that he is one.
     "strangers": Theme(
-        faults={"stranger": 8, "cut brokers": 3, "slow link": 2, "kill broker": 1},
+        faults={
+            "fetch_as_impostor": 8,
+            "cut_link_between_brokers": 3,
+            "slow_link": 2,
+            "kill_broker": 1,
+        },
         choices={
             **CLOSE,
             **THREE,

@@ -1,13 +1,11 @@
-"""Brokers that come and go, as an administrator wishes for them and as an operator carries it out.
+"""Brokers that come and go, as an operator carries it out, and what must come of it.
 
-The wishes are part of what goes wrong; `requests` and `run_pods` stand for the operator's handlers
-and for what Kubernetes makes of StatefulSets.  An operator that was deposed and does not know it
-goes on with what it knows.
+`requests` and `run_pods` stand for the operator's handlers and for what Kubernetes makes of
+StatefulSets.  An operator that was deposed and does not know it goes on with what it knows.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -26,41 +24,6 @@ if TYPE_CHECKING:
 GRACE_US = 40_000_000
 OPEN = ("Beginning", "Running")
 DRAIN = "drain-"
-
-
-# --- wishes ---------------------------------------------------------------------------------------
-
-
-def shrink(world: World, rng: random.Random) -> str | None:
-    """One broker less, as long as the topics find room on the others."""
-    wishes = world.wishes
-    factors = [wanted.replication_factor for wanted in wishes.topics.values()]
-    factors.append(world.options.replication_factor)  # of a topic that is made again
-    if len(wishes.members) <= max(factors):
-        return None
-    going = rng.choice(wishes.members)
-    wishes.members = tuple(b for b in wishes.members if b != going)
-    return f"broker {going} is not wanted any more"
-
-
-def grow(world: World, rng: random.Random) -> str | None:
-    """A broker that was removed, or is about to be, is wanted again."""
-    wishes = world.wishes
-    missing = [b for b in map(BrokerId, world.brokers) if b not in wishes.members]
-    if not missing:
-        return None
-    coming = rng.choice(missing)
-    wishes.members = tuple(sorted((*wishes.members, coming)))
-    host = world.brokers[int(coming)]
-    wiped = rng.random() < 0.5 and _is_forgotten(world.ghost.image, host)
-    if wiped:
-        host.volume.empty()
-    return f"broker {coming} is wanted again{', on a new volume' if wiped else ''}"
-
-
-def _is_forgotten(image: ClusterImage, host: BrokerHost) -> bool:
-    known = {*image.brokers, *image.members}
-    return host.removed and not host.running and BrokerId(host.id) not in known
 
 
 # --- what an operator does ------------------------------------------------------------------------

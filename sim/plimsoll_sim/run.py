@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from plimsoll_sim.faults import Chaos
+from plimsoll_sim.faults.schedule import FaultSchedule
 from plimsoll_sim.ghost import Violation
 from plimsoll_sim.loop import Livelock
 from plimsoll_sim.options import draw
@@ -109,17 +109,17 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
 
 
 def _live(world: World, steps: int, result: Result, only: frozenset[int] | None) -> None:
-    chaos = Chaos(world, only)
+    faults = FaultSchedule(world, only)
     try:
         world.start_all()
         world.declare()
         world.until(lambda: _up(world), UP_US_MAX, "coming up")
         world.start_clients()
-        chaos.begin()
+        faults.begin()
         end = world.loop.steps + steps
         while world.loop.steps < end:
             world.step()
-        chaos.end()
+        faults.end()
         world.settle()
     except Violation as error:
         result.outcome, result.sentence = "safety", str(error)
@@ -134,7 +134,7 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
         bug = type(seen or error).__name__
         result.predicate = seen.predicate if isinstance(seen, Violation) else bug
         result.sentence = "".join(traceback.format_exception(error))
-    result.events, result.struck = world.events, chaos.struck
+    result.events, result.struck = world.events, faults.struck
     result.steps = world.loop.steps
     result.virtual_s = world.loop.now_us / 1e6
     result.digest = world.digest

@@ -12,14 +12,14 @@ THEMES: dict[str, Theme] = {
     # Leaders change hands while followers lag, join and leave.
     "hand-over": Theme(
         faults={
-            "cut brokers": 6,
-            "kill broker": 6,
-            "stop broker": 6,
-            "slow link": 3,
-            "stall broker": 2,
-            "prefer leaders": 2,
-            "back and forth": 5,
-            "unlucky heir": 5,
+            "cut_link_between_brokers": 6,
+            "kill_broker": 6,
+            "stop_broker": 6,
+            "slow_link": 3,
+            "stall_sends_of_broker": 2,
+            "elect_preferred_leaders": 2,
+            "reelect_uninformed_leader": 5,
+            "elect_leader_with_stale_hw": 5,
         },
         choices={
             **CLOSE,
@@ -36,15 +36,15 @@ THEMES: dict[str, Theme] = {
     # Somebody hears of everything too late, or not at all for a while.
     "late news": Theme(
         faults={
-            "rebirth": 8,
-            "stall broker": 3,
-            "stall metadata": 5,
-            "cut broker from controllers": 3,
-            "cut brokers": 3,
-            "kill broker": 3,
-            "prefer leaders": 2,
-            "back and forth": 3,
-            "change min isr": 3,
+            "restart_follower_during_proposal": 8,
+            "stall_sends_of_broker": 3,
+            "stall_metadata_stream": 5,
+            "cut_broker_from_controllers": 3,
+            "cut_link_between_brokers": 3,
+            "kill_broker": 3,
+            "elect_preferred_leaders": 2,
+            "reelect_uninformed_leader": 3,
+            "change_min_isr": 3,
         },
         choices={
             **CLOSE,
@@ -61,12 +61,12 @@ THEMES: dict[str, Theme] = {
     # What brokers remember, or said, in earlier lives.
     "other lives": Theme(
         faults={
-            "late letters": 6,
-            "quiet stop": 4,
-            "old marker": 4,
-            "rebirth": 2,
-            "kill broker": 2,
-            "cut brokers": 1,
+            "deliver_pre_crash_fetch_late": 6,
+            "stop_without_controller": 4,
+            "restore_disk_with_clean_marker": 4,
+            "restart_follower_during_proposal": 2,
+            "kill_broker": 2,
+            "cut_link_between_brokers": 1,
         },
         choices={
             **STORY,
@@ -81,7 +81,7 @@ THEMES: dict[str, Theme] = {
     ),
     # A proposal is on its way for so long that something else comes first.
     "overtaken": Theme(
-        faults={"overtaken": 8, "cut brokers": 1, "kill broker": 1},
+        faults={"delay_proposal": 8, "cut_link_between_brokers": 1, "kill_broker": 1},
         choices={
             **STORY,
             **THREE,
@@ -94,7 +94,12 @@ THEMES: dict[str, Theme] = {
     ),
     # Everybody is gone, and somebody comes back with less than was there.
     "outages": Theme(
-        faults={"slow to tell": 6, "old marker": 3, "cut power of broker": 1, "kill broker": 1},
+        faults={
+            "report_short_log_first": 6,
+            "restore_disk_with_clean_marker": 3,
+            "cut_power_of_broker": 1,
+            "kill_broker": 1,
+        },
         choices={
             **STORY,
             "brokers": (3,),
@@ -108,7 +113,12 @@ THEMES: dict[str, Theme] = {
     ),
     # Moves that are given up half-way.
     "cancels": Theme(
-        faults={"hasty cancel": 6, "kill broker": 1, "start reassignment": 1, "move replicas": 1},
+        faults={
+            "cancel_move_halfway": 6,
+            "kill_broker": 1,
+            "start_reassignment": 1,
+            "move_replicas": 1,
+        },
         choices={
             **STORY,
             "brokers": (4, 5),
@@ -120,7 +130,12 @@ THEMES: dict[str, Theme] = {
     ),
     # Two replicas lead in turn, and each writes what the other has not got.
     "two terms": Theme(
-        faults={"two terms": 6, "cut brokers": 1, "kill broker": 1, "slow link": 1},
+        faults={
+            "diverge_logs_in_two_epochs": 6,
+            "cut_link_between_brokers": 1,
+            "kill_broker": 1,
+            "slow_link": 1,
+        },
         choices={
             **STORY,
             "replication_factor": (2,),
@@ -133,7 +148,11 @@ THEMES: dict[str, Theme] = {
     ),
     # Leadership comes and goes among replicas that are all well.
     "turns": Theme(
-        faults={"late reply": 5, "back and forth": 5, "prefer leaders": 1},
+        faults={
+            "deliver_fetch_reply_two_epochs_late": 5,
+            "reelect_uninformed_leader": 5,
+            "elect_preferred_leaders": 1,
+        },
         choices={
             **STORY,
             "brokers": (3,),
@@ -148,7 +167,12 @@ THEMES: dict[str, Theme] = {
     ),
     # Leadership comes back to where somebody still waits for a record.
     "waits": Theme(
-        faults={"waits through": 6, "back and forth": 2, "cut client": 4, "cut brokers": 3},
+        faults={
+            "reelect_leader_with_pending_waits": 6,
+            "reelect_uninformed_leader": 2,
+            "cut_client_from_broker": 4,
+            "cut_link_between_brokers": 3,
+        },
         choices={
             **STORY,
             "brokers": (3,),
@@ -164,7 +188,7 @@ THEMES: dict[str, Theme] = {
     ),
     # Leaders die right after they went on without somebody.
     "heirs": Theme(
-        faults={"unlucky heir": 6, "kill broker": 1, "cut brokers": 1},
+        faults={"elect_leader_with_stale_hw": 6, "kill_broker": 1, "cut_link_between_brokers": 1},
         choices={
             **STORY,
             "brokers": (4, 5),
@@ -182,17 +206,17 @@ THEMES: dict[str, Theme] = {
     # Controllers fight for their log on an API server in bad shape.
     "log": Theme(
         faults={
-            "api flaky": 5,
-            "api down": 2,
-            "api hung": 2,
-            "operator loses api": 4,
-            "kill operator": 5,
-            "pause operator": 5,
-            "stop operator": 2,
-            "restore etcd": 1,
-            "kill broker": 5,
-            "change min isr": 3,
-            "prefer leaders": 2,
+            "degrade_api_server": 5,
+            "stop_api_server": 2,
+            "hang_api_server": 2,
+            "cut_operator_from_api_server": 4,
+            "kill_operator": 5,
+            "pause_operator": 5,
+            "stop_operator": 2,
+            "restore_etcd": 1,
+            "kill_broker": 5,
+            "change_min_isr": 3,
+            "elect_preferred_leaders": 2,
         },
         choices={
             **CLOSE,
@@ -205,44 +229,44 @@ THEMES: dict[str, Theme] = {
     # Replicas move, topics change, and the rest goes on.
     "moves": Theme(
         faults={
-            "start reassignment": 6,
-            "end reassignment": 4,
-            "change replication factor": 2,
-            "move replicas": 2,
-            "cancel move": 2,
-            "prefer leaders": 3,
-            "kill broker": 4,
-            "cut brokers": 3,
-            "change min isr": 3,
-            "add partitions": 1,
-            "recreate topic": 1,
-            "stall connection": 3,
-            "kill operator": 2,
+            "start_reassignment": 6,
+            "end_reassignment": 4,
+            "change_replication_factor": 2,
+            "move_replicas": 2,
+            "cancel_move": 2,
+            "elect_preferred_leaders": 3,
+            "kill_broker": 4,
+            "cut_link_between_brokers": 3,
+            "change_min_isr": 3,
+            "add_partitions": 1,
+            "recreate_topic": 1,
+            "stall_connection": 3,
+            "kill_operator": 2,
         },
         choices={**CLOSE, "brokers": (4, 5), "replication_factor": (2, 3), "producers": ACKED},
     ),
     # Brokers come and go, and everything else goes on.
     "members": Theme(
         faults={
-            "remove broker": 6,
-            "add broker": 5,
-            "kill broker": 4,
-            "stop broker": 2,
-            "cut power of broker": 2,
-            "cut brokers": 3,
-            "stall connection": 2,
-            "kill operator": 4,
-            "pause operator": 3,
-            "api flaky": 2,
-            "roll brokers": 2,
-            "start reassignment": 3,
-            "end reassignment": 2,
-            "start rebalance": 3,
-            "end rebalance": 2,
-            "pause rebalance": 1,
-            "change replication factor": 2,
-            "add partitions": 1,
-            "recreate topic": 1,
+            "remove_broker": 6,
+            "add_broker": 5,
+            "kill_broker": 4,
+            "stop_broker": 2,
+            "cut_power_of_broker": 2,
+            "cut_link_between_brokers": 3,
+            "stall_connection": 2,
+            "kill_operator": 4,
+            "pause_operator": 3,
+            "degrade_api_server": 2,
+            "roll_brokers": 2,
+            "start_reassignment": 3,
+            "end_reassignment": 2,
+            "start_rebalance": 3,
+            "end_rebalance": 2,
+            "pause_rebalance": 1,
+            "change_replication_factor": 2,
+            "add_partitions": 1,
+            "recreate_topic": 1,
         },
         choices={
             "brokers": (4, 5),
@@ -254,15 +278,15 @@ THEMES: dict[str, Theme] = {
     # Brokers are restarted on purpose, by operators that come and go, while replicas move.
     "rolls": Theme(
         faults={
-            "roll brokers": 8,
-            "start reassignment": 4,
-            "end reassignment": 2,
-            "change replication factor": 1,
-            "pause operator": 3,
-            "kill operator": 2,
-            "api flaky": 1,
-            "kill broker": 1,
-            "cut brokers": 1,
+            "roll_brokers": 8,
+            "start_reassignment": 4,
+            "end_reassignment": 2,
+            "change_replication_factor": 1,
+            "pause_operator": 3,
+            "kill_operator": 2,
+            "degrade_api_server": 1,
+            "kill_broker": 1,
+            "cut_link_between_brokers": 1,
         },
         choices={
             "brokers": (4, 5),

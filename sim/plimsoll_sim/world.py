@@ -37,8 +37,8 @@ from plimsoll_sim.kube import Etcd, Weather
 from plimsoll_sim.loop import Livelock, SimLoop
 from plimsoll_sim.network import Network
 from plimsoll_sim.operators import DesiredState, OperatorContext, OperatorHost
-from plimsoll_sim.options import RunOptions
 from plimsoll_sim.process import Process
+from plimsoll_sim.run_options import RunOptions
 
 CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"

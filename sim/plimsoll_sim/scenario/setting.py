@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.checkers.liveness import unfinished
-from plimsoll_sim.options import RunOptions
+from plimsoll_sim.run_options import RunOptions
 from plimsoll_sim.scenario import restarts, show
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole

@@ -18,8 +18,8 @@ from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.files import Folder
 from plimsoll_sim.kube import Backup
 from plimsoll_sim.operators import OperatorHost
-from plimsoll_sim.options import RunOptions
 from plimsoll_sim.run import alone
+from plimsoll_sim.run_options import RunOptions
 from plimsoll_sim.scenario.actors import Actor, SentBatch
 from plimsoll_sim.scenario.dice import Dice
 from plimsoll_sim.scenario.script import BadScript, whole

@@ -1,7 +1,4 @@
-"""Moves of replicas as an administrator wishes for them, well or badly chosen.
-
-Part of what goes wrong: each says what it did, None for nothing.
-"""
+"""Reassignment objects as an administrator makes and gives them up, well or badly chosen."""
 
 from __future__ import annotations
 
@@ -11,17 +8,19 @@ import msgspec
 
 from plimsoll_core.cluster.model import ReassignmentObject
 from plimsoll_core.messages.reassignments import RunReassignment, TopicMove
-from plimsoll_sim.world import TOPIC, World
+from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.world import TOPIC
 
-MOVES_MAX = 4
+OBJECTS_MAX = 4
 """Objects that exist at the same time."""
+BYTES_PER_SECOND = (None, None, 2_000, 200)
 
 
-def start(world: World, rng: random.Random) -> str | None:
-    """An object with one move: chosen replicas, or away from a broker."""
-    wishes = world.wishes
+def start_reassignment(context: FaultContext, rng: random.Random) -> str | None:
+    """An object with one move: to chosen replicas, or away from a broker."""
+    wishes = context.world.wishes
     topic = wishes.topics.get(TOPIC)
-    if topic is None or len(wishes.moves) >= MOVES_MAX:
+    if topic is None or len(wishes.moves) >= OBJECTS_MAX:
         return None
     name = f"move-{len(wishes.moves) + len(wishes.gone_moves)}"
     if topic.replication_factor > len(wishes.members):
@@ -34,14 +33,14 @@ def start(world: World, rng: random.Random) -> str | None:
     else:
         move = TopicMove(topic=TOPIC, away_from=(chosen[0],), replan=replan)
     holder = ReassignmentObject(namespace="sim", name=name, uid=f"uid-of-{name}")
-    limit = rng.choice((None, None, 2_000, 200))
+    limit = rng.choice(BYTES_PER_SECOND)
     wishes.moves[holder.uid] = RunReassignment(object=holder, moves=(move,), bytes_per_second=limit)
     return f"{name}: {move}" + (f" at {limit} bytes/s" if limit else "")
 
 
-def end(world: World, rng: random.Random) -> str | None:
-    """It is cancelled, or its object is deleted, whatever has become of it."""
-    wishes = world.wishes
+def end_reassignment(context: FaultContext, rng: random.Random) -> str | None:
+    """An object is cancelled or deleted, whatever its phase."""
+    wishes = context.world.wishes
     if not wishes.moves:
         return None
     uid = rng.choice(list(wishes.moves))
@@ -52,12 +51,3 @@ def end(world: World, rng: random.Random) -> str | None:
     del wishes.moves[uid]
     wishes.gone_moves[uid] = wanted.object
     return f"{wanted.object.name} is deleted"
-
-
-def change_factor(world: World, rng: random.Random) -> str | None:
-    wanted = world.wishes.topics.get(TOPIC)
-    if wanted is None:
-        return None
-    factor = rng.randint(1, len(world.wishes.members))
-    world.declare(replication_factor=factor, min_isr=min(wanted.min_isr, factor))
-    return f"{wanted.replication_factor} -> {factor}"

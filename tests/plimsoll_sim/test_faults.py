@@ -1,0 +1,31 @@
+"""The table of faults: what it names is there, and what is there can be drawn."""
+
+from collections import Counter
+
+import pytest
+
+from plimsoll_sim.faults.table import FAULTS, TABLE, Fault
+from plimsoll_sim.run import run
+from plimsoll_sim.themes import THEMES
+
+
+@pytest.mark.parametrize("fault", TABLE, ids=lambda fault: fault.name)
+def test_fault_has_the_name_of_its_function_or_of_its_script(fault: Fault) -> None:
+    module = fault.strike.__module__.rpartition(".")[2]
+    assert fault.name in (fault.strike.__name__, module)
+
+
+def test_fault_names_are_unique_and_each_fault_can_be_drawn() -> None:
+    assert len(FAULTS) == len(TABLE)
+    themed = {name for theme in THEMES.values() for name in theme.faults}
+    assert themed <= FAULTS.keys()
+    assert [fault.name for fault in TABLE if not fault.weight and fault.name not in themed] == []
+
+
+def test_schedule_counts_the_faults_that_struck_by_their_names() -> None:
+    result = run(3, 2_000, theme="hand-over")
+    told = Counter(line.split(": ")[1] for line in result.events if "  fault " in line)
+    assert told
+    assert told == result.faults
+    assert told.keys() <= THEMES["hand-over"].faults.keys()
+    assert len(result.struck) == told.total()
