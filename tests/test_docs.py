@@ -7,7 +7,7 @@ import pytest
 from dev import floors
 
 from plimsoll_sim.faults.table import FAULTS
-from plimsoll_sim.themes import THEMES
+from plimsoll_sim.runs.profiles.table import PROFILES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -49,7 +49,7 @@ def test_every_guarantee_names_what_checks_it_and_the_fault_that_would_break_it(
         return
     named = re.findall(r'"([^"]+)"', told[1])
     assert named or "Faults there" in told[0], "no fault by its name"
-    assert not {name for name in named if name not in FAULTS and name not in THEMES}
+    assert not {name for name in named if name not in FAULTS and name not in PROFILES}
 
 
 def test_architecture_draws_the_floors_as_the_imports_are() -> None:

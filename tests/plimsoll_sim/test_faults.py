@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from plimsoll_sim.faults.table import FAULTS, TABLE, Fault
-from plimsoll_sim.run import run
-from plimsoll_sim.themes import THEMES
+from plimsoll_sim.runs.profiles.table import PROFILES
+from plimsoll_sim.runs.run import run
 
 
 @pytest.mark.parametrize("fault", TABLE, ids=lambda fault: fault.name)
@@ -17,15 +17,15 @@ def test_fault_has_the_name_of_its_function_or_of_its_script(fault: Fault) -> No
 
 def test_fault_names_are_unique_and_each_fault_can_be_drawn() -> None:
     assert len(FAULTS) == len(TABLE)
-    themed = {name for theme in THEMES.values() for name in theme.faults}
-    assert themed <= FAULTS.keys()
-    assert [fault.name for fault in TABLE if not fault.weight and fault.name not in themed] == []
+    chosen = {name for profile in PROFILES.values() for name in profile.faults}
+    assert chosen <= FAULTS.keys()
+    assert [fault.name for fault in TABLE if not fault.weight and fault.name not in chosen] == []
 
 
 def test_schedule_counts_the_faults_that_struck_by_their_names() -> None:
-    result = run(3, 2_000, theme="hand-over")
+    result = run(3, 2_000, profile="hand-over")
     told = Counter(line.split(": ")[1] for line in result.events if "  fault " in line)
     assert told
     assert told == result.faults
-    assert told.keys() <= THEMES["hand-over"].faults.keys()
+    assert told.keys() <= PROFILES["hand-over"].faults.keys()
     assert len(result.struck) == told.total()

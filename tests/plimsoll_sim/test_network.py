@@ -3,10 +3,10 @@
 import asyncio
 import random
 
-from plimsoll_sim.loop import SimLoop
-from plimsoll_sim.network import Network
-from plimsoll_sim.process import Process
-from plimsoll_sim.reality import instead
+from plimsoll_sim.engine.determinism import instead
+from plimsoll_sim.engine.loop import SimLoop
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.environment.network import Network
 
 PORT = 9
 

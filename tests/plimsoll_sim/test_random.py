@@ -7,18 +7,18 @@ import sys
 
 import pytest
 
-from plimsoll_sim.run import run
-from plimsoll_sim.themes import THEMES
+from plimsoll_sim.runs.profiles.table import PROFILES
+from plimsoll_sim.runs.run import run
 
 STEPS = 2_500
 SEEDS_AT_ONCE = 20
 SEEDS = 120
 SHOW = (
-    "import json; from plimsoll_sim.run import run; "
-    "from plimsoll_sim.themes import THEMES; "
+    "import json; from plimsoll_sim.runs.run import run; "
+    "from plimsoll_sim.runs.profiles.table import PROFILES; "
     "ordinary = [run(seed, 800).digest for seed in (5, 6, 7, 8)]; "
-    "themed = [run(1, 600, theme=theme).digest for theme in THEMES]; "
-    "print(json.dumps(ordinary + themed))"
+    "profiled = [run(1, 600, profile=profile).digest for profile in PROFILES]; "
+    "print(json.dumps(ordinary + profiled))"
 )
 
 
@@ -50,7 +50,7 @@ def test_the_same_seed_is_the_same_run_whatever_hashes_are() -> None:
     once = _digests("1")
     assert once == _digests("2") == _digests("77")
     here = [run(seed, 800).digest for seed in (5, 6, 7, 8)]
-    here += [run(1, 600, theme=theme).digest for theme in THEMES]
+    here += [run(1, 600, profile=profile).digest for profile in PROFILES]
     assert once == here
     assert len(set(once)) == len(once)
 

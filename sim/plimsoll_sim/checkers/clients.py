@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from plimsoll_sim.ghost import MetadataGhost, PartitionGhost, Violation
+from plimsoll_sim.oracle.committed import MetadataGhost, PartitionGhost, Violation
 
 
 class ClientChecker:
-    """`plimsoll_sim.clients.Witness`."""
+    """`plimsoll_sim.hosts.clients.Witness`."""
 
     def __init__(self, ghost: MetadataGhost) -> None:
         self._ghost = ghost

@@ -16,11 +16,17 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import Replica
-from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.checkers import contents, starts
 from plimsoll_sim.checkers.lifetimes import LifetimeChecker
-from plimsoll_sim.ghost import CommittedBatch, Copy, MetadataGhost, PartitionGhost, Violation
-from plimsoll_sim.payload import ident_of
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.oracle.committed import (
+    CommittedBatch,
+    Copy,
+    MetadataGhost,
+    PartitionGhost,
+    Violation,
+)
 from plimsoll_wire.batches import iter_headers
 
 READ_BYTES = 2**30

@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 
 from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.ghost import CommittedBatch, Copy, PartitionGhost, Violation
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.committed import CommittedBatch, Copy, PartitionGhost, Violation
 
 CLOCK_STEP_MS_MAX = 600_000
 """A broker whose wall clock steps by more than this deletes nothing for its age."""

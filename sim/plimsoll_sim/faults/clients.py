@@ -6,11 +6,11 @@ import random
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import ElectLeaders
-from plimsoll_sim import requests
-from plimsoll_sim.brokers import KAFKA_PORT, REPLICATION_PORT
+from plimsoll_sim.cluster import one_off_requests
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults import observe, steps
 from plimsoll_sim.faults.context import FaultContext
-from plimsoll_sim.world import TOPIC
+from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
 
 COMMITTED_SHARE = 0.7
 """How many DeleteRecords ask for nothing above the high watermark; others are refused."""
@@ -35,7 +35,7 @@ def delete_records(context: FaultContext, rng: random.Random) -> str | None:
     if rng.random() < COMMITTED_SHARE:
         end = max(hosted.replica.high_watermark, start + 1)
     offset = rng.randint(start + 1, end)
-    requests.by_somebody(world, requests.delete_once(host.name, ghost, offset))
+    one_off_requests.by_somebody(world, one_off_requests.delete_once(host.name, ghost, offset))
     return f"{TOPIC}-{p.index} up to {offset} at {host.name}"
 
 
@@ -57,13 +57,13 @@ def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
         )
     )
     believed = port == REPLICATION_PORT and not ahead
-    claim = requests.Claim(
+    claim = one_off_requests.Claim(
         follower.id,
         broker.broker_epoch + ahead,
         0 if believed else max(observe.log_end(p.key, leader), 0),
         rng.choice((0, 2**31)),
     )
-    requests.by_somebody(world, requests.pretend(leader.name, port, p, claim))
+    one_off_requests.by_somebody(world, one_off_requests.pretend(leader.name, port, p, claim))
     return f"as {follower.name} at {leader.name}:{port}, {claim}"
 
 

@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.files import Folder
-from plimsoll_sim.world import World
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.environment.files import Folder
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 SCRIPT_POLL_US = 20_000
 """How often a script's condition is evaluated."""

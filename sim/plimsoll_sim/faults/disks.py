@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from plimsoll_sim.damage import change_disk, image_of
+from plimsoll_sim.cluster.damage import change_disk, image_of
 from plimsoll_sim.faults import observe
 from plimsoll_sim.faults.context import FaultContext
 

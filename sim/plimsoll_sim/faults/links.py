@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
+from plimsoll_sim.environment.network import End
 from plimsoll_sim.faults import steps
 from plimsoll_sim.faults.context import FaultContext
 from plimsoll_sim.faults.steps import Link
-from plimsoll_sim.network import End
 
 ONE_WAY_SHARE = 0.3
 """How many cuts leave the way back open."""

@@ -6,9 +6,9 @@ import random
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim import rolls
-from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.desired import revisions
 from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def remove_broker(context: FaultContext, rng: random.Random) -> str | None:
@@ -48,5 +48,5 @@ def _is_unregistered(image: ClusterImage, host: BrokerHost) -> bool:
 def roll_brokers(context: FaultContext, rng: random.Random) -> str:
     """Another revision for every broker's pod, perhaps one that does not start until corrected."""
     world = context.world
-    context.heal_later(lambda: rolls.correct(world))
-    return rolls.roll(world, rng)
+    context.heal_later(lambda: revisions.correct(world.wishes))
+    return revisions.change(world.wishes, rng)

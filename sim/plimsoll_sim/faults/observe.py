@@ -12,8 +12,8 @@ from typing import NamedTuple
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.isr import PendingExpand
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.world import World
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 class LedPartition(NamedTuple):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.damage import cut_power, image_of
+from plimsoll_sim.cluster.damage import cut_power, image_of
+from plimsoll_sim.engine.process import Process
 from plimsoll_sim.faults import observe
 from plimsoll_sim.faults.context import FaultContext
-from plimsoll_sim.operators import OperatorHost
-from plimsoll_sim.process import Process
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.operators import OperatorHost
 
 CRASH_WRITES_MAX = 30
 CLOCK_STEPS_MS = (-86_400_000, -3_600_000, -5_000, 5_000, 3_600_000, 86_400_000)

@@ -8,8 +8,8 @@ import msgspec
 
 from plimsoll_core.cluster.model import ReassignmentObject
 from plimsoll_core.messages.reassignments import RunReassignment, TopicMove
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults.context import FaultContext
-from plimsoll_sim.world import TOPIC
 
 OBJECTS_MAX = 4
 """Objects that exist at the same time."""

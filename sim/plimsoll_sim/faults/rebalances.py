@@ -9,7 +9,7 @@ import random
 
 from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.rebalance import Limits, Mode, Rebalance, RebalanceSpec
-from plimsoll_sim import rebalances
+from plimsoll_sim.desired import rebalances
 from plimsoll_sim.faults.context import FaultContext
 
 OBJECTS_MAX = 3

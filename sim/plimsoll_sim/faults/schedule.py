@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 from functools import partial
 
+from plimsoll_sim.cluster.world import World
 from plimsoll_sim.faults.context import FaultContext
 from plimsoll_sim.faults.table import FAULTS
-from plimsoll_sim.world import World
 
 BURST_GAP_MS = 30
 TEMPTED_MS = 20

@@ -9,11 +9,11 @@ from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import ElectLeaders, PartitionName
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
-from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.cluster.world import TOPIC, World
+from plimsoll_sim.environment.network import End
 from plimsoll_sim.faults import observe
 from plimsoll_sim.faults.context import FaultContext, Script, Wait
-from plimsoll_sim.network import End
-from plimsoll_sim.world import TOPIC, World
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 Link = tuple[str, str]
 """The hosts at a link's source and target."""

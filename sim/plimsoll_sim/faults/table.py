@@ -1,7 +1,7 @@
 """Every fault of the random runs: its name, its function, how often it is drawn, what it is for.
 
-`schedule` draws from it; `options` chooses which of them take part in a run.  A name is that of the
-fault's function, or of its module in `scripts`.
+`schedule` draws from it; `runs.options` chooses which of them take part in a run.  A name is that
+of the fault's function, or of its module in `scripts`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Fault:
     """Does it, with the random numbers of this occurrence, and returns what it did it to, for
     people; None when there was nothing to do it to.  A fault that lasts schedules its own end."""
     weight: int
-    """How often it is drawn, relative to the other faults of a run without a theme; 0: only where a
-    theme asks for it."""
+    """How often it is drawn, relative to the other faults of a run without a profile; 0: only where
+    a profile asks for it."""
     purpose: str
     """What it is there to try."""
     rare: bool = False

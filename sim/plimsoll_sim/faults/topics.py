@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults.context import FaultContext
-from plimsoll_sim.world import TOPIC
 
 PARTITIONS_MAX = 6
 RECREATED_US_MAX = 8_000_000

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_core.replica.values import Code
-from plimsoll_sim import requests
-from plimsoll_sim.calls import (
+from plimsoll_sim.cluster import one_off_requests
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.hosts.client_calls import (
     PRODUCER_ID_VALUES,
     Caller,
     ClientConnection,
@@ -24,10 +26,8 @@ from plimsoll_sim.calls import (
     produce_values,
     sealed,
 )
-from plimsoll_sim.ghost import PartitionGhost, Violation
-from plimsoll_sim.payload import ident_of
-from plimsoll_sim.process import Process
-from plimsoll_sim.world import World
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.oracle.committed import PartitionGhost, Violation
 from plimsoll_wire.batches import iter_headers
 from plimsoll_wire.versions import ApiKey
 
@@ -207,7 +207,7 @@ class Actor(Caller):
         """Where the log begins now."""
         try:
             connection = await self.connected(host)
-            code, start = await requests.delete_records(self, connection, ghost, offset)
+            code, start = await one_off_requests.delete_records(self, connection, ghost, offset)
         except Lost as error:
             return [str(error)]
         return [f"refused, {Code(code).name}" if code else f"begins at {start}"]

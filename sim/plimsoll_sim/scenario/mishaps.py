@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.damage import change_disk, cut_power, image_of
-from plimsoll_sim.process import Process
+from plimsoll_sim.cluster.damage import change_disk, cut_power, image_of
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.scenario.dice import ALL, Chosen
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.checkers.liveness import unfinished
-from plimsoll_sim.run_options import RunOptions
+from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.cluster.world import TOPIC, NotAlive
 from plimsoll_sim.scenario import restarts, show
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import Stage
-from plimsoll_sim.world import TOPIC, NotAlive
 
 Verb = Callable[[Stage, Words], list[str] | None]
 

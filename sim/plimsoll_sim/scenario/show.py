@@ -19,10 +19,10 @@ from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.isr import proposal_in_flight
-from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.files import Folder
-from plimsoll_sim.ghost import CommittedBatch
-from plimsoll_sim.payload import ident_of
+from plimsoll_sim.environment.files import Folder
+from plimsoll_sim.hosts.brokers import DATA, BrokerHost
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.oracle.committed import CommittedBatch
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
 

@@ -14,17 +14,17 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.files import Folder
-from plimsoll_sim.kube import Backup
-from plimsoll_sim.operators import OperatorHost
-from plimsoll_sim.run import alone
-from plimsoll_sim.run_options import RunOptions
+from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
+from plimsoll_sim.environment.files import Folder
+from plimsoll_sim.environment.kube import Backup
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.operators import OperatorHost
+from plimsoll_sim.runs.run import alone
 from plimsoll_sim.scenario.actors import Actor, SentBatch
 from plimsoll_sim.scenario.dice import Dice
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.taps import Taps
-from plimsoll_sim.world import TOPIC, NotAlive, World
 
 WAIT_US = 120_000_000
 WAIT_STEPS_MAX = 20_000

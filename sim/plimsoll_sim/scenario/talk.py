@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.scenario.actors import Actor, SentBatch
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import CLIENT, Stage
-from plimsoll_sim.world import TOPIC
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 PATIENCE = "1s"

@@ -8,7 +8,7 @@ from tests.plimsoll_broker.storage.simulated import CLUSTER_ID, ORDERS, TOPIC_ID
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_sim.disk import FileNode
+from plimsoll_sim.environment.disk import FileNode
 
 
 @pytest.fixture(scope="module", params=["crash", "clean stop"])

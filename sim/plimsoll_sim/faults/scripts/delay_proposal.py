@@ -7,10 +7,10 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.damage import cut_power
+from plimsoll_sim.cluster.damage import cut_power
 from plimsoll_sim.faults import observe, steps, topics
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 By = Literal["its stop", "its death", "its next life", "min ISR", "metadata"]
 OVERTAKEN_BY: tuple[By, ...] = ("its stop", "its death", "its next life", "min ISR", "metadata")

@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.cluster.model import Partition
-from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults import steps
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
 from plimsoll_sim.faults.observe import log_end
-from plimsoll_sim.world import TOPIC
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 COMMITTED_BEYOND = 3
 """How many records beyond the stale truncation are committed before the reply arrives."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.damage import cut_power
+from plimsoll_sim.cluster.damage import cut_power
 from plimsoll_sim.faults import observe, steps
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:

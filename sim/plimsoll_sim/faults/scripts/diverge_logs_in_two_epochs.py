@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.faults import observe, steps
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
 from plimsoll_sim.faults.observe import leads, log_end
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:

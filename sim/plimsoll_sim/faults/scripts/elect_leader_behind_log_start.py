@@ -11,12 +11,12 @@ import random
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import NamedLeader, NameLeaders
-from plimsoll_sim import requests
-from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.cluster import one_off_requests
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults import observe, steps
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
 from plimsoll_sim.faults.topics import RETENTION_BYTES
-from plimsoll_sim.world import TOPIC
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 ALL_KEPT = {"retention.bytes": "-1", "retention.ms": "-1"}
 NAMED_TIMES_MAX = 10
@@ -72,7 +72,9 @@ def _delete_most(context: FaultContext, key: PartitionKey, leader: BrokerHost) -
     start, end = hosted.log.log_start_offset, hosted.replica.high_watermark
     if rng.random() < 0.7 and start < end:
         offset = rng.choice((end, rng.randint(start + 1, end)))
-        requests.by_somebody(world, requests.delete_once(leader.name, ghost, offset))
+        one_off_requests.by_somebody(
+            world, one_off_requests.delete_once(leader.name, ghost, offset)
+        )
 
 
 def _led_by_the_last(context: FaultContext, key: PartitionKey, behind: BrokerHost) -> Script:

@@ -10,10 +10,10 @@ import random
 from functools import partial
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.brokers import BrokerHost
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults import observe, steps
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
-from plimsoll_sim.world import TOPIC
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 SLOW_US = 1_000_000
 

@@ -9,11 +9,11 @@ import random
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.damage import cut_power
+from plimsoll_sim.cluster.damage import cut_power
 from plimsoll_sim.faults import observe
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
 from plimsoll_sim.faults.disks import SLOW_IO_US
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.faults import observe, steps
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:

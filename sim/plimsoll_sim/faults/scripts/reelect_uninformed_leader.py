@@ -9,9 +9,9 @@ import random
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults import observe, steps
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
-from plimsoll_sim.world import TOPIC
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:

@@ -7,11 +7,11 @@ from functools import partial
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.damage import change_disk, image_of
+from plimsoll_sim.cluster.damage import change_disk, image_of
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.faults import observe
 from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
-from plimsoll_sim.world import TOPIC
+from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
