@@ -89,7 +89,7 @@ def _partitions(world: Healed) -> list[str]:
     left: list[str] = []
     for key, p in world.ghost.image.partitions.items():
         ghost = world.ghost.partitions[key]
-        name = f"{ghost.name[0]}-{ghost.name[1]}"
+        name = str(ghost.name)
         if p.leader is None:
             left.append(f"{name} has no leader: {p}")
             continue

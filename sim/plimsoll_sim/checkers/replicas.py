@@ -23,6 +23,7 @@ from plimsoll_sim.hosts.payload import ident_of
 from plimsoll_sim.oracle.committed import (
     CommittedBatch,
     Copy,
+    LogRetention,
     MetadataGhost,
     PartitionGhost,
     Violation,
@@ -99,7 +100,7 @@ class ReplicaChecker:
             contents.check_producers(ghost, copy, hosted)
         elif before[0] != log.log_end_offset:
             _extend(ghost, copy, _read(hosted, copy.end))
-        copy.retention = (log.config.retention_bytes, log.config.retention_ms)
+        copy.retention = LogRetention(log.config.retention_bytes, log.config.retention_ms)
         copy.end = log.log_end_offset
         contents.check_epochs(ghost, host.id, copy, hosted)
         self._check_bounds(ghost, host.id, copy, replica)

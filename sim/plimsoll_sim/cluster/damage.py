@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.cluster.world import World
 from plimsoll_sim.environment.files import Folder, PowerCut
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 
 
-def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[tuple[str, int]]:
+def cut_power(world: World, host: BrokerHost, cut: PowerCut | None = None) -> list[TopicPartition]:
     """The machine stops at once; returns the partitions whose logs lost data.
 
     Where every batch is flushed before anybody hears of it, no loss is excused by that.
@@ -48,13 +49,14 @@ def change_disk(world: World, host: BrokerHost, image: Folder | None) -> None:
     world.ghost.lossy(host.id, names)
 
 
-def _logs(host: BrokerHost) -> dict[tuple[str, int], bytes]:
+def _logs(host: BrokerHost) -> dict[TopicPartition, bytes]:
     """Each partition's log on the disk."""
-    logs: dict[tuple[str, int], bytes] = {}
+    logs: dict[TopicPartition, bytes] = {}
     for path, node in host.volume.nodes(Path(DATA), ".log"):
         topic, _, index = Path(path).parent.name.rpartition("-")
         if index.isdecimal():
-            logs[topic, int(index)] = logs.get((topic, int(index)), b"") + bytes(node.data)
+            name = TopicPartition(topic, int(index))
+            logs[name] = logs.get(name, b"") + bytes(node.data)
     return logs
 
 

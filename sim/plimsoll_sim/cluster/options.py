@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -26,8 +28,8 @@ class RunOptions:
     replication_factor: int
     min_isr: int
     slots: int
-    latency_us: tuple[int, int]
-    api_latency_us: tuple[int, int] = (500, 5_000)
+    latency_us: LatencyUs
+    api_latency_us: LatencyUs = QUICK_US
     lag_time_max_ms: int
     flap_wait_ms_max: int = 4_000
     slice_partitions_max: int

@@ -35,7 +35,7 @@ from plimsoll_sim.engine.loop import Livelock, SimLoop
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.environment.kube import Etcd, Weather
 from plimsoll_sim.environment.network import Network
-from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerHost
+from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
 from plimsoll_sim.hosts.pods import Pods
@@ -121,7 +121,7 @@ class World:
             "log.retention.ms": options.retention_ms,
         }
         configs |= {name: value for name, value in drawn.items() if value is not None}
-        around = (self.loop, self.network, rng)
+        around = BrokerEnvironment(self.loop, self.network, rng)
         hosts = {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
         for host in hosts.values():
             host.on_controller_loss = options.on_controller_loss

@@ -21,6 +21,7 @@ from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
+from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 
 Json = dict[str, Any]
 Act = tuple[str, str, dict[str, str], bytes]
@@ -43,7 +44,7 @@ class Weather:
     throttle: float = 0.0
     down: bool = False
     hung: bool = False
-    latency_us: tuple[int, int] = (500, 5_000)
+    latency_us: LatencyUs = QUICK_US
     away_from: dict[Process, None] = field(default_factory=dict)
     kept: dict[tuple[Process, str], list[Act]] = field(default_factory=dict)
 
@@ -95,7 +96,7 @@ class Etcd:
         if key in self.objects:
             return _refusal(409, f"{key[1]} already exists")
         item["metadata"]["uid"] = f"uid-{self._rng.getrandbits(64):016x}"
-        return 201, self.save(key, item)
+        return 201, self.save(*key, item)
 
     def _put(self, plural: str, name: str | None, _: dict[str, str], body: bytes) -> Any:
         assert name is not None
@@ -105,7 +106,7 @@ class Etcd:
         for token in ("uid", "resourceVersion"):
             if item["metadata"][token] != old["metadata"][token]:
                 return _refusal(409, f"the {token} of {name} has changed")
-        return 200, self.save((plural, name), item)
+        return 200, self.save(plural, name, item)
 
     def _delete(self, plural: str, name: str | None, _: dict[str, str], body: bytes) -> Any:
         assert name is not None
@@ -118,12 +119,12 @@ class Etcd:
         del self.objects[plural, name]
         return 200, old
 
-    def save(self, key: tuple[str, str], item: Json) -> Json:
+    def save(self, plural: str, name: str, item: Json) -> Json:
         self.revision += 1
         item["metadata"]["resourceVersion"] = str(self.revision)
-        self.objects[key] = item
+        self.objects[plural, name] = item
         for watcher in self.watchers:
-            watcher(key[0], item)
+            watcher(plural, item)
         return item
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
+from plimsoll_sim.environment.latency import LatencyUs
 
 SYN_RETRY_US = 1_000_000
 SYN_ATTEMPTS = 64
@@ -37,7 +38,7 @@ class SimServer:
         return self._address
 
     def close(self) -> None:
-        self._network.unlisten(self._address)
+        self._network.unlisten(*self._address)
 
     async def wait_closed(self) -> None:
         pass
@@ -169,7 +170,7 @@ class End:
 class Network:
     """`latency_us`: least and most time a packet takes; `names`: DNS."""
 
-    def __init__(self, loop: SimLoop, rng: random.Random, latency_us: tuple[int, int]) -> None:
+    def __init__(self, loop: SimLoop, rng: random.Random, latency_us: LatencyUs) -> None:
         self.loop = loop
         self.latency_us = latency_us
         self.names: dict[str, list[str]] = {}
@@ -276,8 +277,8 @@ class Network:
         self._listeners[address] = Listener(process, factory, contextvars.copy_context())
         return SimServer(self, *address)
 
-    def unlisten(self, address: tuple[str, int]) -> None:
-        self._listeners.pop(address, None)
+    def unlisten(self, host: str, port: int) -> None:
+        self._listeners.pop((host, port), None)
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> Any:
         """As loop.create_connection: (transport, protocol), or an OSError."""
@@ -296,20 +297,16 @@ class Network:
         listener = self._listeners.get((target, port))
         if listener is None or not listener.process.alive:
             raise ConnectionRefusedError(111, f"{target}:{port}: refused")
-        return self._joined(process, factory, listener, (target, port))
+        return self._joined(process, factory, listener, target, port)
 
     def _joined(
-        self,
-        process: Process,
-        factory: Callable[[], Any],
-        listener: Listener,
-        address: tuple[str, int],
+        self, process: Process, factory: Callable[[], Any], listener: Listener, host: str, port: int
     ) -> tuple[End, Any]:
         mine = End(self, process, contextvars.copy_context())
         theirs = End(self, listener.process, listener.context.copy())
         mine.peer, theirs.peer = theirs, mine
         self._ports += 1
-        mine.address, theirs.address = (process.host, self._ports), address
+        mine.address, theirs.address = (process.host, self._ports), (host, port)
         for end in (mine, theirs):
             self._ends[end] = None
         self.loop.call_soon(self._accept, theirs, listener.factory, context=theirs.context)

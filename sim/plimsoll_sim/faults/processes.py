@@ -57,7 +57,8 @@ def _cut_power(context: FaultContext, host: BrokerHost) -> str:
     """Also where no broker runs at the moment: what it wrote may not be on the disk yet."""
     if host.running:
         context.start_later(host)
-    return f"{host.name}, data of {cut_power(context.world, host)} is lost"
+    lost = ", ".join(map(str, cut_power(context.world, host)))
+    return f"{host.name}, data of [{lost}] is lost"
 
 
 def crash_broker_at_io(context: FaultContext, rng: random.Random) -> str | None:

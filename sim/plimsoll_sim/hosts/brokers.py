@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from typing import Literal
+from typing import Literal, NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.config import Address, BrokerConfig
@@ -25,6 +25,15 @@ CONTROLLERS = "controllers"
 DATA = f"/{MOUNT}"
 
 
+class BrokerEnvironment(NamedTuple):
+    """What every broker's machine finds around it."""
+
+    loop: SimLoop
+    network: Network
+    rng: random.Random
+    """Each machine draws a seed of its own from it."""
+
+
 class BrokerHost:
     """`node` is the present process's broker, None while there is none.  `revision`: what its pod
     runs; `template`: what its next one will, and `template_version` how often that was written.
@@ -36,7 +45,7 @@ class BrokerHost:
         broker_id: int,
         cluster_id: UUID,
         configs: dict[str, str | int | bool],
-        around: tuple[SimLoop, Network, random.Random],
+        around: BrokerEnvironment,
     ) -> None:
         self.id = broker_id
         self.name = f"broker-{broker_id}"

@@ -9,8 +9,9 @@ import asyncio
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.hosts.brokers import KAFKA_PORT
 from plimsoll_sim.hosts.payload import records_of
 from plimsoll_wire.batches import BatchHeader, seal
@@ -120,7 +121,14 @@ class Sent:
     records: int
 
 
-def sealed(sent: Sent, producer: tuple[int, int] | None) -> bytes:
+class ProducerIdAndEpoch(NamedTuple):
+    """What InitProducerId answered."""
+
+    producer_id: int
+    epoch: int
+
+
+def sealed(sent: Sent, producer: ProducerIdAndEpoch | None) -> bytes:
     """The batch as it is sent, by an idempotent producer's id and epoch or by nobody."""
     by = (*producer, sent.sequence) if producer else (-1, -1, -1)
     now_ms = time.time_ns() // 1_000_000
@@ -128,43 +136,43 @@ def sealed(sent: Sent, producer: tuple[int, int] | None) -> bytes:
     return seal(header, records_of(sent.ident, sent.records))
 
 
-def produce_values(at: tuple[str, int], acks: int, batch: bytes) -> dict[str, Any]:
+def produce_values(at: TopicPartition, acks: int, batch: bytes) -> dict[str, Any]:
     """A Produce request."""
-    partition = {"index": at[1], "records": batch}
+    partition = {"index": at.partition, "records": batch}
     return {
         "transactional_id": None,
         "acks": acks,
         "timeout": TIMEOUT_MS,
-        "topic_data": [{"name": at[0], "partition_data": [partition]}],
+        "topic_data": [{"name": at.topic, "partition_data": [partition]}],
     }
 
 
 PRODUCER_ID_VALUES = {"transactional_id": None, "transaction_timeout": 60_000}
 
 
-def list_offsets_values(at: tuple[str, int], timestamp: int) -> dict[str, Any]:
+def list_offsets_values(at: TopicPartition, timestamp: int) -> dict[str, Any]:
     """A consumer's ListOffsets request; `timestamp` -1 asks for the end, -2 for the start."""
     partition = {
-        "partition_index": at[1],
+        "partition_index": at.partition,
         "current_leader_epoch": -1,
         "timestamp": timestamp,
     }
-    topics = [{"name": at[0], "partitions": [partition]}]
+    topics = [{"name": at.topic, "partitions": [partition]}]
     return {"replica_id": -1, "isolation_level": 0, "topics": topics}
 
 
-def delete_records_values(at: tuple[str, int], offset: int) -> dict[str, Any]:
+def delete_records_values(at: TopicPartition, offset: int) -> dict[str, Any]:
     """A DeleteRecords request (version 2); `offset` -1 asks for all that is committed to go."""
-    partition = {"partition_index": at[1], "offset": offset}
-    return {"topics": [{"name": at[0], "partitions": [partition]}], "timeout": TIMEOUT_MS}
+    partition = {"partition_index": at.partition, "offset": offset}
+    return {"topics": [{"name": at.topic, "partitions": [partition]}], "timeout": TIMEOUT_MS}
 
 
 def fetch_values(
-    at: tuple[str, int], offset: int, leader_epoch: int, wait_ms: int
+    at: TopicPartition, offset: int, leader_epoch: int, wait_ms: int
 ) -> dict[str, Any]:
     """A consumer's Fetch request; `leader_epoch` as it knows it, -1 if it does not."""
     partition = {
-        "partition": at[1],
+        "partition": at.partition,
         "current_leader_epoch": leader_epoch,
         "fetch_offset": offset,
         "last_fetched_epoch": -1,
@@ -179,7 +187,7 @@ def fetch_values(
         "isolation_level": 0,
         "session_id": 0,
         "session_epoch": -1,
-        "topics": [{"topic": at[0], "partitions": [partition]}],
+        "topics": [{"topic": at.topic, "partitions": [partition]}],
         "forgotten_topics_data": [],
         "rack_id": "",
     }

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from plimsoll_core.ids import TopicPartition
 from plimsoll_core.replica.values import Code
 from plimsoll_sim.hosts.client_calls import (
     PRODUCER_ID_VALUES,
     Caller,
     ClientConnection,
     Lost,
+    ProducerIdAndEpoch,
     Sent,
     fetch_values,
     list_offsets_values,
@@ -41,10 +43,10 @@ FATAL_FOR_PRODUCER = frozenset(
 class Witness(Protocol):
     """Who remembers what clients did and saw."""
 
-    def sent(self, at: tuple[str, int], ident: bytes) -> None: ...
-    def acked(self, at: tuple[str, int], ident: bytes, offset: int, acks: int) -> None: ...
-    def consumed(self, at: tuple[str, int], offset: int, ident: bytes) -> None: ...
-    def latest(self, at: tuple[str, int], offset: int, epoch: int = -1, who: str = "") -> None: ...
+    def sent(self, at: TopicPartition, ident: bytes) -> None: ...
+    def acked(self, at: TopicPartition, ident: bytes, offset: int, acks: int) -> None: ...
+    def consumed(self, at: TopicPartition, offset: int, ident: bytes) -> None: ...
+    def latest(self, at: TopicPartition, offset: int, epoch: int = -1, who: str = "") -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,8 @@ class Client(Caller):
         self.idle = True
 
     @property
-    def at(self) -> tuple[str, int]:
-        return self.habits.topic, self.habits.partition
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.habits.topic, self.habits.partition)
 
     async def leader(self) -> str:
         """The leader's host, from any broker's metadata."""
@@ -118,7 +120,7 @@ class Producer(Client):
 
     def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
         super().__init__(habits, rng, witness)
-        self._producer: tuple[int, int] | None = None
+        self._producer: ProducerIdAndEpoch | None = None
         self._sequence = 0
         self._unacked: deque[Sent] = deque()
         self._made = 0
@@ -143,7 +145,7 @@ class Producer(Client):
         reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
         if int(reply.error_code):
             raise Lost(f"no producer id: {reply.error_code}")
-        self._producer = (int(reply.producer_id), int(reply.producer_epoch))
+        self._producer = ProducerIdAndEpoch(int(reply.producer_id), int(reply.producer_epoch))
         self._sequence = 0
         self._unacked.clear()
 
@@ -218,8 +220,9 @@ class Producer(Client):
     def _next_epoch(self) -> None:
         """As librdkafka does when what it sent behind a refused batch is out of order: whatever was
         not acknowledged is sent again as if it were new, also what may have been written."""
-        assert self._producer is not None
-        self._producer = self._producer[0], self._producer[1] + 1
+        known = self._producer
+        assert known is not None
+        self._producer = known._replace(epoch=known.epoch + 1)
         self._sequence, self._gap = 0, False
         for sent in self._unacked:
             sent.sequence = self._sequence

@@ -17,7 +17,7 @@ from plimsoll_core.cluster import invariants
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Recovery
 from plimsoll_core.cluster.records import ControllerChanged, MetadataVersionFinalized, Record
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_sim.oracle.voluntary_absence import Absences
 
 
@@ -41,6 +41,16 @@ class CommittedBatch(NamedTuple):
     size: int = 0
 
 
+class LogRetention(NamedTuple):
+    """How much of a log its broker keeps; None: all."""
+
+    bytes_kept: int | None = None
+    ms_kept: int | None = None
+
+
+ALL_KEPT = LogRetention()
+
+
 @dataclass(slots=True)
 class Copy:
     """A broker's log of one partition, as last seen.  `same` of its batches are known to equal the
@@ -51,7 +61,7 @@ class Copy:
     batches: list[CommittedBatch] = field(default_factory=list)
     start: int = 0
     begins: int = 0
-    retention: tuple[int | None, int | None] = (None, None)
+    retention: LogRetention = ALL_KEPT
     end: int = 0
     high_watermark: int = 0
     same: int = 0
@@ -74,7 +84,7 @@ class PartitionGhost:
     led, since when (µs)."""
 
     key: PartitionKey
-    name: tuple[str, int]
+    name: TopicPartition
     start: int = 0
     deleted: int = 0
     committed: list[CommittedBatch] = field(default_factory=list)
@@ -192,7 +202,7 @@ class MetadataGhost:
         self.pinned = pinned
         self.images: dict[int, ClusterImage] = {0: self.image}
         self.partitions: dict[PartitionKey, PartitionGhost] = {}
-        self.by_name: dict[tuple[str, int], PartitionGhost] = {}
+        self.by_name: dict[TopicPartition, PartitionGhost] = {}
         self.full: invariants.Full = frozenset()
         self.unclean: list[tuple[PartitionKey, int, str]] = []
         self.sequence = 0
@@ -299,7 +309,7 @@ class MetadataGhost:
                 del self.by_name[ghost.name]
 
     def _begin(self, image: ClusterImage, key: PartitionKey) -> PartitionGhost:
-        ghost = PartitionGhost(key, (image.topics[key.topic_id].name, key.index))
+        ghost = PartitionGhost(key, TopicPartition(image.topics[key.topic_id].name, key.index))
         ghost.made_again = self.topics_recreated
         self.partitions[key] = self.by_name[ghost.name] = ghost
         return ghost
@@ -337,7 +347,7 @@ class MetadataGhost:
         """
         self.restored = True
 
-    def lossy(self, broker_id: int, names: list[tuple[str, int]]) -> None:
+    def lossy(self, broker_id: int, names: list[TopicPartition]) -> None:
         """A broker lost data of these partitions."""
         for name in names:
             ghost = self.by_name.get(name)

@@ -10,11 +10,23 @@ import random
 from dataclasses import replace
 
 from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 from plimsoll_sim.faults.table import TABLE
 from plimsoll_sim.runs.profiles.table import PROFILES
 
 RARE_SHARE = 0.06
 """In how many runs without a profile a rare fault takes part."""
+LATENCIES_US = (
+    LatencyUs(50, 500),
+    LatencyUs(100, 5_000),
+    LatencyUs(1_000, 40_000),
+    LatencyUs(5_000, 200_000),
+)
+API_LATENCIES_US = (
+    QUICK_US,
+    QUICK_US,
+    LatencyUs(20_000, 300_000),
+)
 
 
 def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
@@ -56,8 +68,8 @@ def _anything(rng: random.Random) -> RunOptions:
         replication_factor=factor,
         min_isr=rng.randint(1, factor),
         slots=rng.choice((16, 32, 64)),
-        latency_us=rng.choice(((50, 500), (100, 5_000), (1_000, 40_000), (5_000, 200_000))),
-        api_latency_us=rng.choice(((500, 5_000), (500, 5_000), (20_000, 300_000))),
+        latency_us=rng.choice(LATENCIES_US),
+        api_latency_us=rng.choice(API_LATENCIES_US),
         lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
         flap_wait_ms_max=rng.choice((1_000, 4_000)),
         slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),

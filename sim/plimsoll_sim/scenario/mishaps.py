@@ -48,7 +48,7 @@ def power(stage: Stage, words: Words) -> list[str]:
     for host in _brokers(stage, words):
         cut = Chosen(content=content, entries=entries, zeros=zeros, uncut=uncut, back=back)
         lost = cut_power(stage.world, host, cut)
-        names = ", ".join(f"{topic}-{index}" for topic, index in lost)
+        names = ", ".join(map(str, lost))
         told.append(f"{host.id}: data of {names} is lost" if lost else f"{host.id}: nothing lost")
     return told
 
@@ -66,7 +66,7 @@ def write_back(stage: Stage, words: Words) -> None:
         if not name:
             host.volume.write_back()
             continue
-        for _, node in host.volume.nodes(Path(DATA) / f"{at[0]}-{at[1]}", name):
+        for _, node in host.volume.nodes(Path(DATA) / f"{at}", name):
             node.sync()
 
 

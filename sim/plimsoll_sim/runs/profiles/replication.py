@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from plimsoll_sim.environment.latency import LatencyUs
 from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, STORY, THREE, Profile
 
 REPLICATION: dict[str, Profile] = {
@@ -23,7 +24,7 @@ REPLICATION: dict[str, Profile] = {
             "at_once": (2, 3),
             "heal_ms": (2_000,),
             "nervous": (0.3, 0.5),
-            "latency_us": ((1_000, 40_000), (5_000, 200_000)),
+            "latency_us": (LatencyUs(1_000, 40_000), LatencyUs(5_000, 200_000)),
             "lag_time_max_ms": (1_000,),
             "think_ms": ((1, 50), (10, 500)),
             "producers": ACKED,
@@ -190,7 +191,7 @@ REPLICATION: dict[str, Profile] = {
             "brokers": (4, 5),
             "replication_factor": (4,),
             "min_isr": (2,),
-            "latency_us": ((5_000, 200_000),),
+            "latency_us": (LatencyUs(5_000, 200_000),),
             "heal_ms": (500,),
             "flap_wait_ms_max": (1_000,),
             "lag_time_max_ms": (1_000,),
