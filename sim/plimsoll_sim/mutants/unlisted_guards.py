@@ -234,8 +234,8 @@ REPLICAS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 BROKER + "server/rejected_sequences.py",
-                "if newest is None or newest[0] < lowest.epoch:\n        return False\n",
-                "if newest is None:\n        return False\n    return True\n",
+                "if epoch < lowest.epoch:\n        return False\n",
+                "return True\n",
             ),
         ),
     ),
