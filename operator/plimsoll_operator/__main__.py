@@ -12,14 +12,17 @@ import logging
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.failures import surface
-from plimsoll_operator.kube.access import NoCluster, find_access
+from plimsoll_operator.kube.access import Access, NoCluster, find_access
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.official import OfficialTransport
+from plimsoll_operator.kube.port import Transport
 from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.options import BadOption, from_environment
 from plimsoll_operator.process.child_watches import OwnedWatches
@@ -35,6 +38,22 @@ from plimsoll_process.loopwatch import LoopWatch
 logger = logging.getLogger("plimsoll")
 
 WATCHES_STOP_S_MAX = 5.0
+LOG_CONNECTIONS = 16
+"""For one cluster's log: appends go one at a time, slots of a new ring several at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """The operator's own connections to the API server; each cluster's log has others."""
+
+    kube: Transport
+    lease: Transport
+    status: Transport
+    watch: Transport
+
+    async def close(self) -> None:
+        for transport in (self.kube, self.lease, self.status, self.watch):
+            await transport.close()
 
 
 class _JsonLines(logging.Formatter):
@@ -56,39 +75,46 @@ def main() -> None:
     """Run until SIGTERM or SIGINT."""
     try:
         options = from_environment()
-        access = find_access()
+        access = asyncio.run(find_access())
     except (BadOption, NoCluster) as error:
         sys.exit(str(error))
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonLines())
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
     logging.getLogger("kopf").setLevel(logging.WARNING)
+    pools = Pools(
+        kube=OfficialTransport(access),
+        lease=OfficialTransport(access, connections=32),
+        status=OfficialTransport(access, connections=2),
+        watch=OfficialTransport(access, connections=0),
+    )
     parts = Parts(
         options=options,
-        kube=Kube(access),
-        lease_kube=Kube(access, connections=32),
-        status_kube=Kube(access, connections=2),
-        watch_kube=Kube(access, connections=0),
+        kube=Kube(pools.kube),
+        lease_kube=Kube(pools.lease),
+        status_kube=Kube(pools.status),
+        watch_kube=Kube(pools.watch),
+        log_transport=lambda: OfficialTransport(access, connections=LOG_CONNECTIONS),
         objects=Objects(),
         server=ControllerServer("0.0.0.0", options.controller_port),
         metrics=Metrics(),
     )
     tune()
     try:
-        asyncio.run(run(parts))
+        asyncio.run(run(parts, pools, access))
     except Exception:
         logger.critical("the operator ends by a bug of its own; please report it", exc_info=True)
         sys.exit(1)
 
 
-async def run(parts: Parts) -> None:
+async def run(parts: Parts, pools: Pools, access: Access) -> None:
     """Everything, until a signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     clusters = Clusters(parts)
-    watches = Watches(parts.options, parts.kube.access, WatchReceiver(parts.objects, clusters))
+    watches = Watches(parts.options, access, WatchReceiver(parts.objects, clusters))
     health = Health(parts, lambda: watches.ready)
     parts.metrics.watch(parts)
     await parts.server.start()
@@ -119,7 +145,7 @@ async def run(parts: Parts) -> None:
         await clusters.stop()
         await parts.server.close()
         await health.close()
-        await _close(parts)
+        await pools.close()
         await asyncio.wait([watching], timeout=WATCHES_STOP_S_MAX)
         logger.info("stopped")
 
@@ -127,11 +153,6 @@ async def run(parts: Parts) -> None:
 def _fail(failed: asyncio.Future[None], error: BaseException) -> None:
     if not failed.done():
         failed.set_exception(error)
-
-
-async def _close(parts: Parts) -> None:
-    for kube in (parts.kube, parts.lease_kube, parts.status_kube, parts.watch_kube):
-        await kube.close()
 
 
 if __name__ == "__main__":

@@ -10,20 +10,20 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from kubectl import Cluster
-from kubernetes.aio import client, config
 from tests.plimsoll_operator.metalog.fake_api import Request
 from tests.plimsoll_operator.metalog.shells import PLACE, SLOTS, CrashingApi, Shell
 from tests.plimsoll_operator.metalog.test_contract import *  # noqa: F403
 from tests.plimsoll_operator.metalog.writer import Writer, image_of
 
+from plimsoll_operator.kube.access import from_kubeconfig
+from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.interface import MetadataLog
-from plimsoll_operator.metalog.kube_api import Answer, HttpApi
+from plimsoll_operator.metalog.kube_api import Answer, TransportApi
 from plimsoll_operator.metalog.kube_snapshots import SnapshotStore
 from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
 
@@ -35,7 +35,7 @@ OPTIONS = RingOptions(slots=SLOTS, poll_ms=20)
 class _SteppedApi:
     """A real API server, with the test's hand on each request."""
 
-    def __init__(self, api: HttpApi, shell: "NodeShell") -> None:
+    def __init__(self, api: TransportApi, shell: "NodeShell") -> None:
         self._api, self._shell = api, shell
 
     async def request(
@@ -60,24 +60,21 @@ class NodeShell:
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self._cluster = cluster
-        self._clients: list[Any] = []
-        self._apis: list[HttpApi] = []
+        self._apis: list[TransportApi] = []
         self._logs: list[RingLog] = []
         self._late: list[Request] = []
-        self.configuration = client.Configuration()
         self.place = replace(PLACE, namespace=namespace, group=TEST_GROUP)
         self.crashing: CrashingApi | None = None
 
     async def start(self) -> None:
-        await config.load_kube_config(
-            config_file=self._cluster.environment.get("KUBECONFIG"),
-            client_configuration=self.configuration,
+        self._access = await from_kubeconfig(
+            self._cluster.environment.get("KUBECONFIG", "~/.kube/config")
         )
         await self.reset()
 
     def api(self) -> _SteppedApi:
-        self._clients.append(client.ApiClient(self.configuration))
-        self._apis.append(HttpApi(self._clients[-1], OPTIONS.attempt_timeout_ms))
+        transport = OfficialTransport(self._access, connections=16)
+        self._apis.append(TransportApi(transport, OPTIONS.attempt_timeout_ms))
         return _SteppedApi(self._apis[-1], self)
 
     def log(self, options: RingOptions = OPTIONS) -> MetadataLog:
@@ -120,8 +117,6 @@ class NodeShell:
             await self._logs.pop().close()
         while self._apis:
             await self._apis.pop().close()
-        while self._clients:
-            await self._clients.pop().close()
 
 
 @pytest.fixture(scope="module")

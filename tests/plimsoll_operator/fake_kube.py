@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from plimsoll_operator.kube.client import Listed, Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected
+from plimsoll_operator.kube.port import Listed, Object
 from plimsoll_operator.kube.resources import Kind
 
 Key = tuple[str, str | None, str]

@@ -56,6 +56,7 @@ class Scene:
             lease_kube=kube,
             status_kube=kube,
             watch_kube=kube,
+            log_transport=kube,
             objects=Objects(),
             server=NoServer(),  # type: ignore[arg-type]
             metrics=NoMetrics(),  # type: ignore[arg-type]

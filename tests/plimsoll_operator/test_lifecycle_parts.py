@@ -33,6 +33,7 @@ class Scene:
             lease_kube=self.kube,  # type: ignore[arg-type]
             status_kube=self.kube,  # type: ignore[arg-type]
             watch_kube=self.kube,  # type: ignore[arg-type]
+            log_transport=None,  # type: ignore[arg-type]
             objects=self.objects,
             server=None,  # type: ignore[arg-type]
             metrics=None,  # type: ignore[arg-type]

@@ -11,9 +11,9 @@ from aiohttp import web
 from tests.plimsoll_operator.builders import an_image
 from tests.plimsoll_operator.terms import Scene
 from tests.plimsoll_operator.test_cluster_handler import committing
+from tests.plimsoll_operator.transports import transport_to
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.access import Access
 from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.resources import (
@@ -126,7 +126,8 @@ async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     host, port = runner.addresses[0][:2]
-    kube = Kube(Access(server=f"http://{host}:{port}"), connections=0)
+    transport = transport_to(f"http://{host}:{port}", connections=0)
+    kube = Kube(transport)
     none: Any = None
     parts = Parts(
         options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),
@@ -134,6 +135,7 @@ async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
         lease_kube=kube,
         status_kube=kube,
         watch_kube=kube,
+        log_transport=none,
         objects=objects,
         server=none,
         metrics=none,
@@ -146,7 +148,7 @@ async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
         task.cancel()
         await asyncio.wait([task])
         server.over.set()
-        await kube.close()
+        await transport.close()
         await runner.cleanup()
 
 

@@ -6,6 +6,8 @@ says nothing: the request may or may not have been executed.
 
 from __future__ import annotations
 
+import json
+
 REPLY = " answered: "
 """Stands between a request and what came of it."""
 
@@ -50,3 +52,15 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 def error(status: int, message: str) -> ApiError:
     """The error for an HTTP status."""
     return _BY_STATUS.get(status, Rejected if status < 500 else Unavailable)(status, message)
+
+
+def answered(method: str, path: str, status: int, body: bytes) -> ApiError:
+    """The error for an answer: its status, what was asked, and the API server's own sentence."""
+    return error(status, f"{method} {path}{REPLY}{_message(body)}")
+
+
+def _message(body: bytes) -> str:
+    try:
+        return str(json.loads(body).get("message", ""))
+    except (ValueError, AttributeError):
+        return body[:200].decode(errors="replace")

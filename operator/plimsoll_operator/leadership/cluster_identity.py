@@ -11,7 +11,7 @@ from uuid import UUID
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.port import KubeApi
 from plimsoll_operator.kube.resources import METADATA_BATCHES, VOLUME_CLAIMS
 from plimsoll_operator.metalog.kube_objects import CLUSTER_ID_LABEL
 
@@ -23,7 +23,7 @@ Objection = tuple[str, str]
 """(reason, sentence)."""
 
 
-async def objection(kube: Kube, cluster: LogCluster) -> Objection | None:
+async def objection(kube: KubeApi, cluster: LogCluster) -> Objection | None:
     """Why this LogCluster must not be run as it stands, or None."""
     namespace, name = cluster.key
     wanted = cluster_id(cluster)
@@ -45,18 +45,18 @@ async def objection(kube: Kube, cluster: LogCluster) -> Objection | None:
     return await _volume_objection(kube, namespace, name, wanted)
 
 
-async def _has_log(kube: Kube, namespace: str, selector: str) -> bool:
+async def _has_log(kube: KubeApi, namespace: str, selector: str) -> bool:
     return bool(await kube.first(METADATA_BATCHES, namespace, label_selector=selector))
 
 
-async def _other_log(kube: Kube, namespace: str, name: str, wanted: UUID) -> UUID | None:
+async def _other_log(kube: KubeApi, namespace: str, name: str, wanted: UUID) -> UUID | None:
     selector = f"{labels.CLUSTER}={name},{CLUSTER_ID_LABEL}!={wanted}"
     found = await kube.first(METADATA_BATCHES, namespace, label_selector=selector)
     return UUID(found["metadata"]["labels"][CLUSTER_ID_LABEL]) if found else None
 
 
 async def _volume_objection(
-    kube: Kube, namespace: str, name: str, wanted: UUID
+    kube: KubeApi, namespace: str, name: str, wanted: UUID
 ) -> Objection | None:
     selector = f"{labels.CLUSTER}={name},{labels.CLUSTER_ID}!={labels.short_id(wanted)}"
     found = await kube.first(VOLUME_CLAIMS, namespace, label_selector=selector)

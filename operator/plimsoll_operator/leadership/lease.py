@@ -17,8 +17,8 @@ from enum import Enum
 from typing import Protocol
 
 from plimsoll_operator.api.conditions import milliseconds
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LEASES, Kind
 
 logger = logging.getLogger("plimsoll.lease")

@@ -10,15 +10,15 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Broker
 from plimsoll_operator.api.labels import broker_pod
 from plimsoll_operator.controller.sessions import Evidence
-from plimsoll_operator.kube.client import Kube, Object
 from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.port import KubeApi, Object
 from plimsoll_operator.kube.resources import PODS
 from plimsoll_operator.manifests.statefulset import CONTAINER
 
 READ_SECONDS_MAX = 1.0
 
 
-def evidence_of(kube: Kube, namespace: str, cluster: str) -> Evidence:
+def evidence_of(kube: KubeApi, namespace: str, cluster: str) -> Evidence:
     """The controller's hook: asked when a broker's last connection was closed by the peer."""
 
     async def look(broker: Broker) -> str | None:

@@ -19,8 +19,8 @@ from plimsoll_core.messages.requests import Refused, RegisterBroker
 from plimsoll_operator.api.labels import broker_pod
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.commit_queue import refused
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import NODES, PODS
 from plimsoll_operator.reconcile.context import Term
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -10,7 +10,7 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.kube.cache import Key, Objects
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.port import KubeApi, Transport
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.context import Term, Work
 from plimsoll_operator.status.metrics import Controllers, Metrics
@@ -30,13 +30,16 @@ class Led(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """`kube` reads and applies; Lease renewals and status writes never wait behind it."""
+    """`kube` reads and applies; Lease renewals and status writes never wait behind it.
+
+    `log_transport` makes the connections of one cluster's metadata log, whose they then are."""
 
     options: OperatorOptions
-    kube: Kube
-    lease_kube: Kube
-    status_kube: Kube
-    watch_kube: Kube
+    kube: KubeApi
+    lease_kube: KubeApi
+    status_kube: KubeApi
+    watch_kube: KubeApi
+    log_transport: Callable[[], Transport]
     objects: Objects
     server: ControllerServer
     metrics: Metrics

@@ -1,18 +1,19 @@
-"""The few requests the Kubernetes shell makes, over a connection of its own.
+"""The few requests the Kubernetes shell makes, over connections of its own.
 
 Decides one thing: what an answer proves.  A request without an answer (timeout, reset, 5xx) is
 `Unanswered`: it may have happened, and may still happen later.  Called by `ring` and
-`kube_snapshots` alone.  The client library's request path is not used: it encodes bodies anew,
-and its timeout is minutes; only its configuration (address, certificates, token) is.
+`kube_snapshots` alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-import aiohttp
 import msgspec
+
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.port import HttpRequest, Transport
 
 READ_FACTOR = 5
 LARGE_BYTES = 256 * 1024
@@ -51,56 +52,35 @@ class Api(Protocol):
     async def close(self) -> None: ...
 
 
-class HttpApi:
-    """`Api` over HTTP, with the address and credentials of a `kubernetes.aio` client."""
+class TransportApi:
+    """`Api` over a transport; `timeout_ms` is what one small write may take."""
 
-    def __init__(self, api_client: Any, timeout_ms: int) -> None:
-        self._configuration = api_client.configuration
-        self._ssl = api_client.rest_client.ssl_context
+    def __init__(self, transport: Transport, timeout_ms: int) -> None:
+        self._transport = transport
         self._timeout_s = timeout_ms / 1000
-        self._session: aiohttp.ClientSession | None = None
 
     async def request(
         self, method: str, path: str, *, params: dict[str, str] | None = None, body: bytes = b""
     ) -> Answer:
+        request = HttpRequest(
+            method=method,
+            path=path,
+            params=params or {},
+            body=body,
+            timeout_s=self._patience_s(method, len(body)),
+        )
         try:
-            async with self._open_session().request(
-                method,
-                self._configuration.host + path,
-                params=params,
-                data=body or None,
-                headers=await self._headers(),
-                timeout=self._timeout(method, len(body)),
-            ) as response:
-                answer = Answer(status=response.status, body=await response.read())
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise Unanswered(f"{method} {path}: {error or type(error).__name__}") from error
+            response = await self._transport.send(request)
+        except Unavailable as error:
+            raise Unanswered(error.message) from error
+        answer = Answer(status=response.status, body=response.body)
         if answer.status in UNKNOWN_OUTCOMES:
             raise Unanswered(f"{method} {path}: {answer.sentence}")
         return answer
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._transport.close()
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            # A few connections: appends go one at a time, first-time slots several at once.
-            connector = aiohttp.TCPConnector(limit=16, ssl=self._ssl)
-            self._session = aiohttp.ClientSession(connector=connector)
-        return self._session
-
-    def _timeout(self, method: str, size: int) -> aiohttp.ClientTimeout:
+    def _patience_s(self, method: str, size: int) -> float:
         """What is large may take longer, lest a slow server never gets to finish it."""
-        factor = READ_FACTOR if method == "GET" else 1 + size / LARGE_BYTES
-        return aiohttp.ClientTimeout(total=self._timeout_s * factor)
-
-    async def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Content-Type": "application/json"}
-        token = await self._configuration.get_api_key_with_prefix(
-            "BearerToken", alias="authorization"
-        )
-        if token:
-            headers["Authorization"] = token
-        return headers
+        return self._timeout_s * (READ_FACTOR if method == "GET" else 1 + size / LARGE_BYTES)

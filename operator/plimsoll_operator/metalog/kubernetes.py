@@ -12,10 +12,10 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from plimsoll_core.cluster.records import SnapshotTaken
+from plimsoll_operator.kube.port import Transport
 from plimsoll_operator.metalog import chain, codec, kube_objects, snapshots
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
@@ -28,7 +28,7 @@ from plimsoll_operator.metalog.interface import (
     OpenedLog,
     SnapshotRequired,
 )
-from plimsoll_operator.metalog.kube_api import Api, HttpApi
+from plimsoll_operator.metalog.kube_api import Api, TransportApi
 from plimsoll_operator.metalog.kube_objects import ObjectReader, Place
 from plimsoll_operator.metalog.kube_snapshots import Index, SnapshotDraft, SnapshotStore
 from plimsoll_operator.metalog.ring import SLOTS_AT_FIRST, Ring
@@ -310,11 +310,11 @@ class RingLog:
 
 
 class KubernetesLog(RingLog):
-    """A `RingLog` over the API server that a `kubernetes.aio` client is configured for."""
+    """A `RingLog` over a transport, which it closes."""
 
     def __init__(
         self,
-        api_client: Any,
+        transport: Transport,
         namespace: str,
         cluster_name: str,
         cluster_id: UUID,
@@ -322,7 +322,7 @@ class KubernetesLog(RingLog):
         options: RingOptions = DEFAULTS,
     ) -> None:
         place = Place(namespace=namespace, cluster_name=cluster_name, cluster_id=cluster_id)
-        super().__init__(HttpApi(api_client, options.attempt_timeout_ms), place, options)
+        super().__init__(TransportApi(transport, options.attempt_timeout_ms), place, options)
 
 
 async def _make_all(ring: Ring, numbers: Sequence[int]) -> None:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube.cache import Key
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,

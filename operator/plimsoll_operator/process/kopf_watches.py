@@ -11,7 +11,6 @@ stops slowly, and what it does must never hold up a commit.
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,9 +19,9 @@ from typing import Any
 import kopf
 
 from plimsoll_operator.api import GROUP, VERSION
-from plimsoll_operator.kube.access import Access, Token
+from plimsoll_operator.kube.access import Access
 from plimsoll_operator.kube.cache import Key, Objects
-from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.supervisor import Clusters
 from plimsoll_operator.reconcile.context import Task, Work
@@ -55,6 +54,22 @@ def settings() -> kopf.OperatorSettings:
     found.networking.error_backoffs = _ForEver()
     found.process.ultimate_exiting_timeout = None
     return found
+
+
+async def connection(access: Access) -> kopf.ConnectionInfo:
+    """What kopf, which connects by itself, is to reach the API server by."""
+    configuration = access.configuration
+    scheme, _, token = (await access.authorization() or "").partition(" ")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy,
+    )
 
 
 class WatchReceiver:
@@ -139,16 +154,9 @@ class Watches:
 
     def _registry(self, main: asyncio.AbstractEventLoop) -> kopf.OperatorRegistry:
         found = kopf.OperatorRegistry()
-        access, token = self._access, Token(self._access)
 
         async def login(**_: Any) -> kopf.ConnectionInfo:
-            return kopf.ConnectionInfo(
-                server=access.server,
-                ca_data=_encoded(access.certificate_authority),
-                token=token.value(),
-                certificate_path=access.client_certificate,
-                private_key_path=access.client_key,
-            )
+            return await connection(self._access)
 
         kopf.on.login(registry=found)(login)
         for plural, receive in (
@@ -177,7 +185,3 @@ def _read(event: Event) -> tuple[bool, Object, Key]:
     body = dict(event["object"])
     meta = body["metadata"]
     return event.get("type") == "DELETED", body, (meta["namespace"], meta["name"])
-
-
-def _encoded(certificates: str | None) -> str | None:
-    return None if certificates is None else base64.b64encode(certificates.encode()).decode()

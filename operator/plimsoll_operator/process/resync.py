@@ -10,8 +10,8 @@ import asyncio
 import logging
 
 from plimsoll_operator.kube.cache import Key
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     LOG_CLUSTERS,
     REASSIGNMENTS,

@@ -10,15 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
 from uuid import UUID
 
 from plimsoll_operator.api.cluster_ids import cluster_id
 from plimsoll_operator.api.labels import short_id
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.cache import Key
-from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.errors import ApiError, Unavailable
 from plimsoll_operator.leadership.candidate import Candidate
 from plimsoll_operator.leadership.cluster_identity import objection
@@ -120,7 +117,7 @@ class _Run:
             name=lease_name,
             identity=parts.options.identity,
         )
-        self._log = KubernetesLog(_api_client(parts.kube), namespace, name, self._id)
+        self._log = KubernetesLog(parts.log_transport(), namespace, name, self._id)
         leader = LedCluster(parts, found, self._id, self._log, lease_name)
         self._candidate = Candidate(lease, leader, self._objection)
 
@@ -142,16 +139,3 @@ class _Run:
 def _identity(found: LogCluster) -> tuple[str, UUID]:
     """Which object it is, and whose log it says it has; another one of either is led anew."""
     return found.metadata.uid, cluster_id(found)
-
-
-def _api_client(kube: Kube) -> Any:
-    """The parts of a client object that the metadata log reads: address, credentials, TLS."""
-
-    async def bearer(identifier: str, alias: str | None = None) -> str | None:
-        token = kube.token()
-        return f"Bearer {token}" if token else None
-
-    return SimpleNamespace(
-        configuration=SimpleNamespace(host=kube.access.server, get_api_key_with_prefix=bearer),
-        rest_client=SimpleNamespace(ssl_context=kube.ssl),
-    )

@@ -29,7 +29,7 @@ from plimsoll_operator.api.rebalance import PlanStatus, RebalanceStatus
 from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.cache import Key, Objects
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.port import KubeApi
 from plimsoll_operator.kube.resources import (
     LOG_CLUSTERS,
     REASSIGNMENTS,
@@ -88,7 +88,7 @@ class Term:
     key: Key
     cluster_id: UUID
     controller: Controller
-    kube: Kube
+    kube: KubeApi
     objects: Objects
     options: OperatorOptions
     lease_name: str

@@ -1,9 +1,9 @@
 """As much of a Kubernetes API server as a controller asks for, with everything that goes wrong.
 
 `Etcd` is the store and its rules: one revision for all objects, compare-and-set by resourceVersion
-and uid, consistent lists.  `KubeApi` and `SimulatedLeaseApi` are what a process sees of it through
-a network and an API server that may be slow, away, or lose requests and replies; a request without
-an answer may still happen later.
+and uid, consistent lists.  `SimulatedLogApi` and `SimulatedLeaseApi` are what a process sees of it
+through a network and an API server that may be slow, away, or lose requests and replies; a request
+without an answer may still happen later.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _refusal(status: int, message: str) -> tuple[int, Json]:
     return status, {"kind": "Status", "message": message}
 
 
-class KubeApi:
+class SimulatedLogApi:
     """`plimsoll_operator.metalog.kube_api.Api`, for the process that makes it."""
 
     def __init__(self, etcd: Etcd, weather: Weather, loop: SimLoop, rng: random.Random) -> None:
@@ -188,7 +188,7 @@ class KubeApi:
 class SimulatedLeaseApi:
     """`leadership.lease.LeaseApi` on the same store and through the same weather."""
 
-    def __init__(self, api: KubeApi, etcd: Etcd) -> None:
+    def __init__(self, api: SimulatedLogApi, etcd: Etcd) -> None:
         self._api = api
         self._etcd = etcd
 

@@ -31,7 +31,7 @@ from plimsoll_sim.desired import rebalances
 from plimsoll_sim.desired.state import DesiredState
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
-from plimsoll_sim.environment.kube import Etcd, KubeApi, SimulatedLeaseApi, Weather
+from plimsoll_sim.environment.kube import Etcd, SimulatedLeaseApi, SimulatedLogApi, Weather
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts import members
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, BrokerHost
@@ -203,10 +203,10 @@ class OperatorHost:
 
     async def _main(self, process: Process) -> None:
         around = self._around
-        api = KubeApi(around.etcd, around.weather, around.loop, around.rng)
+        api = SimulatedLogApi(around.etcd, around.weather, around.loop, around.rng)
         lease = Lease(
             SimulatedLeaseApi(
-                KubeApi(around.etcd, around.weather, around.loop, around.rng), around.etcd
+                SimulatedLogApi(around.etcd, around.weather, around.loop, around.rng), around.etcd
             ),
             namespace="sim",
             name=CLUSTER_NAME,

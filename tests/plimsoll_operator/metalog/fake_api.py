@@ -242,7 +242,6 @@ class HttpServer:
         application.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(application, shutdown_timeout=1.0)
         self.url = ""
-        self.tokens: list[str | None] = []
 
     async def start(self) -> None:
         await self._runner.setup()
@@ -256,7 +255,6 @@ class HttpServer:
         await self._runner.cleanup()
 
     async def _serve(self, http: web.Request) -> web.Response:
-        self.tokens.append(http.headers.get("Authorization"))
         request = Request(
             method=http.method,
             path=unquote(http.path),

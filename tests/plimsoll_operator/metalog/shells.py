@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from kubernetes.aio import client
 from tests.plimsoll_operator.metalog.fake_api import (
     DirectApi,
     Fault,
@@ -17,6 +16,7 @@ from tests.plimsoll_operator.metalog.fake_api import (
     Request,
     Store,
 )
+from tests.plimsoll_operator.transports import transport_to
 
 from plimsoll_operator.metalog import files
 from plimsoll_operator.metalog.directory import DirectoryLog
@@ -220,12 +220,11 @@ class CrashingApi:
 
 
 class HttpShell(RingShell):
-    """The same with sockets, through the client library's own configuration."""
+    """The same with sockets, by the official client."""
 
     def __init__(self) -> None:
         super().__init__()
         self._server = HttpServer(self.faults)
-        self._clients: list[Any] = []
 
     async def start(self) -> None:
         await self._server.start()
@@ -234,21 +233,14 @@ class HttpShell(RingShell):
     def url(self) -> str:
         return self._server.url
 
-    @property
-    def tokens(self) -> list[str | None]:
-        return self._server.tokens
-
     def log(self) -> MetadataLog:
-        api_client = client.ApiClient(client.Configuration(host=self._server.url))
-        self._clients.append(api_client)
+        transport = transport_to(self._server.url)
         log = KubernetesLog(
-            api_client, PLACE.namespace, PLACE.cluster_name, PLACE.cluster_id, options=FAST
+            transport, PLACE.namespace, PLACE.cluster_name, PLACE.cluster_id, options=FAST
         )
         self._logs.append(log)
         return log
 
     async def stop(self) -> None:
         await super().stop()
-        for api_client in self._clients:
-            await api_client.close()
         await self._server.stop()

@@ -1,25 +1,25 @@
-"""How long a request may take, and whose credentials it carries."""
+"""How long a request of the metadata log may take, and when its outcome is unknown."""
 
 import asyncio
 import time
 
 import pytest
-from kubernetes.aio import client
 from tests.plimsoll_operator.metalog.shells import HttpShell
+from tests.plimsoll_operator.scripted_server import CLOSES, Reply, scripted
+from tests.plimsoll_operator.transports import transport_to
 
-from plimsoll_operator.metalog.kube_api import HttpApi, Unanswered
+from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_operator.metalog.kube_api import LARGE_BYTES, TransportApi, Unanswered
 
 
 async def test_a_write_that_hangs_is_unanswered_when_its_time_is_up(http: HttpShell) -> None:
-    configuration = client.Configuration(host=http.url)
-    async with client.ApiClient(configuration) as api_client:
-        api = HttpApi(api_client, 100)
-        http.faults.add("PUT", http.faults.hang)
-        began = time.monotonic()
-        with pytest.raises(Unanswered):
-            await api.request("PUT", "/apis/g/v1/namespaces/n/metadatabatches/b", body=b"{}")
-        assert time.monotonic() - began < 5
-        await api.close()
+    api = TransportApi(transport_to(http.url), 100)
+    http.faults.add("PUT", http.faults.hang)
+    began = time.monotonic()
+    with pytest.raises(Unanswered):
+        await api.request("PUT", "/apis/g/v1/namespaces/n/metadatabatches/b", body=b"{}")
+    assert time.monotonic() - began < 5
+    await api.close()
 
 
 async def test_a_server_that_is_not_there_leaves_a_request_unanswered() -> None:
@@ -27,25 +27,41 @@ async def test_a_server_that_is_not_there_leaves_a_request_unanswered() -> None:
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    configuration = client.Configuration(host=f"http://127.0.0.1:{port}")
-    async with client.ApiClient(configuration) as api_client:
-        api = HttpApi(api_client, 100)
+    api = TransportApi(transport_to(f"http://127.0.0.1:{port}"), 100)
+    with pytest.raises(Unanswered):
+        await api.request("GET", "/")
+    await api.close()
+
+
+async def test_a_metadata_logs_request_goes_out_once_as_it_is() -> None:
+    body = b'{"z": 1.0, "a": "\\u00e9"}'
+    async with scripted(Reply(status=409, body=b'{"message": "it changed"}')) as server:
+        api = TransportApi(transport_to(server.url), 1000)
+        answer = await api.request("PUT", "/b", body=body)
+        await api.close()
+    assert (answer.status, answer.sentence) == (409, "409: it changed")
+    assert [(sent.method, sent.body) for sent in server.received] == [("PUT", body)]
+
+
+@pytest.mark.parametrize("answer", [CLOSES, *(Reply(status) for status in (408, 500, 502, 504))])
+async def test_a_metadata_logs_request_that_may_have_happened_is_unanswered(answer: Reply) -> None:
+    async with scripted(answer) as server:
+        api = TransportApi(transport_to(server.url), 1000)
         with pytest.raises(Unanswered):
-            await api.request("GET", "/")
+            await api.request("PUT", "/b", body=b"{}")
         await api.close()
+    assert len(server.received) == 1
 
 
-async def test_every_request_asks_for_the_current_token(http: HttpShell) -> None:
-    tokens = iter(["first", "second"])
+async def test_a_metadata_log_waits_longer_for_what_is_large() -> None:
+    asked: list[HttpRequest] = []
 
-    def refresh(configuration: client.Configuration) -> None:
-        configuration.api_key["authorization"] = f"Bearer {next(tokens)}"
+    class Kept:
+        async def send(self, request: HttpRequest) -> HttpResponse:
+            asked.append(request)
+            return HttpResponse(status=200, body=b"{}")
 
-    configuration = client.Configuration(host=http.url)
-    configuration.refresh_api_key_hook = refresh
-    async with client.ApiClient(configuration) as api_client:
-        api = HttpApi(api_client, 1000)
-        for _ in range(2):
-            await api.request("GET", "/apis/g/v1/namespaces/n/metadatabatches/b")
-        await api.close()
-    assert http.tokens == ["Bearer first", "Bearer second"]
+    api = TransportApi(Kept(), 2000)  # type: ignore[arg-type]
+    await api.request("PUT", "/b", body=b"{}" * LARGE_BYTES)
+    await api.request("GET", "/b")
+    assert [request.timeout_s for request in asked] == [6.0, 10.0]

@@ -25,8 +25,8 @@ from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.kube.cache import INVALID_SPEC
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import kind_of
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import members, versions, volume_growth

@@ -20,8 +20,8 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import Conflict, NotFound
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import PODS, STATEFUL_SETS, VOLUME_CLAIMS, Kind
 from plimsoll_operator.reconcile.cluster.membership_rebalances import blocked
 from plimsoll_operator.reconcile.context import Term

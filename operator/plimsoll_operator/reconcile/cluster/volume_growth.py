@@ -17,8 +17,8 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import amount
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import Rejected
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VOLUME_CLAIMS
 from plimsoll_operator.reconcile.context import Term
 

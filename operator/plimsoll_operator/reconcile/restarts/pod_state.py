@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import milliseconds
-from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.manifests.statefulset import CONTAINER
 
 STUCK_MS = 30_000

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from plimsoll_operator.kube.client import Object
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import STATEFUL_SETS
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.statefulset import revision, stateful_set

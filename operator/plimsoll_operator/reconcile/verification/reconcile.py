@@ -23,8 +23,8 @@ from plimsoll_operator.api.verification import (
     VerificationStatus,
 )
 from plimsoll_operator.kube.cache import Key
-from plimsoll_operator.kube.client import Object
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
+from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, kind_of
 from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.context import Task, Term, Work

@@ -1,0 +1,133 @@
+"""The API server as the operator sees it: a few verbs, over a transport that sends one request.
+
+`KubeApi` is what everybody else takes.  It reads afresh (a read is used as evidence), answers each
+call once, and reports with `kube.errors` what the API server would not do.  `Transport` is what
+differs between a real API server and one in memory.  Called by every room that reads or writes
+objects; knows nothing of HTTP libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from plimsoll_operator.kube.resources import Kind
+
+Object = dict[str, Any]
+
+JSON = "application/json"
+TIMEOUT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpRequest:
+    """One request to an API server, before any transport."""
+
+    method: str
+    path: str
+    """From the root, without the query: `/api/v1/namespaces/kafka/pods`."""
+    params: Mapping[str, str] = field(default_factory=dict)
+    """The query, not yet encoded."""
+    body: bytes = b""
+    """Goes out as it is: what repeats a request repeats its bytes."""
+    content_type: str = JSON
+    accept: str = JSON
+    timeout_s: float = TIMEOUT_SECONDS
+    """From the connection to the last byte of the answer; of a watch, how long it may be silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpResponse:
+    """An API server's answer, whatever its status."""
+
+    status: int
+    body: bytes
+    server_ms: int | None = None
+    """The API server's clock, in milliseconds since 1970: its `Date` header, whole seconds."""
+
+
+class Transport(Protocol):
+    """Requests to one API server, over connections of its own."""
+
+    async def send(self, request: HttpRequest) -> HttpResponse:
+        """One attempt.  Raises `Unavailable` with status 0 when nobody knows whether the request
+        happened, or still will: it timed out, the connection was lost."""
+
+    def watch(self, request: HttpRequest) -> AsyncIterator[bytes]:
+        """The answer's lines as they come, one event (JSON) each, until the API server ends it.
+
+        Raises what `kube.errors.error` makes of a status from 400 on, and `Unavailable` with
+        status 0 when the connection is lost, or silent for longer than `timeout_s`."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A complete list as of `resource_version`; `server_ms` is the API server's clock."""
+
+    items: tuple[Object, ...]
+    resource_version: str
+    server_ms: int | None
+
+
+class KubeApi(Protocol):
+    """Objects of an API server.  Every call raises `kube.errors.ApiError`: certain answers
+    (`NotFound`, `Conflict`, `Rejected`), or `Unavailable` when the outcome is unknown."""
+
+    async def get(
+        self, kind: Kind, namespace: str | None, name: str, *, timeout_s: float = TIMEOUT_SECONDS
+    ) -> Object:
+        """One object, fresh."""
+
+    async def list(
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        metadata_only: bool = False,
+    ) -> Listed:
+        """All objects, fresh: a quorum read of one consistent snapshot."""
+
+    async def first(self, kind: Kind, namespace: str, *, label_selector: str) -> Object | None:
+        """Any one object that the selector takes, fresh."""
+
+    def metadata_changes(
+        self, kind: Kind, namespace: str | None, selector: str | None, version: str
+    ) -> AsyncIterator[Object]:
+        """Watch events after `version`, with objects' metadata alone, for half a minute."""
+
+    async def create(
+        self, kind: Kind, manifest: Object, *, timeout_s: float = TIMEOUT_SECONDS
+    ) -> Object:
+        """The object as stored; `Conflict` when its name is taken."""
+
+    async def replace(
+        self,
+        kind: Kind,
+        manifest: Object,
+        *,
+        timeout_s: float = TIMEOUT_SECONDS,
+        dry_run: bool = False,
+    ) -> Object:
+        """Compare-and-set by the manifest's resourceVersion.  `dry_run`: what would be stored, with
+        the server's defaults, and nothing is."""
+
+    async def apply(self, kind: Kind, manifest: Object) -> Object:
+        """Server-side apply: what the manifest states becomes so; the rest is left alone."""
+
+    async def merge(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
+        """A merge patch: compare-and-set if the patch states a resourceVersion."""
+
+    async def apply_status(self, kind: Kind, namespace: str, name: str, status: Object) -> Object:
+        """Apply the status, and only the status, of an object that exists."""
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        """Delete exactly the object with `uid`; another one under its name gives `Conflict`.
+        `grace_seconds` 0 deletes a pod without its kubelet's word."""
