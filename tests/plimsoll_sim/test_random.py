@@ -62,3 +62,11 @@ def test_a_run_without_its_faults_is_another_run_and_holds() -> None:
     assert calm.struck == []
     assert calm.sentence == ""
     assert calm.digest != whole.digest
+
+
+def test_oracle_counts_what_a_leader_commits_in_the_step_in_which_its_disk_fails() -> None:
+    """Seed 1204122: acknowledged, committed, and the next flush of the same step met a full disk.
+    The checker saw the failed replica only, and took the acknowledgement for a lie."""
+    result = run(1204122, 1_000)
+    assert result.faults["fill_disk_during_proposal"]
+    assert result.sentence == ""

@@ -86,6 +86,8 @@ class ReplicaChecker:
     def _changed(self, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...] | None) -> None:
         ghost = self._ghost.partitions.get(hosted.key)
         if ghost is None or hosted.replica.failed:
+            if ghost is not None and before is not None:
+                self._last_commit(ghost, host, hosted, before)
             return
         replica, log = hosted.replica, hosted.log
         copy = ghost.copy_of(host.id)
@@ -184,6 +186,20 @@ class ReplicaChecker:
             contents.check_once(ghost, batch)
             ghost.commit(batch)
             ghost.note_producer(batch)
+
+    def _last_commit(
+        self, ghost: PartitionGhost, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...]
+    ) -> None:
+        """What a leader committed in the very step in which its disk failed: clients hear of it."""
+        replica, leader = hosted.replica, before[4]
+        if leader is None or replica.high_watermark <= before[2]:
+            return
+        copy = ghost.copy_of(host.id)
+        _extend(ghost, copy, _read(hosted, copy.end))
+        copy.end = hosted.log.log_end_offset
+        copy.high_watermark = replica.high_watermark
+        self._check_quorum(ghost, host.id, replica, leader)
+        self._commit(ghost, host.id, replica.high_watermark)
 
     def _check_isr(
         self, ghost: PartitionGhost, host: BrokerHost, replica: Replica, leader: Leader
