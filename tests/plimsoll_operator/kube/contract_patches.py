@@ -75,6 +75,14 @@ async def test_apply_merges_ports_by_number_and_protocol(api: ContractServer):
     assert sorted(port["port"] for port in left["spec"]["ports"]) == [1, 2, 3]
 
 
+async def test_apply_replaces_a_selector_whole(api: ContractServer):
+    await api.kube.apply(SERVICES, api.service(1))
+    more = {"spec": {"selector": {"tier": "1"}}}
+    await api.kube.merge(SERVICES, api.namespace, "main", more)
+    again = await api.kube.apply(SERVICES, api.service(1))
+    assert again["spec"]["selector"] == {"app": "x"}
+
+
 async def test_apply_without_force_is_refused_where_another_manager_disagrees(
     api: ContractServer,
 ):

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory import schemas
-from plimsoll_operator.kube.memory.lists import KeysOf, builtin_keys, schema_keys
+from plimsoll_operator.kube.memory.lists import BUILT_IN_TOPOLOGY, Topology, custom_topology
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import Kind
 
@@ -55,7 +55,7 @@ class Resource:
     needs_version: bool = False
     """An update must state a resourceVersion."""
     selectable: frozenset[str] = GENERAL_FIELDS
-    keys_of: KeysOf = builtin_keys
+    topology: Topology = BUILT_IN_TOPOLOGY
     fixed: tuple[str, ...] = ()
     """Fields of the spec that no update may change."""
     spec_fixed_but: frozenset[str] | None = None
@@ -180,7 +180,7 @@ def custom(definition: Object) -> Iterator[Resource]:
             has_generation=True,
             needs_version=True,
             selectable=GENERAL_FIELDS | fields,
-            keys_of=schema_keys(schema),
+            topology=custom_topology(schema),
             schema=schema,
             check=_checked(schema),
             short_names=tuple(names.get("shortNames", ())),

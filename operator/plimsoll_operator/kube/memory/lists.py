@@ -1,13 +1,16 @@
-"""Which lists are maps by some of their items' fields, and which are sets; all others are atomic.
+"""Which lists are maps by some of their items' fields, and which are sets; all others are atomic,
+and so are some maps.
 
-Source: of built-in kinds, the `+listType` markers of k8s.io/api for the fields that are used here;
-of custom resources, `x-kubernetes-list-type` and `x-kubernetes-list-map-keys` of their schemas.
+Source: of built-in kinds, the `+listType` and `+mapType` markers of k8s.io/api for the fields that
+are used here; of custom resources, `x-kubernetes-list-type` and `x-kubernetes-list-map-keys` of
+their schemas.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_operator.kube.port import Object
@@ -33,10 +36,27 @@ _BY_FIELD: dict[str, tuple[str, ...]] = {
 }
 _POD_SPEC_ONLY = frozenset({"volumes", "env", "volumeMounts", "containers", "initContainers"})
 _DEFAULTS = {"protocol": "TCP"}
+_ATOMIC_MAPS = frozenset(
+    {
+        "selector", "podSelector", "namespaceSelector", "labelSelector", "nodeSelector",
+        "fieldRef", "secretKeyRef", "configMapKeyRef",
+    }
+)  # fmt: skip
 
 
-def builtin_keys(names: Names, items: list[Any]) -> tuple[str, ...] | None:
-    """`KeysOf` of the built-in kinds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """How values of one kind of object are merged."""
+
+    keys_of: KeysOf
+    atomic_maps: frozenset[str] = frozenset()
+    """Fields of the spec whose value is replaced whole."""
+
+    def is_atomic(self, names: Names) -> bool:
+        return bool(names) and names[0] == "spec" and names[-1] in self.atomic_maps
+
+
+def _builtin_keys(names: Names, items: list[Any]) -> tuple[str, ...] | None:
     if names in _METADATA:
         return _METADATA[names]
     if not names or (names[-1] in _POD_SPEC_ONLY and "spec" not in names):
@@ -48,10 +68,13 @@ def builtin_keys(names: Names, items: list[Any]) -> tuple[str, ...] | None:
     return _BY_FIELD.get(names[-1])
 
 
-def schema_keys(schema: Object) -> KeysOf:
-    """`KeysOf` of a custom resource."""
+BUILT_IN_TOPOLOGY = Topology(keys_of=_builtin_keys, atomic_maps=_ATOMIC_MAPS)
+
+
+def custom_topology(schema: Object) -> Topology:
+    """Of a custom resource."""
     known = _METADATA | dict(_stated(schema, ()))
-    return lambda names, _: known.get(names)
+    return Topology(keys_of=lambda names, _: known.get(names))
 
 
 def _stated(schema: Object, names: Names) -> Iterator[tuple[Names, tuple[str, ...]]]:

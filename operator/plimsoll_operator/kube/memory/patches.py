@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from plimsoll_operator.kube.memory.lists import KeysOf, Names, element
+from plimsoll_operator.kube.memory.lists import Names, Topology, element
 from plimsoll_operator.kube.port import Object
 
 Path = tuple[str, ...]
@@ -45,16 +45,16 @@ def merged(target: Any, patch: Any) -> Any:
     return out
 
 
-def strategically_merged(target: Any, patch: Any, keys_of: KeysOf, names: Names = ()) -> Any:
+def strategically_merged(target: Any, patch: Any, topology: Topology, names: Names = ()) -> Any:
     """The same, but that lists which are maps are merged item by item.
 
     Of the directives only `$patch: delete` of an item is known; an order that is asked for
     (`$setElementOrder`) is not kept."""
     if isinstance(patch, list):
-        keys = keys_of(names, patch)
+        keys = topology.keys_of(names, patch)
         if not keys or not isinstance(target, list):
             return [item for item in patch if not _deletes(item)]
-        return _merged_items(target, patch, keys, (keys_of, names))
+        return _merged_items(target, patch, keys, (topology, names))
     if not isinstance(patch, dict):
         return patch
     out = dict(target) if isinstance(target, dict) else {}
@@ -64,12 +64,12 @@ def strategically_merged(target: Any, patch: Any, keys_of: KeysOf, names: Names 
         if value is None:
             out.pop(key, None)
         else:
-            out[key] = strategically_merged(out.get(key), value, keys_of, (*names, key))
+            out[key] = strategically_merged(out.get(key), value, topology, (*names, key))
     return out
 
 
 def _merged_items(
-    target: list[Any], patch: list[Any], keys: tuple[str, ...], within: tuple[KeysOf, Names]
+    target: list[Any], patch: list[Any], keys: tuple[str, ...], within: tuple[Topology, Names]
 ) -> list[Any]:
     found = {element(item, keys): item for item in target}
     for item in patch:
@@ -88,19 +88,19 @@ def _deletes(item: Any) -> bool:
 # --- server-side apply ----------------------------------------------------------------------------
 
 
-def stated(config: Object, keys_of: KeysOf) -> dict[Path, Any]:
+def stated(config: Object, topology: Topology) -> dict[Path, Any]:
     """Every field and every element that a manager states, with the value of what has no parts."""
     return {
-        path: value for path, value in _stated(config, keys_of, (), ()) if path not in NOT_OWNED
+        path: value for path, value in _stated(config, topology, (), ()) if path not in NOT_OWNED
     }
 
 
-def _stated(value: Any, keys_of: KeysOf, path: Path, names: Names) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict) and value:
+def _stated(value: Any, topology: Topology, path: Path, names: Names) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value and not topology.is_atomic(names):
         for key, field in value.items():
-            yield from _stated(field, keys_of, (*path, key), (*names, key))
+            yield from _stated(field, topology, (*path, key), (*names, key))
         return
-    keys = keys_of(names, value) if isinstance(value, list) else None
+    keys = topology.keys_of(names, value) if isinstance(value, list) else None
     if keys is None or not value:
         yield path, value
         return
@@ -108,39 +108,41 @@ def _stated(value: Any, keys_of: KeysOf, path: Path, names: Names) -> Iterator[t
         at = (*path, element(item, keys))
         yield at, None
         if keys:
-            yield from _stated(item, keys_of, at, names)
+            yield from _stated(item, topology, at, names)
 
 
-def applied(live: Any, config: Any, keys_of: KeysOf, names: Names = ()) -> Any:
+def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> Any:
     """`live` with everything that `config` states."""
-    if isinstance(config, dict) and isinstance(live, dict):
+    if isinstance(config, dict) and isinstance(live, dict) and not topology.is_atomic(names):
         out = dict(live)
         for key, value in config.items():
-            out[key] = applied(live.get(key), value, keys_of, (*names, key))
+            out[key] = applied(live.get(key), value, topology, (*names, key))
         return out
-    keys = keys_of(names, config) if isinstance(config, list) else None
+    keys = topology.keys_of(names, config) if isinstance(config, list) else None
     if keys is None or not isinstance(live, list):
         return config
     found = {element(item, keys): item for item in live}
     for item in config:
         name = element(item, keys)
-        found[name] = applied(found.get(name), item, keys_of, names)
+        found[name] = applied(found.get(name), item, topology, names)
     return list(found.values())
 
 
-def without(live: Object, gone: frozenset[Path], kept: frozenset[Path], keys_of: KeysOf) -> Object:
+def without(
+    live: Object, gone: frozenset[Path], kept: frozenset[Path], topology: Topology
+) -> Object:
     """`live` without the paths that nobody states any more; of an element that somebody else
     (`kept`) states parts of, only the others go."""
     if not gone:
         return live
-    left = _without(live, (), (), _Removal(gone, kept, keys_of))
+    left = _without(live, (), (), _Removal(gone, kept, topology))
     assert isinstance(left, dict)
     return left
 
 
 class _Removal:
-    def __init__(self, gone: frozenset[Path], kept: frozenset[Path], keys_of: KeysOf) -> None:
-        self.keys_of = keys_of
+    def __init__(self, gone: frozenset[Path], kept: frozenset[Path], topology: Topology) -> None:
+        self.topology = topology
         self._gone = gone
         self._above = {path[:length] for path in gone for length in range(len(path))}
         self._held = {path[:length] for path in kept for length in range(len(path) + 1)}
@@ -164,7 +166,7 @@ def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
             if left is not None or (field is None and not removal.ends(at)):
                 out[key] = left
         return out or None
-    keys = removal.keys_of(names, value) if isinstance(value, list) else None
+    keys = removal.topology.keys_of(names, value) if isinstance(value, list) else None
     if keys is None:
         return value
     items = []
@@ -175,9 +177,9 @@ def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
     return items or None
 
 
-def contested(live: Object, wanted: dict[Path, Any], keys_of: KeysOf) -> frozenset[Path]:
+def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> frozenset[Path]:
     """The fields that are there with another value than `wanted` states."""
-    present = stated(live, keys_of)
+    present = stated(live, topology)
     return frozenset(
         path for path, value in wanted.items() if path in present and present[path] != value
     )

@@ -17,6 +17,7 @@ import msgspec
 import yaml
 
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.defaults import with_defaults
 from plimsoll_operator.kube.memory.kinds import Resource
 from plimsoll_operator.kube.memory.kinds import custom as resources_of
 from plimsoll_operator.kube.memory.selectors import field_test, label_test
@@ -95,6 +96,8 @@ class MemoryApiServer:
         out = typed(resource, {"apiVersion": kind.api_version, "kind": kind.kind, **out})
         if kind == resources.CRDS:
             self.store.serve(resources_of(out))
+        if resource.typed:
+            out = with_defaults(kind, out)
         return self.store.put(resource, out, None if known is None else known.applied)
 
     # --- what is meant ----------------------------------------------------------------------------

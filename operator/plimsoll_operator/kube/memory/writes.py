@@ -184,7 +184,7 @@ class Writes:
         if content_type == MERGE:
             body = patches.merged(old.body, patch)
         elif content_type == STRATEGIC and target.resource.typed:
-            body = patches.strategically_merged(old.body, patch, target.resource.keys_of)
+            body = patches.strategically_merged(old.body, patch, target.resource.topology)
         else:
             text = f"the body of the request was in an unknown format: {content_type}"
             raise StatusError(415, "UnsupportedMediaType", text)
@@ -206,7 +206,7 @@ class Writes:
             raise not_found(resource.kind, target.key[1])
         config = _own_part(resource, config, status=target.status)
         _refuse_untyped(target, config)
-        wanted = patches.stated(config, resource.keys_of)
+        wanted = patches.stated(config, resource.topology)
         manager = f"{manager}/status" if target.status else manager
         if old is None:
             new = {manager: frozenset(wanted)}
@@ -215,16 +215,18 @@ class Writes:
         if version not in (None, "", old.metadata["resourceVersion"]):
             raise conflict(resource.kind, target.key[1])
         others = {name: paths for name, paths in old.applied.items() if name != manager}
-        contested = patches.contested(old.body, wanted, resource.keys_of) if others else frozenset()
+        contested = (
+            patches.contested(old.body, wanted, resource.topology) if others else frozenset()
+        )
         if params.get("force") != "true" and (found := patches.disputes(others, contested)):
             counted = f"Apply failed with {len(found)} conflict{'s' if len(found) > 1 else ''}"
             raise StatusError(409, "Conflict", f"{counted}: {', '.join(found)}")
         others = {name: left for name, paths in others.items() if (left := paths - contested)}
         before: frozenset[Path] = old.applied.get(manager, frozenset())
         held: frozenset[Path] = frozenset().union(*others.values())
-        body = patches.applied(old.body, config, resource.keys_of)
+        body = patches.applied(old.body, config, resource.topology)
         gone = before - wanted.keys()
-        body = patches.without(body, gone - held, held | wanted.keys(), resource.keys_of)
+        body = patches.without(body, gone - held, held | wanted.keys(), resource.topology)
         if target.status and "status" not in body:
             raise _null(target, ["status"])
         now = {**others, manager: frozenset(wanted)}
