@@ -210,7 +210,7 @@ class Chaos(Beginnings):
 
     def _restore_etcd(self) -> str | None:
         world = self.world
-        if self._backup[1] == world.etcd.revision or world.ghost.restored:
+        if self._backup.revision == world.etcd.revision or world.ghost.restored:
             return None
         if self._rng.random() < 0.7:
             self._backup = world.etcd.backup()

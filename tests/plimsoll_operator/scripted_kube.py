@@ -65,10 +65,12 @@ class ScriptedKube(Kube):
         assert found is not None, f"{kind.kind} {name} is not there"
         return _copy(found)
 
-    def set_metadata(self, kind: Kind, namespace: str | None, name: str, **fields: object) -> None:
+    def set_metadata(
+        self, kind: Kind, namespace: str | None, name: str, **fields: object
+    ) -> Object:
         """Change some fields of an object's metadata."""
         found = self.find(kind, namespace, name)
-        self.put(kind, {**found, "metadata": {**found["metadata"], **fields}})
+        return self.put(kind, {**found, "metadata": {**found["metadata"], **fields}})
 
     @property
     def objects(self) -> dict[Key, Object]:

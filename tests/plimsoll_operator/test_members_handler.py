@@ -289,8 +289,7 @@ class TestShrinking:
     ) -> None:
         await scene.edit(count=2, excludedIds=[1])
         made = {"creationTimestamp": timestamp(time.time_ns() // 1_000_000)}
-        scene.kube.set_metadata(REBALANCES, "kafka", "main-drain-1", **made)
-        body = scene.kube.find(REBALANCES, "kafka", "main-drain-1")
+        body = scene.kube.set_metadata(REBALANCES, "kafka", "main-drain-1", **made)
         scene.show("main-drain-1", "NothingToDo")
         for _ in range(3):
             await scene.look()

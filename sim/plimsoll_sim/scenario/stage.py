@@ -14,9 +14,9 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_operator.kube.memory.store import Backup
 from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.files import Folder
-from plimsoll_sim.kube import Backup
 from plimsoll_sim.operators import OperatorHost
 from plimsoll_sim.options import RunOptions
 from plimsoll_sim.run import alone
