@@ -9,6 +9,7 @@ from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.errors import NotFound, Rejected
 from plimsoll_operator.kube.memory import garbage, store
 from plimsoll_operator.kube.memory.definitions import shipped
+from plimsoll_operator.kube.memory.discovery import document
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.memory.transport import MemoryTransport
@@ -174,6 +175,19 @@ async def test_claim_may_grow_and_change_nothing_else(kube: Kube):
     assert await kube.merge(VOLUME_CLAIMS, "kafka", "data", more)
     with pytest.raises(Rejected, match="spec is immutable after creation"):
         await kube.merge(VOLUME_CLAIMS, "kafka", "data", {"spec": {"storageClassName": "x"}})
+
+
+def test_discovery_names_every_kind_with_its_short_names(server: MemoryApiServer):
+    served = list(server.store.resources.values())
+    groups = document("/apis", served)
+    assert groups is not None
+    assert "plimsoll.dev" in [group["name"] for group in groups["groups"]]
+    listed = document("/apis/plimsoll.dev/v1alpha1", served)
+    assert listed is not None
+    rows = {row["name"]: row for row in listed["resources"]}
+    assert (rows["topics"]["shortNames"], "topics/status" in rows) == (("plt",), True)
+    assert document("/api/v1/namespaces/kafka/pods", served) is None
+    assert document("/apis/v1", served) is None
 
 
 async def test_strategic_patch_merges_containers_by_name(server: MemoryApiServer, kube: Kube):

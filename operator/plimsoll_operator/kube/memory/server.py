@@ -36,6 +36,7 @@ from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
 from plimsoll_operator.kube.resources import Kind
 
 BODY_BYTES_MAX = 3 * 2**20
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 PAGES_MAX = 1_000
 """How many unfinished lists are remembered; an older one's next page is `Expired`."""
 
@@ -254,6 +255,9 @@ def _encode_for(accept: str) -> Encode:
 
 def _decoded(request: HttpRequest) -> dict[str, Any]:
     """Server-side apply may be YAML; everything else is JSON."""
+    if request.content_type == PROTOBUF:
+        text = "the body of the request was in an unknown format: protobuf is not spoken here"
+        raise StatusError(415, "UnsupportedMediaType", text)
     try:
         body = msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:
