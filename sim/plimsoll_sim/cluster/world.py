@@ -23,6 +23,7 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_sim.checkers.clients import ClientChecker
 from plimsoll_sim.checkers.disks import check_marker
 from plimsoll_sim.checkers.leases import LeaseChecker
@@ -33,7 +34,7 @@ from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.state import DesiredState
 from plimsoll_sim.engine.loop import Livelock, SimLoop
 from plimsoll_sim.engine.process import Process
-from plimsoll_sim.environment.kube import Etcd, Weather
+from plimsoll_sim.environment.kube import Weather, simulated_server
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
@@ -77,14 +78,15 @@ class World:
         self.loop = SimLoop(stream())  # type: ignore[abstract]  # what nobody calls is missing
         self.network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network
-        self.etcd = Etcd(stream())
+        self.api_server = simulated_server(self.loop, stream())
+        self.etcd = self.api_server.store
         self.weather = Weather(latency_us=options.api_latency_us)
         self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
         self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
         self.wishes = DesiredState(members=tuple(map(BrokerId, options.broker_ids)))
-        self.etcd.watchers.append(self._stored)
+        self.etcd.observers.append(self._stored)
         self.pods = Pods(self.loop, self.rng, self.note, self._started)
         self.brokers = self._brokers(stream())
         self.operators = self._operators(stream())
@@ -132,7 +134,7 @@ class World:
         around = OperatorContext(
             loop=self.loop,
             network=self.network,
-            etcd=self.etcd,
+            server=self.api_server,
             weather=self.weather,
             rng=rng,
             brokers=self.brokers,
@@ -279,10 +281,12 @@ class World:
         for hook in self.tempting:
             hook()
 
-    def _stored(self, plural: str, item: dict[str, object]) -> None:
+    def _stored(self, change: ObjectChange) -> None:
+        if change.type == "DELETED":
+            return
         before = len(self.ghost.history)
         try:
-            self.ghost.stored(plural, item)
+            self.ghost.stored(change.resource.kind.plural, change.after.body)
         except Violation as violation:
             # Whose call this is must not catch it.
             self._violation = self._violation or violation

@@ -66,7 +66,7 @@ def degrade_api_server(context: FaultContext, _: random.Random) -> str:
 def restore_etcd(context: FaultContext, rng: random.Random) -> str | None:
     """To the state of a backup, once in a run; more often than that it renews the backup."""
     world = context.world
-    if context.etcd_backup[1] == world.etcd.revision or world.ghost.restored:
+    if context.etcd_backup.revision == world.etcd.revision or world.ghost.restored:
         return None
     if rng.random() < BACKUP_SHARE:
         context.etcd_backup = world.etcd.backup()

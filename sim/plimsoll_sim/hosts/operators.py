@@ -22,16 +22,19 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.leadership.candidate import Candidate
 from plimsoll_operator.leadership.lease import Lease
 from plimsoll_operator.metalog import kubernetes
+from plimsoll_operator.metalog.kube_api import TransportApi
 from plimsoll_operator.metalog.kube_objects import Place
 from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing
 from plimsoll_sim.desired import rebalances
 from plimsoll_sim.desired.state import DesiredState
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
-from plimsoll_sim.environment.kube import Etcd, SimulatedLeaseApi, SimulatedLogApi, Weather
+from plimsoll_sim.environment.kube import NAMESPACE, SimulatedTransport, Weather
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts import members
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, BrokerHost
@@ -40,6 +43,8 @@ from plimsoll_sim.hosts.restarts import Roller
 
 RECONCILE_S = 0.7
 CLUSTER_NAME = "sim"
+LOG_TIMEOUT_MS = 60_000
+"""Longer than the weather lets anybody wait (`kube.GIVE_UP_US`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +53,7 @@ class OperatorContext:
 
     loop: SimLoop
     network: Network
-    etcd: Etcd
+    server: MemoryApiServer
     weather: Weather
     rng: random.Random
     brokers: dict[int, BrokerHost]
@@ -203,16 +208,15 @@ class OperatorHost:
 
     async def _main(self, process: Process) -> None:
         around = self._around
-        api = SimulatedLogApi(around.etcd, around.weather, around.loop, around.rng)
+        transport = SimulatedTransport(around.server, around.weather, around.loop, around.rng)
+        api = TransportApi(transport, LOG_TIMEOUT_MS)
         lease = Lease(
-            SimulatedLeaseApi(
-                SimulatedLogApi(around.etcd, around.weather, around.loop, around.rng), around.etcd
-            ),
-            namespace="sim",
+            Kube(transport),
+            namespace=NAMESPACE,
             name=CLUSTER_NAME,
             identity=process.name,
         )
-        place = Place(namespace="sim", cluster_name=CLUSTER_NAME, cluster_id=around.cluster_id)
+        place = Place(namespace=NAMESPACE, cluster_name=CLUSTER_NAME, cluster_id=around.cluster_id)
         log = kubernetes.RingLog(api, place, kubernetes.RingOptions(slots=around.slots))
         self.controller = Controller(
             cluster_id=around.cluster_id,

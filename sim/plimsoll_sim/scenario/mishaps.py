@@ -263,7 +263,7 @@ def api(stage: Stage, words: Words) -> list[str]:
 
 def _keep(stage: Stage, words: Words, what: str) -> list[str]:
     """How often what was kept, and perhaps sent again and again, was carried out and refused."""
-    weather, etcd = stage.world.weather, stage.world.etcd
+    weather, server = stage.world.weather, stage.world.api_server
     process = stage.operator(words.take("an operator")).process
     if process is None:
         raise BadScript("that operator never ran")
@@ -274,10 +274,10 @@ def _keep(stage: Stage, words: Words, what: str) -> list[str]:
         weather.kept[process, KEPT[kind]] = []
         return []
     keys = [key for key in weather.kept if key[0] is process]
-    acts = [act for key in keys for act in weather.kept.pop(key)]
+    requests = [request for key in keys for request in weather.kept.pop(key)]
     if what == "drop":
         return []
-    codes = [etcd.handle(*act).status for act in acts]
+    codes = [server.handle(request).status for request in requests]
     return [f"{len(codes)} writes arrive, {sum(code < 300 for code in codes)} are carried out"]
 
 

@@ -14,10 +14,10 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId, TopicPartition
+from plimsoll_operator.kube.memory.store import Backup
 from plimsoll_sim.cluster.options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
 from plimsoll_sim.environment.files import Folder
-from plimsoll_sim.environment.kube import Backup
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.runs.run import alone
