@@ -76,18 +76,9 @@ def anonymous_tuples(tree: ast.Module) -> list[str]:
         found += [
             f"{function.name}({one.arg}: {ast.unparse(one.annotation)})"
             for one in every
-            if one.annotation is not None
-            and is_anonymous(one.annotation)
-            and ast.unparse(one.annotation) not in UNNAMED_YET
+            if one.annotation is not None and is_anonymous(one.annotation)
         ]
     return found
-
-
-UNNAMED_YET = {
-    "tuple[BrokerId, BrokerEpoch]",
-    "tuple[BrokerEpoch, LeaderLease | None]",
-}
-"""Which broker, in which lifetime: to become one value where a broker is put together."""
 
 
 @dataclass(frozen=True)

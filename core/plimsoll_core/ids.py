@@ -43,3 +43,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class BrokerLifetime(NamedTuple):
+    """One life of a broker's process, as it is registered."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch

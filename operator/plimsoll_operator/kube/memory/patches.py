@@ -9,7 +9,8 @@ away.  `managedFields` are not shown.  Source: RFC 7386; Kubernetes' "Server-Sid
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from plimsoll_operator.kube.memory.lists import Names, Topology, element
@@ -54,7 +55,9 @@ def strategically_merged(target: Any, patch: Any, topology: Topology, names: Nam
         keys = topology.keys_of(names, patch)
         if not keys or not isinstance(target, list):
             return [item for item in patch if not _deletes(item)]
-        return _merged_items(target, patch, keys, (topology, names))
+        return _merged_items(
+            target, patch, keys, partial(strategically_merged, topology=topology, names=names)
+        )
     if not isinstance(patch, dict):
         return patch
     out = dict(target) if isinstance(target, dict) else {}
@@ -69,7 +72,7 @@ def strategically_merged(target: Any, patch: Any, topology: Topology, names: Nam
 
 
 def _merged_items(
-    target: list[Any], patch: list[Any], keys: tuple[str, ...], within: tuple[Topology, Names]
+    target: list[Any], patch: list[Any], keys: tuple[str, ...], merged: Callable[[Any, Any], Any]
 ) -> list[Any]:
     found = {element(item, keys): item for item in target}
     for item in patch:
@@ -77,7 +80,7 @@ def _merged_items(
         if _deletes(item):
             found.pop(name, None)
         else:
-            found[name] = strategically_merged(found.get(name), item, *within)
+            found[name] = merged(found.get(name), item)
     return list(found.values())
 
 
