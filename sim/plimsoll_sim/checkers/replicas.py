@@ -371,7 +371,7 @@ def _extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) ->
                 f"{known[0]!r} after {known[1]}",
             )
         if batch.producer[0] >= 0:
-            if batch.producer in copy.sequences:
+            if copy.sequences.get(batch.producer, -1) >= ghost.start:
                 raise Violation(
                     "NoDuplicate",
                     f"{ghost.name}: {batch.producer} is at {copy.sequences[batch.producer]} and "
