@@ -295,8 +295,9 @@ class LogStore(CheckpointFiles):
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
-        """Open it anew, as after a crash; what is returned may run in a thread, and nobody uses
-        the old one meanwhile.  `reopened` puts it in the old one's place."""
+        """Open it anew, as after a crash; what is returned may run in a thread.  From before this
+        is called until `reopened` puts it in the old one's place it is `reopening`: nothing else
+        uses its directory."""
         partition = (log.topic, log.index)
         place = LogPlace(
             disk=self.disk,
