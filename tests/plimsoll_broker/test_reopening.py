@@ -231,3 +231,27 @@ async def test_log_is_reopened_once_by_two_looks_at_a_time(
     assert thread.opened == 1
     assert pair.follower.manager.traffic.room_again == 1
     await until(lambda: set(controller.partition("t").isr) == {0, 1})
+
+
+async def test_partition_that_metadata_dropped_before_the_walk_came_to_it_is_left_to_the_walk(
+    controller: Controller, pair: Pair, thread: SlowThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lost its owner: its log stayed open, and the same topic made again ended the broker."""
+    manager, old = pair.follower.manager, pair.follower.hosted("t")
+    looking = look(pair.follower)
+    await until(thread.begun.is_set)
+    with monkeypatch.context() as busy:
+        busy.setattr(manager.roles, "update", lambda **_: None)
+        delete(controller)
+        await until(lambda: manager.image is controller.image)
+        thread.may_read.set()
+        await looking
+        manager.open_again(old.key, None)
+    assert manager.hosted(old.key) is old
+    assert manager.traffic.room_again == 0
+    manager.roles.update(everything=True, limits_changed=False)
+    assert len(manager) == 0
+    assert not pair.follower.store.logs
+    assert not old.log.directory.exists()
+    controller.create("t", (0, 1))
+    await both_have(pair, 5)

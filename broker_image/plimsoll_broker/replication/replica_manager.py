@@ -371,13 +371,13 @@ class ReplicaManager:
 
     def open_again(self, key: PartitionKey, log: Log | None) -> None:
         """There is room again.  `log`: as it is now, in place of the one that failed; None: none
-        could be opened."""
-        old = self._hosted.pop(key, None)
+        could be opened.  One that is not to be here any more the walk drops."""
+        image = self.image
+        if image is None or not self.is_mine(key):
+            return
         self.broken.pop(key, None)
         self.traffic.room_again += 1
-        image = self.image
-        if image is None or key not in image.partitions:
-            return
+        old = self._hosted.pop(key, None)
         if old is not None and log is not None:
             self.fetchers.unfollow(old)
             self.store.reopened(old.log, log)
