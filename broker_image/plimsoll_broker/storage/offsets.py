@@ -96,7 +96,8 @@ class OffsetFile:
         """The same in two steps: what is returned may run in a thread."""
         self._offsets.update(offsets)
         self._version += 1
-        copy, version = dict(self._offsets), self._version
+        # In this order: what a thread lowers in between has a version that is still to be saved.
+        version, copy = self._version, dict(self._offsets)
 
         def finish() -> None:
             with self._saving:

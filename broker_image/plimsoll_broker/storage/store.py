@@ -8,6 +8,7 @@ anything else happens, and written only after everything else was.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -56,7 +57,10 @@ class LogStore(CheckpointFiles):
         self._lock: Lock | None = None
         self._removals = Removals(self.disk, directory)
         self._early: set[Partition] = set()
+        # Logs that a power cut may still take the identity of.  A thread takes out what it made
+        # durable, while the event loop may give the same name to another topic's log.
         self._new: dict[Partition, Path] = {}
+        self._changing_new = threading.Lock()
         self._unopened: set[Partition] = set()
 
     # --- whose volume -----------------------------------------------------------------------------
@@ -204,7 +208,8 @@ class LogStore(CheckpointFiles):
             self.disk.make_directory(path)
             data = checkpoints.encode_partition_metadata(topic_id)
             self.disk.replace(path / checkpoints.PARTITION_METADATA, data, sync=False)
-            self._new[partition] = path
+            with self._changing_new:
+                self._new[partition] = path
         place = LogPlace(
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
@@ -247,8 +252,9 @@ class LogStore(CheckpointFiles):
         if any(paths.values()):
             self.disk.sync_directory(self.directory)
         for partition, path in paths.items():
-            if self._new.get(partition) is path:
-                self._new.pop(partition, None)
+            with self._changing_new:
+                if self._new.get(partition) is path:
+                    self._new.pop(partition, None)
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
@@ -295,8 +301,9 @@ class LogStore(CheckpointFiles):
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
-        """Open it anew, as after a crash; what is returned may run in a thread, and nobody uses
-        the old one meanwhile.  `reopened` puts it in the old one's place."""
+        """Open it anew, as after a crash; what is returned may run in a thread.  From before this
+        is called until `reopened` puts it in the old one's place it is `reopening`: nothing else
+        uses its directory."""
         partition = (log.topic, log.index)
         place = LogPlace(
             disk=self.disk,

@@ -192,8 +192,10 @@ class SimDisk(Disk):
             raise ProcessDied
         return self._volume.find(path)
 
-    def open(self, path: Path) -> DiskFile:
+    def open(self, path: Path, *, make: bool = True) -> DiskFile:
         node = self._look(path)
+        if node is None and not make:
+            raise StorageError(StorageFault.IO, path, "no such file")
         if node is None:
             node = FileNode()
             made = node
