@@ -75,9 +75,8 @@ TRUST: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 BROKER + "replication/full_disks.py",
-                "        if manager.settings.broker_id in image.partitions[key].isr:\n"
-                "            return\n",
-                "",
+                "return manager.settings.broker_id not in manager.image.partitions[key].isr",
+                "return True",
             ),
         ),
     ),
