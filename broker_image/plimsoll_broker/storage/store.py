@@ -162,6 +162,10 @@ class LogStore(CheckpointFiles):
                 found.append(
                     Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
                 )
+        if self.clean_epoch is None:
+            # The cluster counts on nothing that was here: what is gone may begin anew, also after
+            # the next clean stop.
+            self._recovery_points.forget_but({(one.topic, one.index) for one in found})
         return found
 
     def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
