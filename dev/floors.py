@@ -18,6 +18,8 @@ DRAWN = (
     "plimsoll_broker",
     "plimsoll_operator",
     "plimsoll_operator.reconcile",
+    "plimsoll_sim",
+    "plimsoll_sim.faults",
 )
 WIDTH = 96
 
@@ -70,7 +72,7 @@ def _drawn(package: str, rows: list[list[str]]) -> Iterable[str]:
 
 def graph_of_everything() -> grimp.ImportGraph:
     return grimp.build_graph(
-        "plimsoll_core", "plimsoll_broker", "plimsoll_operator", cache_dir=None
+        "plimsoll_core", "plimsoll_broker", "plimsoll_operator", "plimsoll_sim", cache_dir=None
     )
 
 

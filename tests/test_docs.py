@@ -7,8 +7,8 @@ import pytest
 from dev import floors
 from tests.test_tidy import tracked
 
-from plimsoll_sim.options import FAULTS
-from plimsoll_sim.themes import THEMES
+from plimsoll_sim.faults.table import FAULTS
+from plimsoll_sim.runs.profiles.table import PROFILES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -87,10 +87,9 @@ def test_every_guarantee_names_what_checks_it_and_the_fault_that_would_break_it(
     if told is None:
         assert re.search(r"`tests/[^`]*`: \w", sentence), "no fault, nor what goes wrong in a test"
         return
-    drawn = {*FAULTS, *(name for theme in THEMES.values() for name in theme.faults)}
     named = re.findall(r'"([^"]+)"', told[1])
     assert named or "Faults there" in told[0], "no fault by its name"
-    assert not {name for name in named if name not in drawn and name not in THEMES}
+    assert not {name for name in named if name not in FAULTS and name not in PROFILES}
 
 
 def test_architecture_draws_the_floors_as_the_imports_are() -> None:

@@ -3,7 +3,8 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 400
 PARAMETERS_MAX = 6
 COLUMNS_MAX = 100
+CLASS_LINES_MAX = 400
+"""With all that it inherits from its own package: a class cut into a chain is one class."""
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -28,6 +31,7 @@ def tracked(*patterns: str) -> list[Path]:
 
 
 PYTHON = tracked("*.py")
+PACKAGES = sorted({part for path in PYTHON for part in path.parts if part.startswith("plimsoll_")})
 WORKPLACE = "/".join(("", "work", ""))
 """Where this tree is worked on; not spelled out, since no path of one machine is written down."""
 
@@ -51,6 +55,64 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     arguments = function.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return len([one for one in every if one.arg not in ("self", "cls")])
+
+
+def is_anonymous(annotation: ast.expr | None) -> bool:
+    """A tuple of so many values, each with a meaning that only its place tells."""
+    if isinstance(annotation, ast.BinOp):
+        return is_anonymous(annotation.left) or is_anonymous(annotation.right)
+    if not isinstance(annotation, ast.Subscript) or ast.unparse(annotation.value) != "tuple":
+        return False
+    parts = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else []
+    return not (parts and isinstance(parts[-1], ast.Constant) and parts[-1].value is Ellipsis)
+
+
+def anonymous_tuples(tree: ast.Module) -> list[str]:
+    """Parameters that hold several values under one name, to stay below the number of six."""
+    found = []
+    for function in functions(tree):
+        arguments = function.args
+        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        every += [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
+        found += [
+            f"{function.name}({one.arg}: {ast.unparse(one.annotation)})"
+            for one in every
+            if one.annotation is not None and is_anonymous(one.annotation)
+        ]
+    return found
+
+
+@dataclass(frozen=True)
+class ClassSource:
+    """A class of a module, and the names of its bases."""
+
+    path: Path
+    lines: int
+    bases: tuple[str, ...]
+
+
+def classes_of(sources: Mapping[Path, str]) -> dict[str, ClassSource]:
+    """By name; of one package, where no two have the same."""
+    return {
+        node.name: ClassSource(
+            path,
+            (node.end_lineno or node.lineno) - node.lineno + 1,
+            tuple(ast.unparse(base).rpartition(".")[2] for base in node.bases),
+        )
+        for path, text in sources.items()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def lines_with_bases(name: str, classes: Mapping[str, ClassSource]) -> int:
+    seen, left = set(), [name]
+    while left:
+        one = left.pop()
+        if one in classes and one not in seen:
+            seen.add(one)
+            left += classes[one].bases
+    return sum(classes[one].lines for one in seen)
 
 
 def stated_twice(tree: ast.Module) -> list[str]:
@@ -99,6 +161,43 @@ def test_module_keeps_to_the_house_numbers(path: Path) -> None:
         if not is_test and parameters(function) > PARAMETERS_MAX:
             faults.append(f"{function.name}: {parameters(function)} parameters")
     assert not faults, "\n".join(faults)
+
+
+def test_no_parameter_of_the_product_is_an_anonymous_tuple() -> None:
+    found = {
+        str(path.relative_to(ROOT)): anonymous
+        for path in product()
+        if (anonymous := anonymous_tuples(ast.parse(path.read_text())))
+    }
+    assert not found, f"name what is bundled (NamedTuple), or pass it apart: {found}"
+
+
+@pytest.mark.parametrize("annotation", ["tuple[int, str]", "None | tuple[int, str]", "tuple[int]"])
+def test_an_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) -> None:
+    shapes = ("a: {}", "a: int, *, b: {}", "a: {}, /", "*a: {}", "**a: {}")
+    for shape in shapes:
+        tree = ast.parse(f"def f({shape.format(annotation)}): pass")
+        assert len(anonymous_tuples(tree)) == 1, shape
+        assert anonymous_tuples(ast.parse(f"def f({shape.format('tuple[int, ...]')}): pass")) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_class_is_longer_than_a_module_with_what_it_inherits(package: str) -> None:
+    sources = {path: path.read_text() for path in product() if package in path.parts}
+    classes = classes_of(sources)
+    long = {
+        name: lines
+        for name in classes
+        if (lines := lines_with_bases(name, classes)) > CLASS_LINES_MAX
+    }
+    assert sources
+    assert not long, f"one class, cut to fit: {long}"
+
+
+def test_inherited_lines_are_counted_once_over_a_chain_and_a_diamond() -> None:
+    text = "class A:\n    a = 1\nclass B(A):\n    b = 1\nclass C(m.A, B, Other):\n    c = 1\n"
+    classes = classes_of({Path("m.py"): text})
+    assert [lines_with_bases(name, classes) for name in "ABC"] == [2, 4, 6]
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,6 +1,6 @@
 """Integers that must not be swapped for one another, each with a name of its own."""
 
-from typing import NewType
+from typing import NamedTuple, NewType
 from uuid import UUID
 
 BrokerId = NewType("BrokerId", int)
@@ -31,3 +31,22 @@ TopicId = UUID
 
 IncarnationId = UUID
 """Random, one per broker process."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition as clients name it; `PartitionKey` is how it is known where topics have ids."""
+
+    topic: str
+    """The topic's name: another topic may have it later."""
+    partition: int
+    """The partition's index within the topic."""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class BrokerLifetime(NamedTuple):
+    """One life of a broker's process, as it is registered."""
+
+    broker_id: BrokerId
+    broker_epoch: BrokerEpoch

@@ -8,6 +8,7 @@ costs 50 timers and 40 looks at a clock a second.  What is counted is `loop_hold
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import threading
@@ -89,9 +90,22 @@ class LoopWatch:
                 self._look_once()
 
     def _look_once(self) -> None:
-        frame = sys._current_frames().get(self._loop_thread)
+        frame = _frames().get(self._loop_thread)
         if frame is not None and len(self._seen) < LOOKS_MAX:
             self._seen.append(_what_runs(frame))
+
+
+def _frames() -> dict[int, FrameType]:
+    """Of all threads.  CPython before 3.11.9 may collect garbage while it makes this dictionary,
+    and holds a lock of the whole runtime: a finalizer that lets another thread run, which wants
+    that lock to begin or end a thread, stops the process (python/cpython gh-106883)."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return sys._current_frames()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _what_runs(frame: FrameType) -> str:

@@ -27,10 +27,21 @@ _END_OFFSET = struct.Struct(">iq")
 _OFFSET_REPLY = struct.Struct(">ihqqi")
 
 _NO_RACK = b"\x01"
-SESSIONLESS = (0, -1)
-NEW_SESSION = (0, 0)
 _EPOCH_TAG = (CONTROLLER_EPOCH_TAG & 0x7F | 0x80) << 8 | CONTROLLER_EPOCH_TAG >> 7  # two bytes
 _UVARINT_BYTES_MAX = 5
+
+
+class FetchSessionKey(NamedTuple):
+    """Which incremental fetch session a request belongs to (KIP-227)."""
+
+    session_id: int
+    """0: none yet."""
+    epoch: int
+    """The request's number within the session; -1: no session is wanted."""
+
+
+SESSIONLESS = FetchSessionKey(0, -1)
+NEW_SESSION = FetchSessionKey(0, 0)
 
 
 class MalformedReply(Exception):
@@ -104,11 +115,11 @@ def encode_fetch(
     sender: FetchSender,
     limits: FetchLimits,
     topics: Iterable[tuple[bytes, Sequence[PartitionFetch]]],
-    session: tuple[int, int] = SESSIONLESS,
+    session: FetchSessionKey = SESSIONLESS,
     forgotten: Iterable[tuple[bytes, Sequence[int]]] = (),
 ) -> bytes:
-    """A whole frame; topics go by the bytes of their id.  `session` is its id and the epoch of this
-    request in it (KIP-227): an incremental one names what has changed, and what is `forgotten`."""
+    """A whole frame; topics go by the bytes of their id.  A request of an incremental
+    `session` names what has changed, and what is `forgotten`."""
     parts: list[bytes] = []
     count = 0
     for topic_id, partitions in topics:
@@ -234,12 +245,12 @@ def encode_list_offsets(
     correlation_id: int,
     broker_id: int,
     topic: str,
-    partition: tuple[int, int],
+    index: int,
+    leader_epoch: int,
     timestamp: int,
 ) -> bytes:
-    """A whole frame for one partition, given as (index, leader epoch)."""
+    """A whole frame for one partition."""
     name = topic.encode()
-    index, leader_epoch = partition
     body = b"".join(
         (
             struct.pack(">ibi", broker_id, 0, 1),

@@ -18,10 +18,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from plimsoll_sim.many import run_for, run_many
-from plimsoll_sim.run import EXIT_CODES, Result, run
+from plimsoll_sim.runs.many import run_for, run_many
+from plimsoll_sim.runs.run import EXIT_CODES, Result, run
+from plimsoll_sim.runs.shrink import shrink
 from plimsoll_sim.scenario.runner import play_files, usage
-from plimsoll_sim.shrink import shrink
 
 
 def main() -> int:

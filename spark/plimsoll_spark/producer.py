@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -53,6 +53,16 @@ NEVER_APPENDED = frozenset(
         KafkaError._UNKNOWN_TOPIC,
     }
 )
+
+
+class Settlement(NamedTuple):
+    """What became of one record: the last five columns of the ledger."""
+
+    outcome: str
+    partition: int | None
+    offset: int | None
+    send_ms: float
+    settled_ms: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +157,7 @@ class Sender:
         now_ms = time.time() * 1000
         for sequence, send_ms in sorted(self._pending.items()):
             content = hash_of(self._encoder.value(sequence))
-            self._enter(sequence, content, UNKNOWN, (None, None), (send_ms, now_ms))
+            self._enter(sequence, content, Settlement(UNKNOWN, None, None, send_ms, now_ms))
         self._pending.clear()
         self._write_progress()
         yield self._take_rows()
@@ -168,21 +178,15 @@ class Sender:
             offset = None
         else:
             outcome = ACKED
-        place = (partition if partition is not None and partition >= 0 else None, offset)
-        self._enter(sequence, hash_of(value), outcome, place, (send_ms, settled_ms))
+        partition = partition if partition is not None and partition >= 0 else None
+        settlement = Settlement(outcome, partition, offset, send_ms, settled_ms)
+        self._enter(sequence, hash_of(value), settlement)
 
-    def _enter(
-        self,
-        sequence: int,
-        content: str,
-        outcome: str,
-        place: tuple[int | None, int | None],
-        times_ms: tuple[float, float],
-    ) -> None:
+    def _enter(self, sequence: int, content: str, settlement: Settlement) -> None:
         plan = self._plan
         key = key_of(plan.producer, sequence, plan.keys)
-        self._rows.append((key, plan.producer, sequence, content, outcome, *place, *times_ms))
-        self._counts[outcome] += 1
+        self._rows.append((key, plan.producer, sequence, content, *settlement))
+        self._counts[settlement.outcome] += 1
 
     def _note_fatal(self, error: KafkaError) -> None:
         if error.fatal():

@@ -149,7 +149,7 @@ async def test_log_end_beyond_the_high_watermark_is_not_told_on_the_clients_port
 ) -> None:
     controller.create("t", (0, 1, 2))
     await until(lambda: len(three[0].manager) == 1)
-    frame = encode_list_offsets(1, three[1].id, "t", (0, 0), LATEST)
+    frame = encode_list_offsets(1, three[1].id, "t", 0, 0, LATEST)
     answers = []
     for port in (three[0].server.port, three[0].replication.port):
         connection = await PeerConnection.open("127.0.0.1", port, WAIT_S)

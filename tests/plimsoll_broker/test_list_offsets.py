@@ -13,7 +13,10 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller
 from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage import timestamps
+from plimsoll_broker.storage.segment import Segment
+from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
+from plimsoll_core.messages.requests import TopicObjectGone
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.versions import ApiKey
 
@@ -175,3 +178,44 @@ async def test_a_search_that_ends_on_a_follower_says_so(
     await until(lambda: one.hosted("t").replica.leader is None)
     go_on.set()
     assert await search == [(Code.NOT_LEADER_OR_FOLLOWER, -1, -1)]
+
+
+@pytest.mark.parametrize("timestamp", [NEWEST, BASE_MS + 7])
+async def test_search_whose_topic_is_made_again_while_it_waits_looks_at_no_file_of_the_old_log(
+    one: Broker, controller: Controller, monkeypatch: pytest.MonkeyPatch, timestamp: int
+) -> None:
+    """It opened the indexes of the new topic by the old ones' names, and dropped their entries."""
+    client, other = await one.client(), await one.client()
+    for index in (0, 1):
+        await client.produce("t", many_records(1_000), index=index)
+    old = one.hosted("t", 1)
+    begun, go_on = threading.Event(), threading.Event()
+    looked_up: list[Segment] = []
+    real, position_for = timestamps.iter_times, Segment.position_for
+
+    def held(records: bytes, count: int):
+        begun.set()
+        assert go_on.wait(30)
+        return real(records, count)
+
+    def watched(segment: Segment, offset: int) -> int:
+        looked_up.append(segment)
+        return position_for(segment, offset)
+
+    monkeypatch.setattr(timestamps, "iter_times", held)
+    monkeypatch.setattr(Segment, "position_for", watched)
+    first = asyncio.create_task(asked(client, NEWEST, 0))
+    await asyncio.to_thread(begun.wait, 30)
+    second = asyncio.create_task(asked(other, timestamp, 1))
+    searching = one.clients_routes[ApiKey.LIST_OFFSETS]._searching
+    await until(lambda: bool(searching._waiters))
+    gone = TopicObject(namespace="test", name="t", uid="t")
+    controller.request(
+        TopicObjectGone(object=gone, server_now_ms=1, grace_ms=0, removals_per_hour_max=1)
+    )
+    controller.create("t", (0,), (0,))
+    await until(lambda: one.manager.by_name("t", 1) not in (None, old))
+    go_on.set()
+    assert await first == [(Code.NOT_LEADER_OR_FOLLOWER, -1, -1)]
+    assert await second == [(Code.NOT_LEADER_OR_FOLLOWER, -1, -1)]
+    assert not set(looked_up) & set(old.log.segments)

@@ -28,12 +28,12 @@ def overtakes(
     ms: int = 0,
 ) -> int | None:
     """`newest`: what the log has of the producer."""
-    return seen.overtaken_by(at, records, {7: newest}.get, NOW + ms)
+    return seen.overtaken_by(*at, records, {7: newest}.get, NOW + ms)
 
 
 def refused(sequence: int) -> RejectedSequences:
     found = RejectedSequences()
-    found.answered(("t", 0), batch(sequence), Code.NOT_ENOUGH_REPLICAS, NOW)
+    found.answered("t", 0, batch(sequence), Code.NOT_ENOUGH_REPLICAS, NOW)
     return found
 
 
@@ -42,7 +42,7 @@ def test_batch_behind_rejected_batch_is_rejected_until_that_one_is_appended() ->
     assert overtakes(seen, ("t", 0), batch(4)) == Code.NOT_ENOUGH_REPLICAS
     assert overtakes(seen, ("t", 0), batch(3)) is None
     assert overtakes(seen, ("t", 0), batch(2)) is None
-    seen.answered(("t", 0), batch(3), Code.NONE, NOW)
+    seen.answered("t", 0, batch(3), Code.NONE, NOW)
     assert not seen
     assert overtakes(seen, ("t", 0), batch(4)) is None
 
@@ -69,7 +69,7 @@ def test_a_log_that_lacks_what_was_refused_is_not_asked() -> None:
     for newest in ((0, 2), (0, LAST), None):
         assert overtakes(refused(3), ("t", 0), batch(4), newest=newest) == Code.NOT_ENOUGH_REPLICAS
     later = RejectedSequences()
-    later.answered(("t", 0), batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)
+    later.answered("t", 0, batch(0, epoch=1), Code.NOT_ENOUGH_REPLICAS, NOW)
     old = (0, 9)
     assert overtakes(later, ("t", 0), batch(1, epoch=1), newest=old) == Code.NOT_ENOUGH_REPLICAS
 
@@ -87,14 +87,14 @@ def test_sequences_wrap() -> None:
 def test_rejected_sequences_ignore_non_retriable_errors() -> None:
     seen = RejectedSequences()
     for code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.MESSAGE_TOO_LARGE, Code.INVALID_RECORD):
-        seen.answered(("t", 0), batch(3), code, NOW)
+        seen.answered("t", 0, batch(3), code, NOW)
     assert not seen
 
 
 def test_a_connection_remembers_no_more_than_so_many() -> None:
     seen = RejectedSequences()
     for producer in range(REMEMBERED_MAX + 1):
-        seen.answered(("t", 0), batch(0, producer=producer), Code.NOT_ENOUGH_REPLICAS, NOW)
+        seen.answered("t", 0, batch(0, producer=producer), Code.NOT_ENOUGH_REPLICAS, NOW)
     assert not overtakes(seen, ("t", 0), batch(1, producer=0))
     assert overtakes(seen, ("t", 0), batch(1, producer=1))
     assert overtakes(seen, ("t", 0), batch(1, producer=REMEMBERED_MAX))

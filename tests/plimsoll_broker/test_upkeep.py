@@ -389,7 +389,7 @@ async def test_a_chore_whose_disk_fails_while_it_is_cancelled_ends(
             await maintenance.in_thread(fail)
 
     kept = Upkeep(one.manager)
-    task = asyncio.ensure_future(kept._keep(kept._made((1, chore))))
+    task = asyncio.ensure_future(kept._keep([kept._chore(1, chore)]))
     await asyncio.to_thread(begun.wait, WAIT_S)
     task.cancel()
     may_end.set()

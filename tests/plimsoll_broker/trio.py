@@ -222,6 +222,7 @@ class Broker:
             ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ids),
             ApiKey.DELETE_RECORDS: DeleteRecordsHandler(self.manager),
         }
+        self.clients_routes = late.routes
         followers.routes = replication_routes(self.manager)
         begun = self.controller.image
         await self.path.start(begun)

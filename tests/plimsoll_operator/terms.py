@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.plimsoll_operator.builders import a_cluster_body
-from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
@@ -43,7 +43,7 @@ class Scene:
     def __init__(
         self, image: ClusterImage, controller: StubController | None = None, **cluster_spec: Any
     ) -> None:
-        self.kube = FakeKube()
+        self.kube = ScriptedKube()
         self.objects = Objects()
         self.controller = controller or StubController(image)
         self.work: list[Work] = []
@@ -53,7 +53,7 @@ class Scene:
             key=("kafka", "main"),
             cluster_id=image.cluster_id,
             controller=self.controller,  # type: ignore[arg-type]
-            kube=self.kube,  # type: ignore[arg-type]
+            kube=self.kube,
             objects=self.objects,
             options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),
             lease_name="main-1",

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 from tests.plimsoll_operator.builders import OBJECT, a_cluster_body, an_image, replay, with_topic
-from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.terms import Deciding
 
 from plimsoll_core.cluster.model import PendingDeletion, TopicObject
@@ -26,6 +26,7 @@ from plimsoll_operator.status.record_events import Occurrence
 
 DAY_MS = 86_400_000
 APPLIED = {"creationTimestamp": "2026-02-01T00:00:00Z"}
+NOW = "2026-02-02T00:00:00Z"
 
 
 class StubController:
@@ -45,15 +46,13 @@ class Scene:
     """A cluster, its namespace and CRD, and a committed topic whose object is nowhere."""
 
     def __init__(self, answer: Answer | None = None, **cluster_spec: Any) -> None:
-        self.kube = FakeKube()
+        self.kube = ScriptedKube()
         self.objects = Objects()
         body = a_cluster_body(**cluster_spec)
         self.kube.put(LOG_CLUSTERS, body)
         self.objects.clusters.put(body)
         self.namespace("Active")
-        self.kube.put(
-            CRDS, {"metadata": {"name": deletion_proof.CRD_NAME, "uid": "crd-1"} | APPLIED}
-        )
+        self.kube.set_metadata(CRDS, None, deletion_proof.CRD_NAME, uid="crd-1", **APPLIED)
         self.kube.put(LEASES, {"metadata": {"name": "main-1", "namespace": "kafka"}, "spec": {}})
         self.controller = StubController(answer or Done())
         self.work: list[Work] = []
@@ -61,7 +60,7 @@ class Scene:
             key=("kafka", "main"),
             cluster_id=self.controller.image.cluster_id,
             controller=self.controller,  # type: ignore[arg-type]
-            kube=self.kube,  # type: ignore[arg-type]
+            kube=self.kube,
             objects=self.objects,
             options=OperatorOptions(identity="x", broker_image="b", controllers=("c:1",)),
             lease_name="main-1",
@@ -75,6 +74,11 @@ class Scene:
     def namespace(self, phase: str) -> None:
         meta = {"name": "kafka"}
         self.kube.put(NAMESPACES, {"metadata": meta, "status": {"phase": phase}})
+
+    def noted_crd(self, uid: str) -> None:
+        """What an operator noted at the Lease."""
+        noted = {TOPICS_CRD: uid}
+        self.kube.set_metadata(LEASES, "kafka", "main-1", annotations=noted)
 
     def topic_object(self, uid: str) -> None:
         meta = {"name": OBJECT.name, "namespace": OBJECT.namespace, "uid": uid}
@@ -129,27 +133,25 @@ async def test_namespace_that_is_gone_proves_nothing():
 
 async def test_cluster_that_is_going_proves_nothing():
     scene = Scene()
-    scene.kube.find(LOG_CLUSTERS, "kafka", "main")["metadata"]["deletionTimestamp"] = "now"
+    scene.kube.set_metadata(LOG_CLUSTERS, "kafka", "main", deletionTimestamp=NOW)
     assert await scene.look() == []
 
 
 async def test_cluster_that_was_made_again_proves_nothing():
     scene = Scene()
-    scene.kube.find(LOG_CLUSTERS, "kafka", "main")["metadata"]["uid"] = "another"
+    scene.kube.set_metadata(LOG_CLUSTERS, "kafka", "main", uid="another")
     assert await scene.look() == []
 
 
 async def test_crd_that_was_removed_and_applied_again_deletes_no_topic():
     scene = Scene()
-    lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-0"}
+    scene.noted_crd("crd-0")
     assert await scene.look() == []
 
 
 async def test_topic_seen_under_the_new_crd_can_be_deleted():
     scene = Scene()
-    lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-0"}
+    scene.noted_crd("crd-0")
     scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
     assert len(await scene.look()) == 1
 
@@ -167,18 +169,16 @@ async def test_the_crd_is_noted_before_anything_is_absent():
 async def test_topic_seen_only_under_the_old_crd_is_not_deleted_with_it():
     """The operator ran all the time: it saw the objects that went with their CRD."""
     scene = Scene()
-    lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-0"}
+    scene.noted_crd("crd-0")
     scene.term.seen_uids[OBJECT.uid] = "2026-01-31T23:59:59Z"
     assert await scene.look() == []
 
 
 async def test_crd_that_is_going_proves_nothing():
     scene = Scene()
-    lease = scene.kube.find(LEASES, "kafka", "main-1")
-    lease["metadata"]["annotations"] = {TOPICS_CRD: "crd-1"}
+    scene.noted_crd("crd-1")
     scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
-    scene.kube.find(CRDS, None, deletion_proof.CRD_NAME)["metadata"]["deletionTimestamp"] = "now"
+    scene.kube.set_metadata(CRDS, None, deletion_proof.CRD_NAME, deletionTimestamp=NOW)
     assert await scene.look() == []
 
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 from tests.plimsoll_operator.builders import a_cluster
-from tests.plimsoll_operator.fake_kube import FakeKube
 from tests.plimsoll_operator.rolling import NEW, declare
 from tests.plimsoll_operator.rolling import a_cluster as running_cluster
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
 from plimsoll_operator.api.conditions import condition, micro_timestamp, milliseconds, timestamp
 from plimsoll_operator.api.topic import TopicStatus
@@ -36,7 +36,7 @@ def test_micro_timestamp_is_read_back_to_the_millisecond():
 
 
 async def test_lease_counts_a_vacancy_by_the_clock_that_it_was_handed():
-    api, clock = FakeKube(), HostClock()
+    api, clock = ScriptedKube(), HostClock()
     first = Lease(api, namespace="kafka", name="main-1", identity="a", wall_ms=clock)
     await first.acquire()
     await first.release()
@@ -47,8 +47,9 @@ async def test_lease_counts_a_vacancy_by_the_clock_that_it_was_handed():
 
 
 async def test_status_and_event_carry_the_time_of_the_clock_that_they_were_handed():
-    api, clock = FakeKube(), HostClock()
-    api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka", "uid": "u1"}})
+    api, clock = ScriptedKube(), HostClock()
+    meta = {"name": "orders", "namespace": "kafka", "uid": "u1"}
+    api.put(TOPICS, {"metadata": meta, "spec": {"clusterRef": {"name": "main"}}})
     status = TopicStatus(conditions=(condition("Ready", True, "Serving", "x"),))
     draft = StatusDraft(uid="u1", status=status, generation=1, shown=())
     await StatusWriter(api, lambda _: draft, clock).write(Target(TOPICS, "kafka", "orders"))

@@ -70,10 +70,10 @@ async def test_child_of_an_earlier_object_is_waited_out():
         "labels": {},
         "ownerReferences": [{"uid": "an-earlier-uid"}],
     }
-    scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {}})
+    earlier = scene.kube.put(STATEFUL_SETS, {"metadata": meta, "spec": {}})
     with pytest.raises(Retry, match="earlier object"):
         await cluster.reconcile(scene.term)
-    assert scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1")["spec"] == {}
+    assert scene.kube.find(STATEFUL_SETS, "kafka", "main-broker-1") == earlier
 
 
 async def test_child_that_is_going_is_waited_out():
@@ -82,7 +82,7 @@ async def test_child_that_is_going_is_waited_out():
     (name,) = scene.made("configmaps")
     found = scene.kube.find(CONFIG_MAPS, "kafka", name)
     assert found["metadata"]["ownerReferences"][0]["uid"] == CLUSTER_UID
-    found["metadata"]["deletionTimestamp"] = "now"
+    scene.kube.set_metadata(CONFIG_MAPS, "kafka", name, deletionTimestamp="2026-11-22T00:00:00Z")
     with pytest.raises(Retry, match="still there"):
         await cluster.reconcile(scene.term)
 
@@ -213,8 +213,9 @@ async def test_volume_claim_that_was_deleted_is_told_of_before_its_pod_ends():
     scene = a_scene()
     await cluster.reconcile(scene.term)
     hold_volume(scene, "1Gi")
-    found = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
-    found["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    name = "data-main-broker-0-0"
+    deleted = {"deletionTimestamp": "2026-11-22T00:00:00Z"}
+    scene.kube.set_metadata(VOLUME_CLAIMS, "kafka", name, **deleted)
     await cluster.reconcile(scene.term)
     note = scene.term.notes["Stalled"]
     assert note.reason == "VolumeDeleted"

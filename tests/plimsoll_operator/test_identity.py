@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster
-from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import kafka_id
@@ -20,60 +20,60 @@ OWN = UUID(CLUSTER_UID)
 OLD = UUID("11111111-2222-4333-8444-555555555555")
 
 
-def hold(kube: FakeKube, kind: Kind, **found: str) -> None:
+def hold(kube: ScriptedKube, kind: Kind, **found: str) -> None:
     meta = {"name": f"{kind.plural}-{len(kube.objects)}", "namespace": "kafka", "labels": found}
     kube.put(kind, {"metadata": meta})
 
 
-def hold_log(kube: FakeKube, cluster_id: UUID) -> None:
+def hold_log(kube: ScriptedKube, cluster_id: UUID) -> None:
     hold(kube, METADATA_BATCHES, **{labels.CLUSTER: "main", LOG_CLUSTER_ID: str(cluster_id)})
 
 
-def hold_volume(kube: FakeKube, cluster_id: UUID) -> None:
+def hold_volume(kube: ScriptedKube, cluster_id: UUID) -> None:
     short = labels.short_id(cluster_id)
     hold(kube, VOLUME_CLAIMS, **{labels.CLUSTER: "main", labels.CLUSTER_ID: short})
 
 
 async def test_new_cluster_without_a_past_is_run():
-    assert await objection(FakeKube(), a_cluster()) is None  # type: ignore[arg-type]
+    assert await objection(ScriptedKube(), a_cluster()) is None
 
 
 async def test_own_log_and_volumes_are_run():
-    kube = FakeKube()
+    kube = ScriptedKube()
     hold_log(kube, OWN)
     hold_volume(kube, OWN)
-    assert await objection(kube, a_cluster()) is None  # type: ignore[arg-type]
+    assert await objection(kube, a_cluster()) is None
 
 
 async def test_log_of_a_deleted_cluster_is_named_and_not_touched():
-    kube = FakeKube()
+    kube = ScriptedKube()
     hold_log(kube, OLD)
-    found = await objection(kube, a_cluster())  # type: ignore[arg-type]
+    found = await objection(kube, a_cluster())
     assert found is not None
     assert found[0] == OTHER_LOG
     assert kafka_id(OLD) in found[1]
 
 
 async def test_log_and_volumes_are_adopted_by_their_id():
-    kube = FakeKube()
+    kube = ScriptedKube()
     hold_log(kube, OLD)
     hold_volume(kube, OLD)
     cluster = a_cluster(clusterId=kafka_id(OLD))
-    assert await objection(kube, cluster) is None  # type: ignore[arg-type]
+    assert await objection(kube, cluster) is None
 
 
 async def test_volume_of_another_cluster_is_refused_even_without_its_log():
-    kube = FakeKube()
+    kube = ScriptedKube()
     hold_volume(kube, OLD)
-    found = await objection(kube, a_cluster())  # type: ignore[arg-type]
+    found = await objection(kube, a_cluster())
     assert found is not None
     assert found[0] == OTHER_VOLUME
 
 
 async def test_running_cluster_does_not_change_its_id():
-    kube = FakeKube()
+    kube = ScriptedKube()
     hold_log(kube, OWN)
     cluster = a_cluster(clusterId=kafka_id(OLD))
-    found = await objection(kube, cluster)  # type: ignore[arg-type]
+    found = await objection(kube, cluster)
     assert found is not None
     assert found[0] == CHANGED

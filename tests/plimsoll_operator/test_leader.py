@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster_body
-from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 
 from plimsoll_operator.clocks import monotonic_ms, wall_ms
@@ -50,7 +50,7 @@ class Scene:
     """A LogCluster and the process that leads it."""
 
     def __init__(self, log: MemoryLog) -> None:
-        self.kube = FakeKube()
+        self.kube = ScriptedKube()
         kube: Any = self.kube
         self.parts = Parts(
             options=OperatorOptions(identity="x", broker_image="b:1", controllers=("c:1",)),

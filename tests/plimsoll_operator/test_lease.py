@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
 from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.kube.errors import Unavailable
@@ -14,27 +14,27 @@ FAST = Timing(lease_ms=200, renew_ms=120, retry_ms=10, call_ms=50)
 HUNG = Unavailable(0, "no answer")
 
 
-def a_candidate(api: FakeKube, identity: str) -> Lease:
+def a_candidate(api: ScriptedKube, identity: str) -> Lease:
     lease = Lease(api, namespace="kafka", name="main-0123", identity=identity, wall_ms=wall_ms)
     lease.timing = FAST
     return lease
 
 
-def holder(api: FakeKube) -> str:
+def holder(api: ScriptedKube) -> str:
     return str(api.find(LEASES, "kafka", "main-0123")["spec"]["holderIdentity"])
 
 
 @pytest.fixture
-def api() -> FakeKube:
-    return FakeKube()
+def api() -> ScriptedKube:
+    return ScriptedKube()
 
 
-async def test_first_candidate_makes_the_lease(api: FakeKube):
+async def test_first_candidate_makes_the_lease(api: ScriptedKube):
     acquired = await asyncio.wait_for(a_candidate(api, "x").acquire(), 5)
     assert (acquired.previous, holder(api)) == (None, "x")
 
 
-async def test_second_candidate_waits_while_the_first_renews(api: FakeKube):
+async def test_second_candidate_waits_while_the_first_renews(api: ScriptedKube):
     first, second = a_candidate(api, "x"), a_candidate(api, "y")
     await first.acquire()
     renewals = 0
@@ -55,7 +55,7 @@ async def test_second_candidate_waits_while_the_first_renews(api: FakeKube):
     assert (acquired.previous, holder(api)) == ("x", "y")
 
 
-async def test_released_lease_is_taken_without_waiting_for_its_end(api: FakeKube):
+async def test_released_lease_is_taken_without_waiting_for_its_end(api: ScriptedKube):
     first, second = a_candidate(api, "x"), a_candidate(api, "y")
     first.timing = second.timing = Timing(lease_ms=600_000, renew_ms=500, retry_ms=10, call_ms=50)
     await first.acquire()
@@ -64,7 +64,7 @@ async def test_released_lease_is_taken_without_waiting_for_its_end(api: FakeKube
     assert holder(api) == "y"
 
 
-async def test_holder_that_cannot_renew_gives_up_in_time(api: FakeKube):
+async def test_holder_that_cannot_renew_gives_up_in_time(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()
     api.fail = [HUNG] * 1_000
@@ -74,7 +74,7 @@ async def test_holder_that_cannot_renew_gives_up_in_time(api: FakeKube):
     assert loop.time() - began < (FAST.lease_ms + FAST.call_ms) / 1000
 
 
-async def test_holder_hears_that_another_took_the_lease(api: FakeKube):
+async def test_holder_hears_that_another_took_the_lease(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()
     taken = api.find(LEASES, "kafka", "main-0123")
@@ -82,7 +82,7 @@ async def test_holder_hears_that_another_took_the_lease(api: FakeKube):
     assert await asyncio.wait_for(lease.hold(lambda _: None), 5) is LeaseLoss.TAKEN
 
 
-async def test_renewal_whose_answer_was_lost_is_recognised_as_our_own(api: FakeKube):
+async def test_renewal_whose_answer_was_lost_is_recognised_as_our_own(api: ScriptedKube):
     """The write happened and its answer was lost: the next conflict is not a rival."""
     lease = a_candidate(api, "x")
     await lease.acquire()
@@ -95,7 +95,7 @@ async def test_renewal_whose_answer_was_lost_is_recognised_as_our_own(api: FakeK
     holding.cancel()
 
 
-async def test_lease_of_a_dead_holder_is_free_only_after_it_was_seen_unchanged(api: FakeKube):
+async def test_lease_of_a_dead_holder_is_free_only_after_it_was_seen_unchanged(api: ScriptedKube):
     """Its own times may be of a clock that is hours away: they are not what counts."""
     await a_candidate(api, "x").acquire()
     found = api.find(LEASES, "kafka", "main-0123")

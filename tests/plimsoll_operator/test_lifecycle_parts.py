@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.plimsoll_operator.builders import a_cluster_body
-from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
 from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.kube.cache import Objects
@@ -24,16 +24,16 @@ def a_topic_body(**more: Any) -> dict[str, Any]:
 
 class Scene:
     def __init__(self) -> None:
-        self.kube = FakeKube()
+        self.kube = ScriptedKube()
         self.objects = Objects()
         self.parts = Parts(
             options=from_environment(
                 {"PLIMSOLL_BROKER_IMAGE": "b", "PLIMSOLL_CONTROLLERS": "c:1", "POD_NAME": "x"}
             ),
-            kube=self.kube,  # type: ignore[arg-type]
-            lease_kube=self.kube,  # type: ignore[arg-type]
-            status_kube=self.kube,  # type: ignore[arg-type]
-            watch_kube=self.kube,  # type: ignore[arg-type]
+            kube=self.kube,
+            lease_kube=self.kube,
+            status_kube=self.kube,
+            watch_kube=self.kube,
             log_transport=None,  # type: ignore[arg-type]
             objects=self.objects,
             server=None,  # type: ignore[arg-type]

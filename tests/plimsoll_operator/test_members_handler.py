@@ -288,8 +288,8 @@ class TestShrinking:
         self, scene: Growing
     ) -> None:
         await scene.edit(count=2, excludedIds=[1])
-        body = scene.kube.find(REBALANCES, "kafka", "main-drain-1")
-        body["metadata"]["creationTimestamp"] = timestamp(time.time_ns() // 1_000_000)
+        made = {"creationTimestamp": timestamp(time.time_ns() // 1_000_000)}
+        body = scene.kube.set_metadata(REBALANCES, "kafka", "main-drain-1", **made)
         scene.show("main-drain-1", "NothingToDo")
         for _ in range(3):
             await scene.look()

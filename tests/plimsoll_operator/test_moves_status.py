@@ -81,9 +81,9 @@ class TestPlaced:
         await scene.look()
         await scene.tell(0, 100 * MIB)
         moving = [scene.p(0), scene.p(1)]
-        shown = placement.move(moving, Meter(), (scene.deciding.soft.copies, 0))
+        shown = placement.move(moving, Meter(), scene.deciding.soft.copies, 0)
         assert (shown.partitions, shown.bytes_left) == (2, "200Mi")
         found = placement.reconciling(moving)
         assert (found.status, found.reason) == ("True", "MovingReplicas")
-        assert placement.move([], Meter(), ({}, 0)) is None
+        assert placement.move([], Meter(), {}, 0) is None
         assert placement.reconciling([]).status == "False"

@@ -84,9 +84,8 @@ async def test_a_bad_image_stops_after_one_broker_and_says_so(three: Cluster):
     assert three.start_pods() == [0]
     three.stop(0)
     waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
-    three.pod(0)["status"] = {
-        "containerStatuses": [{"name": "broker", "state": {"waiting": waiting}}]
-    }
+    statuses = [{"name": "broker", "state": {"waiting": waiting}}]
+    three.kube.put(PODS, {**three.pod(0), "status": {"containerStatuses": statuses}})
     for _ in range(3):
         await three.tick()
         await three.look()

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from tests.plimsoll_operator.rolling import Cluster, a_cluster
 
 from plimsoll_operator.api.conditions import timestamp
-from plimsoll_operator.kube.resources import NODES
+from plimsoll_operator.kube.resources import NODES, PODS
 
 
 @pytest.fixture
@@ -18,10 +18,15 @@ async def stranded(three: Cluster) -> Cluster:
     """Broker 2's node does not answer; its pod is Terminating since long."""
     three.stop(2)
     pod = three.pod(2)
-    pod["metadata"]["deletionTimestamp"] = timestamp(three.kube.server_ms - 60_000)
-    pod["spec"] = {**pod["spec"], "nodeName": "far"}
+    three.kube.put(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "far"}})
+    going_since(three, three.kube.server_ms - 60_000)
     three.kube.put(NODES, {"metadata": {"name": "far"}, "spec": {}})
     return three
+
+
+def going_since(found: Cluster, when_ms: int) -> None:
+    deleted = {"deletionTimestamp": timestamp(when_ms)}
+    found.kube.set_metadata(PODS, "kafka", "main-broker-2-0", **deleted)
 
 
 async def test_a_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Cluster):
@@ -56,7 +61,7 @@ async def test_not_while_its_broker_takes_part(stranded: Cluster):
 
 
 async def test_a_pod_that_merely_ends_is_waited_for(stranded: Cluster):
-    stranded.pod(2)["metadata"]["deletionTimestamp"] = timestamp(stranded.kube.server_ms)
+    going_since(stranded, stranded.kube.server_ms)
     stranded.kube.drop(NODES, None, "far")
     await stranded.look()
     assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls

@@ -127,12 +127,12 @@ async def test_volume_that_cannot_grow_does_not_hide_that_it_was_deleted():
     hold_volume(scene, "1Gi")
     scene.kube.refuse["merge"] = Rejected(403, "no expansion")
     claim = scene.kube.find(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0")
-    claim["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z"
+    deleted = {"deletionTimestamp": "2026-11-22T00:00:00Z"}
+    scene.kube.set_metadata(VOLUME_CLAIMS, "kafka", "data-main-broker-0-0", **deleted)
     await cluster.reconcile(scene.term)
     found = scene.term.notes["Stalled"]
     assert found.reason == "VolumeDeleted"
     assert "no expansion" in found.message
-    del claim["metadata"]["deletionTimestamp"]
     scene.kube.put(VOLUME_CLAIMS, claim)
     await cluster.reconcile(scene.term)
     assert scene.term.notes["Stalled"].reason == "VolumeCannotGrow"

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from tests.plimsoll_operator.builders import an_image, isr_changed, replay, with_topic
-from tests.plimsoll_operator.fake_kube import FakeKube
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
 from plimsoll_core.cluster.model import Recovery
 from plimsoll_core.cluster.records import (
@@ -19,7 +19,7 @@ from plimsoll_operator.api.rebalance import Progress, RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.resources import TOPICS
+from plimsoll_operator.kube.resources import REBALANCES, TOPICS
 from plimsoll_operator.status.causes import word
 from plimsoll_operator.status.metrics import Metrics
 from plimsoll_operator.status.record_events import (
@@ -39,8 +39,9 @@ def ready(status: str) -> Condition:
 
 class Scene:
     def __init__(self) -> None:
-        self.api = FakeKube()
-        self.api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka"}, "spec": {}})
+        self.api = ScriptedKube()
+        spec = {"clusterRef": {"name": "main"}}
+        self.api.put(TOPICS, {"metadata": {"name": "orders", "namespace": "kafka"}, "spec": spec})
         self.partitions = 15
         self.uid = "u1"
         self.status = "True"
@@ -73,8 +74,10 @@ async def test_status_writer_omits_unset_fields():
     status = RebalanceStatus(phase="Running", progress=progress)
     scene.render = lambda target: StatusDraft(uid="u1", status=status, generation=1, shown=())
     scene.writer = StatusWriter(scene.api, scene.render, wall_ms)
-    await scene.writer.write(TARGET)
-    written = scene.api.find(TOPICS, "kafka", "orders")["status"]["progress"]
+    spec = {"clusterRef": {"name": "main"}, "mode": "Full"}
+    scene.api.put(REBALANCES, {"metadata": {"name": "fill", "namespace": "kafka"}, "spec": spec})
+    await scene.writer.write(Target(REBALANCES, "kafka", "fill"))
+    written = scene.api.find(REBALANCES, "kafka", "fill")["status"]["progress"]
     assert written["replicasMoved"] == 3
     assert "etaSeconds" not in written
 

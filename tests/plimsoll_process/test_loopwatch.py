@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import sys
 import threading
 import time
@@ -129,3 +131,29 @@ async def test_a_test_can_tell_who_held_the_loop() -> None:
         await asyncio.create_task(long())
     with nothing_holds_the_loop():
         await asyncio.sleep(0.06)
+
+
+@pytest.mark.parametrize("collects", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_loop_watch_collects_no_garbage_while_it_asks_for_frames_and_leaves_the_collector_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, collects: bool, fails: bool
+) -> None:
+    """A collection there stopped the process: the runtime's lock is held."""
+    enabled: list[bool] = []
+
+    def frames() -> dict[int, FrameType]:
+        enabled.append(gc.isenabled())
+        if fails:
+            raise MemoryError
+        return {}
+
+    monkeypatch.setattr(sys, "_current_frames", frames)
+    was = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with pytest.raises(MemoryError) if fails else contextlib.nullcontext():
+            loopwatch.LoopWatch()._look_once()
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if was else gc.disable)()
+    assert enabled == [False]

@@ -29,7 +29,7 @@ def test_with_a_lease_that_never_ends_the_predicate_says_who_answered(
     monkeypatch.setattr(LeaderLease, "from_controller", lambda *_: True)
     played = play(CUT_OFF.format(wish="StopServing"))
     assert played.outcome == "safety"
-    assert "NoStaleServing: ('orders', 0): 1 answers as leader of LE 0" in played.sentence
+    assert "NoStaleServing: orders-0: 1 answers as leader of LE 0" in played.sentence
 
 
 def test_no_stale_serving_predicate_skips_clusters_with_keep_serving() -> None:

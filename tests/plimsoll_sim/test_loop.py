@@ -4,9 +4,9 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from plimsoll_sim.loop import SimLoop
-from plimsoll_sim.process import Process
-from plimsoll_sim.reality import instead
+from plimsoll_sim.engine.determinism import instead
+from plimsoll_sim.engine.loop import SimLoop
+from plimsoll_sim.engine.process import Process
 
 
 def test_sim_loop_runs_missed_timers_of_resumed_process_one_per_step() -> None:

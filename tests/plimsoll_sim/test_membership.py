@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from plimsoll_sim.run import run
+from plimsoll_sim.runs.run import run
 
 STEPS = 5_000
 SEEDS = range(1, 6)
@@ -12,7 +12,7 @@ RECORDS = ("BrokersLeaving(", "BrokerUnregistered(", "phase='Completed'")
 def test_drains_end_and_brokers_come_back() -> None:
     seen: Counter[str] = Counter()
     for seed in SEEDS:
-        result = run(seed, STEPS, theme="members")
+        result = run(seed, STEPS, profile="members")
         assert not result.sentence, f"seed {seed}: {result.outcome}: {result.sentence}"
         seen.update(text for line in result.events for text in RECORDS if text in line)
     assert all(seen[text] for text in RECORDS), seen

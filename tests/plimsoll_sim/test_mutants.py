@@ -18,10 +18,10 @@ from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import SCENARIOS
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
-from plimsoll_sim.mutants.others import OTHERS
 from plimsoll_sim.mutants.table import PAGE, known
 from plimsoll_sim.mutants.trust import TRUST
-from plimsoll_sim.themes import THEMES
+from plimsoll_sim.mutants.unlisted_guards import OTHERS
+from plimsoll_sim.runs.profiles.table import PROFILES
 
 MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST)
 NAMES = [mutant.name for mutant in MUTANTS]
@@ -67,11 +67,11 @@ def test_names_are_unique_and_in_the_table() -> None:
     assert [name for name in NAMES if f"| `{name}` |" not in page] == []
 
 
-def test_themes_and_scenarios_of_mutants_exist() -> None:
+def test_profiles_and_scenarios_of_mutants_exist() -> None:
     names = {path.name.partition("-")[0] for path in SCENARIOS.glob("*.txt")}
     files = names | {name.rstrip("abcdefg") for name in names}
     for mutant in MUTANTS:
-        assert mutant.theme is None or mutant.theme in THEMES
+        assert mutant.profile is None or mutant.profile in PROFILES
         assert set(mutant.scenarios) <= files, mutant.name
 
 

@@ -3,10 +3,11 @@
 import asyncio
 import random
 
-from plimsoll_sim.loop import SimLoop
-from plimsoll_sim.network import Network
-from plimsoll_sim.process import Process
-from plimsoll_sim.reality import instead
+from plimsoll_sim.engine.determinism import instead
+from plimsoll_sim.engine.loop import SimLoop
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.environment.network import Network
 
 PORT = 9
 
@@ -33,7 +34,7 @@ class Two:
     def __init__(self) -> None:
         rng = random.Random(7)
         self.loop = SimLoop(random.Random(7))  # type: ignore[abstract]
-        self.network = self.loop.network = Network(self.loop, rng, (100, 200))
+        self.network = self.loop.network = Network(self.loop, rng, LatencyUs(100, 200))
         self.client, self.server = Peer(), Peer()
         self.there = Process(self.loop, "server", "server")
         self.there.at_death.append(lambda: self.network.process_died(self.there))

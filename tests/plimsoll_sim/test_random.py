@@ -7,18 +7,18 @@ import sys
 
 import pytest
 
-from plimsoll_sim.run import run
-from plimsoll_sim.themes import THEMES
+from plimsoll_sim.runs.profiles.table import PROFILES
+from plimsoll_sim.runs.run import run
 
 STEPS = 2_500
 SEEDS_AT_ONCE = 20
 SEEDS = 120
 SHOW = (
-    "import json; from plimsoll_sim.run import run; "
-    "from plimsoll_sim.themes import THEMES; "
+    "import json; from plimsoll_sim.runs.run import run; "
+    "from plimsoll_sim.runs.profiles.table import PROFILES; "
     "ordinary = [run(seed, 800).digest for seed in (5, 6, 7, 8)]; "
-    "themed = [run(1, 600, theme=theme).digest for theme in THEMES]; "
-    "print(json.dumps(ordinary + themed))"
+    "profiled = [run(1, 600, profile=profile).digest for profile in PROFILES]; "
+    "print(json.dumps(ordinary + profiled))"
 )
 
 
@@ -50,7 +50,7 @@ def test_the_same_seed_is_the_same_run_whatever_hashes_are() -> None:
     once = _digests("1")
     assert once == _digests("2") == _digests("77")
     here = [run(seed, 800).digest for seed in (5, 6, 7, 8)]
-    here += [run(1, 600, theme=theme).digest for theme in THEMES]
+    here += [run(1, 600, profile=profile).digest for profile in PROFILES]
     assert once == here
     assert len(set(once)) == len(once)
 
@@ -62,3 +62,22 @@ def test_a_run_without_its_faults_is_another_run_and_holds() -> None:
     assert calm.struck == []
     assert calm.sentence == ""
     assert calm.digest != whole.digest
+
+
+def test_oracle_counts_what_a_leader_commits_in_the_step_in_which_its_disk_fails() -> None:
+    """Seed 1204122: acknowledged, committed, and the next flush of the same step met a full disk.
+    The checker saw the failed replica only, and took the acknowledgement for a lie."""
+    result = run(1204122, 1_000)
+    assert result.faults["fill_disk_during_proposal"]
+    assert result.sentence == ""
+
+
+@pytest.mark.parametrize("seed", [1206571, 1206831])
+def test_run_holds_in_which_a_replica_goes_behind_the_log_start_of_an_unclean_leader(
+    seed: int,
+) -> None:
+    """Seed 1206571: a cut within the batch that held the log's start left a log that ended below
+    it.  Seed 1206831: a restarted replica held a batch twice, the one below the committed start."""
+    result = run(seed, 2_000)
+    assert result.faults["elect_leader_behind_log_start"]
+    assert result.sentence == ""

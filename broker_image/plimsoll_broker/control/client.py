@@ -15,6 +15,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.clock import monotonic_ms
@@ -40,6 +41,16 @@ _NONE_COMMITTED = MetadataOffset(0)
 
 class NoController(Exception):
     """No controller answered before the deadline; the outcome of the request is unknown."""
+
+
+class ControllerAddress(NamedTuple):
+    """One address that a controller's name resolves to."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +86,7 @@ class ControllerClient:
         self._rumoured_epoch = ControllerEpoch(0)
         self._next_look_ms = 0
         self._connection: ControlConnection | None = None
-        self._address: tuple[str, int] | None = None
+        self._address: ControllerAddress | None = None
         self._connecting = asyncio.Lock()
         self._changed = asyncio.Event()
         self._cut_off = ""
@@ -83,11 +94,11 @@ class ControllerClient:
         """Told when another address is the controller's."""
 
     @property
-    def address(self) -> tuple[str, int] | None:
+    def address(self) -> ControllerAddress | None:
         """Where the controller was found; the metadata stream goes there too."""
         return self._address
 
-    async def wait_address(self) -> tuple[str, int]:
+    async def wait_address(self) -> ControllerAddress:
         while self._address is None:
             self._changed.clear()
             await self._changed.wait()
@@ -209,17 +220,17 @@ class ControllerClient:
 
     def _leave(self, connection: ControlConnection, why: str) -> None:
         if self._connection is connection:
-            where = "{}:{}".format(*self._address) if self._address else "?"
+            where = self._address or "?"
             logger.info("leaving controller %s: %s", where, why)
             self._connection = None
             self._rotate(self._address)
             self._address = None
         connection.close(why)
 
-    def _rotate(self, address: tuple[str, int] | None) -> None:
+    def _rotate(self, address: ControllerAddress | None) -> None:
         self._avoid = address
 
-    _avoid: tuple[str, int] | None = None
+    _avoid: ControllerAddress | None = None
 
     async def _connected(self) -> ControlConnection:
         """The present connection, or a new one; tries addresses until the caller's deadline."""
@@ -234,28 +245,28 @@ class ControllerClient:
                 await asyncio.sleep(next(backoffs) / 1000)
             return self._connection
 
-    def _take(self, connection: ControlConnection, address: tuple[str, int]) -> None:
+    def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
         self._connection = connection
         self._address = address
         self._changed.set()
         if self.moved is not None:
             self.moved()
 
-    async def _try(self, address: tuple[str, int]) -> ControlConnection | None:
+    async def _try(self, address: ControllerAddress) -> ControlConnection | None:
         try:
             return await connect(*address, self.peers.client_id, CONNECT_MS_MAX)
         except (OSError, TimeoutError):
             return None
 
-    async def _candidates(self) -> list[tuple[str, int]]:
+    async def _candidates(self) -> list[ControllerAddress]:
         """Every address of every controller name; the one just left comes last."""
         loop = asyncio.get_running_loop()
-        found: list[tuple[str, int]] = []
+        found: list[ControllerAddress] = []
         for name in self.peers.controllers:
             host, _, port = name.rpartition(":")
             with contextlib.suppress(OSError):
                 infos = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
-                found += [(str(info[4][0]), int(info[4][1])) for info in infos]
+                found += [ControllerAddress(str(info[4][0]), int(info[4][1])) for info in infos]
         unique = list(dict.fromkeys(found))[:ADDRESSES_MAX]
         return sorted(unique, key=lambda address: address == self._avoid)
 
@@ -278,8 +289,8 @@ class ControllerClient:
     async def _take_first(
         self,
         heartbeat: Heartbeat,
-        addresses: list[tuple[str, int]],
-        present: tuple[str, int] | None,
+        addresses: list[ControllerAddress],
+        present: ControllerAddress | None,
     ) -> None:
         """Go over to the first confirmed answer of a newer controller, or of the present one."""
         asked = [asyncio.ensure_future(self._ask(heartbeat, address)) for address in addresses]
@@ -304,8 +315,8 @@ class ControllerClient:
                     left[0].close("not a newer controller")
 
     async def _ask(
-        self, heartbeat: Heartbeat, address: tuple[str, int]
-    ) -> tuple[ControlConnection, tuple[str, int], control.CommandReply] | None:
+        self, heartbeat: Heartbeat, address: ControllerAddress
+    ) -> tuple[ControlConnection, ControllerAddress, control.CommandReply] | None:
         """What the address says, and the connection it said it on."""
         connection = await self._try(address)
         if connection is None:

@@ -19,7 +19,7 @@ import msgspec
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.control.client import ControllerClient
+from plimsoll_broker.control.client import ControllerAddress, ControllerClient
 from plimsoll_broker.control.connection import ControlConnection, connect
 from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
 from plimsoll_broker.storage.disk import StorageError
@@ -55,7 +55,7 @@ class MetadataStream:
         self._callbacks: list[Callback] = []
         self._grown = asyncio.Event()
         self._copy_is_behind = False
-        self._connected: tuple[ControlConnection, tuple[str, int]] | None = None
+        self._connected: tuple[ControlConnection, ControllerAddress] | None = None
         self.unknown = ""
         """Why nothing more is applied: a newer release wrote what follows; empty: it goes on."""
         client.moved = self._moved
@@ -98,16 +98,16 @@ class MetadataStream:
                     self._connected = None
                     connection.close("the stream ended")
             except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
-                logger.info("the metadata stream from %s:%d ended: %s", *address, error)
+                logger.info("the metadata stream from %s ended: %s", address, error)
             except OSError as error:
-                logger.info("no metadata stream from %s:%d: %s", *address, error)
+                logger.info("no metadata stream from %s: %s", address, error)
             progress = self.image.next_offset > applied
             delay_ms = RETRY_MS if progress else min(delay_ms * 2, RETRY_MS_MAX)
             await asyncio.sleep(delay_ms / 1000)
         # What was not understood is not understood later either: only another release reads it.
         await asyncio.Event().wait()
 
-    async def _follow(self, connection: ControlConnection, address: tuple[str, int]) -> None:
+    async def _follow(self, connection: ControlConnection, address: ControllerAddress) -> None:
         while self._client.address in (address, None) and not self.unknown:
             fetch = FetchMetadata(
                 cluster_id=self._client.peers.cluster_id,

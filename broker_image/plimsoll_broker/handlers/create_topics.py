@@ -47,7 +47,7 @@ def create_topics(view: ClusterView) -> Handler:
             await _create(view, request, wanted, answers)
         # Of one that is made all configs are told.
         told = _CONFIGS_EACH * sum(not answer.code for answer in answers.values())
-        answered = partial(_answered, view, view.image, version, (request, answers))
+        answered = partial(_answered, view, view.image, version, request, answers)
         return await aside.some(many + told, answered)
 
     return handle
@@ -57,9 +57,9 @@ def _answered(
     view: ClusterView,
     image: ClusterImage,
     version: int,
-    asked: tuple[Any, dict[str, TopicAnswer]],
+    request: Any,
+    answers: dict[str, TopicAnswer],
 ) -> bytes:
-    request, answers = asked
     topics = [_result(view, image, answers[each.name], each) for each in _once(request.topics)]
     return encode_response(ApiKey.CREATE_TOPICS, version, {"topics": topics})
 

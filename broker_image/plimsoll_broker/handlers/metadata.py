@@ -27,6 +27,13 @@ _NULLABLE_NAME_VERSION = 12
 _REMEMBERED_MAX = 16
 
 
+class _MetadataQuestion(NamedTuple):
+    """What a remembered answer answers, but for the image."""
+
+    version: int
+    body: bytes
+
+
 class _Answering(NamedTuple):
     """What an answer is made of; nothing of it changes."""
 
@@ -58,8 +65,8 @@ class MetadataHandler:
     def __init__(self, view: ClusterView) -> None:
         self._view = view
         self._image = view.image
-        self._answers: dict[tuple[int, bytes], bytes] = {}
-        self._making: dict[tuple[int, bytes], asyncio.Task[bytes]] = {}
+        self._answers: dict[_MetadataQuestion, bytes] = {}
+        self._making: dict[_MetadataQuestion, asyncio.Task[bytes]] = {}
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
         image = self._view.image
@@ -71,7 +78,7 @@ class MetadataHandler:
         answering = _Answering(image, shared.admin_target(self._view), version)
         if not is_short(context):
             return self._view.aside.do(partial(answering.of, context.body))
-        asked = (version, bytes(context.body))
+        asked = _MetadataQuestion(version, bytes(context.body))
         answer = self._answers.get(asked)
         if answer is not None:
             return answer
@@ -85,7 +92,7 @@ class MetadataHandler:
         return answer
 
     def _later(
-        self, image: ClusterImage, asked: tuple[int, bytes], encoded: partial[bytes]
+        self, image: ClusterImage, asked: _MetadataQuestion, encoded: partial[bytes]
     ) -> Awaitable[bytes]:
         async def make() -> bytes:
             answer = await self._view.aside.do(encoded)
@@ -95,7 +102,7 @@ class MetadataHandler:
         making = self._making[asked] = asyncio.ensure_future(make())
         return asyncio.shield(making)
 
-    def _remember(self, image: ClusterImage, asked: tuple[int, bytes], answer: bytes) -> None:
+    def _remember(self, image: ClusterImage, asked: _MetadataQuestion, answer: bytes) -> None:
         if image is self._image:
             self._making.pop(asked, None)
             if len(self._answers) < _REMEMBERED_MAX:

@@ -193,9 +193,12 @@ class ListOffsetsHandler:
         return _told(hosted, _Offset(Code.NONE, *found))
 
     async def _search(self, hosted: Hosted, timestamp: int, opened: OpenedBytes) -> Found | None:
+        """None: there is none, or the partition went while others had their turn.  Its files'
+        names may be another topic's then, so nothing is looked up there any more."""
         wanted = None if timestamp == MAX_TIMESTAMP else timestamp
         async with self._searching:
-            for step in hosted.log.time_search(wanted, opened):
+            steps = hosted.log.time_search(wanted, opened)
+            while self._manager.is_here(hosted) and (step := next(steps, None)) is not None:
                 found = await in_thread(step)
                 if found is not None:
                     return found

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterator
 from functools import partial
+from typing import NamedTuple
 
 from plimsoll_broker.failures import Answering
 from plimsoll_broker.handlers.batch_checks import BadSent, check_times
@@ -51,6 +52,13 @@ _Sent = tuple[str, int, memoryview | None]
 """Topic, partition and what was sent for it."""
 
 
+class _ResultPlace(NamedTuple):
+    """Where one partition's result stands in `_Answer.results`, by position."""
+
+    topic: int
+    result: int
+
+
 class _Answer:
     """One request's answers as they come; it is whole once `whole` was called and nobody waits."""
 
@@ -71,12 +79,12 @@ class _Answer:
     def waiter(self, topic: int) -> _Ack:
         """For the partition that was added last: its answer is not final yet."""
         self._remaining += 1
-        return _Ack(self, (topic, len(self.results[topic][1]) - 1))
+        return _Ack(self, _ResultPlace(topic, len(self.results[topic][1]) - 1))
 
-    def answered(self, at: tuple[int, int], code: int) -> None:
+    def answered(self, at: _ResultPlace, code: int) -> None:
         if code != Code.NONE:
-            partitions = self.results[at[0]][1]
-            partitions[at[1]] = ProducedPartition(partitions[at[1]].partition, code)
+            partitions = self.results[at.topic][1]
+            partitions[at.result] = ProducedPartition(partitions[at.result].partition, code)
         self._remaining -= 1
         # The client may have gone: its session cancelled the future then.
         if not self._remaining and self._future is not None and not self._future.done():
@@ -98,7 +106,7 @@ class _Ack:
 
     __slots__ = ("answering", "at")
 
-    def __init__(self, answering: _Answer, at: tuple[int, int]) -> None:
+    def __init__(self, answering: _Answer, at: _ResultPlace) -> None:
         self.answering = answering
         self.at = at
 
@@ -132,7 +140,7 @@ class ProduceHandler:
                 for number, topic in enumerate(request.topics):
                     for at, sent in enumerate(topic.partitions):
                         result = checked.get((number, at), NOT_HERE)
-                        self._partition(connection, answer, number, sent, result)
+                        self._partition(connection, answer, number, *sent, result)
                 return self._finished(answer)
         return self._serving.add(connection, partial(self._serve, context, request))
 
@@ -147,7 +155,7 @@ class ProduceHandler:
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
                 result = checked.get((number, at), NOT_HERE)
-                self._partition(context.connection, answer, number, (index, records), result)
+                self._partition(context.connection, answer, number, index, records, result)
                 served, size = served + 1, size + len(records or b"")
                 if served % PARTITIONS_AT_ONCE == 0 or size > BYTES_AT_ONCE:
                     size = 0
@@ -177,14 +185,15 @@ class ProduceHandler:
         connection: ConnectionState,
         answer: _Answer,
         topic: int,
-        sent: tuple[int, memoryview | None],
+        index: int,
+        records: memoryview | None,
         checked: Checked,
     ) -> None:
         """Take or refuse it, and let its writer wait if that is what it wants."""
         name = answer.request.topics[topic].name
-        hosted = self._manager.by_name(name, sent[0])
+        hosted = self._manager.by_name(name, index)
         result, required = self._in_order(
-            connection, answer.request, hosted, (name, *sent), checked
+            connection, answer.request, hosted, (name, index, records), checked
         )
         answer.add(topic, result)
         if required is not None and hosted is not None:
@@ -205,16 +214,15 @@ class ProduceHandler:
         """`_one`, unless the batch was sent behind one that was refused."""
         refused = connection.refused
         topic, index, records = sent
-        at = (topic, index)
         if refused:
             newest = _nothing if hosted is None else hosted.log.producers.newest
-            why = refused.overtaken_by(at, records, newest, self._manager.now_ms())
+            why = refused.overtaken_by(topic, index, records, newest, self._manager.now_ms())
             if why is not None:
-                return ProducedPartition(at[1], why, message=OVERTAKES), None
+                return ProducedPartition(index, why, message=OVERTAKES), None
         result, required = self._one(request, hosted, sent, checked)
         if refused or result.code != Code.NONE:
             refused = connection.refused = refused or RejectedSequences()
-            refused.answered(at, records, result.code, self._manager.now_ms())
+            refused.answered(topic, index, records, result.code, self._manager.now_ms())
         return result, required
 
     def _one(

@@ -12,7 +12,7 @@ from plimsoll_broker.control.client import NoController
 from plimsoll_broker.reporting.isr_proposals import ProposalTarget
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.errors import Code
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import AllocateProducerIds, ProducerIdBlock
 from plimsoll_wire.messages import decode_request, encode_response
 
@@ -27,7 +27,7 @@ ALLOCATE_MS_MAX = 10_000
 class ProducerIds:
     """The broker's block.  One allocation is in flight at a time; everybody else waits for it."""
 
-    def __init__(self, controller: ProposalTarget, broker: tuple[BrokerId, BrokerEpoch]) -> None:
+    def __init__(self, controller: ProposalTarget, broker: BrokerLifetime) -> None:
         self._controller = controller
         self._broker = broker
         self._next = self._end = 0

@@ -19,13 +19,13 @@ from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, Produce
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler
 from plimsoll_core.cluster.listeners import Port
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import Answer, Forwarded
 from plimsoll_wire.versions import ApiKey
 
 
 def routes(
-    broker: tuple[BrokerId, BrokerEpoch],
+    broker: BrokerLifetime,
     manager: ReplicaManager,
     client: ControllerClient,
     watch: ImageWatch,

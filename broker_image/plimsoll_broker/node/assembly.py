@@ -35,7 +35,7 @@ from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.store import LogStore
 from plimsoll_core.cluster.listeners import Port
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
 from plimsoll_core.replica.lease import LeaderLease
 
 REPLICATION_LIMITS = ListenerLimits(
@@ -63,7 +63,7 @@ def assemble(
 ) -> Serving:
     """All that serves in the lifetime `broker_epoch`.  `lease`: None where leaders serve without a
     controller."""
-    broker = (BrokerId(config.id), broker_epoch)
+    broker = BrokerLifetime(BrokerId(config.id), broker_epoch)
     data = assemble_data_path(broker, config.kafka_configs, store, client, lease)
     manager = data.manager
     watch = ImageWatch(stream.image)
@@ -86,7 +86,7 @@ def assemble(
 
 
 def assemble_data_path(
-    broker: tuple[BrokerId, BrokerEpoch],
+    broker: BrokerLifetime,
     configs: Mapping[str, str],
     store: LogStore,
     controller: ControllerLink,

@@ -386,7 +386,8 @@ class Fetcher:
             self._correlation_id,
             self._manager.settings.broker_id,
             hosted.name,
-            (hosted.key.index, asked.leader_epoch),
+            hosted.key.index,
+            asked.leader_epoch,
             timestamp,
         )
         reply = await connection.request(frame, SILENCE_S)

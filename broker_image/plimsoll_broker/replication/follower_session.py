@@ -20,7 +20,12 @@ from typing import NamedTuple
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.follower import FetchPosition
-from plimsoll_wire.replication import NEW_SESSION, MalformedReply, PartitionFetch
+from plimsoll_wire.replication import (
+    NEW_SESSION,
+    FetchSessionKey,
+    MalformedReply,
+    PartitionFetch,
+)
 
 BACKOFF_MS = 25
 BACKOFF_MS_MAX = 1_000
@@ -59,7 +64,7 @@ class Question(NamedTuple):
 class Ask(NamedTuple):
     """A request: what it names, by topic, and what it takes back."""
 
-    session: tuple[int, int]
+    session: FetchSessionKey
     topics: Collection[tuple[bytes, list[PartitionFetch]]]
     forgotten: Collection[tuple[bytes, list[int]]]
 
@@ -201,7 +206,9 @@ class FollowerSession:
         for topic_id, index in self._forgotten:
             forgotten.setdefault(topic_id, []).append(index)
         self._forgotten.clear()
-        session = (self._session_id, self._epoch) if self._session_id else NEW_SESSION
+        session = NEW_SESSION
+        if self._session_id:
+            session = FetchSessionKey(self._session_id, self._epoch)
         return Ask(session, topics.items(), forgotten.items())
 
     @property

@@ -70,22 +70,37 @@ class Room:
             self._reserved = True
 
     async def _bring_back(self, key: PartitionKey) -> None:
+        """Whatever waits lets the world go on: what was true before is asked again afterwards."""
+        manager, hosted = self._manager, self._manager.hosted(key)
+        if hosted is None:
+            if self._may_return(key) and _full(manager.broken.get(key)):
+                self._return(key, None)
+        elif self._is_out(hosted) and hosted.log not in manager.reopening:
+            with manager.reopening.claim(hosted.log):
+                await manager.flusher.quiet(hosted)
+                log = await self._opened(hosted) if self._is_out(hosted) else None
+                if log is not None and self._is_out(hosted):
+                    self._return(key, log)
+
+    def _may_return(self, key: PartitionKey) -> bool:
         """Not before the controller has taken it out of the ISR: what it counts on must be what
         the log is now."""
         manager = self._manager
-        image = manager.image
-        if image is None or key not in image.partitions:
-            return
-        if manager.settings.broker_id in image.partitions[key].isr:
-            return
-        hosted, log = manager.by_key(*key), None
-        if hosted is not None:
-            await manager.flusher.quiet(hosted)
-            log = await self._opened(hosted)
-            if log is None or not manager.is_here(hosted):
-                return
-        logger.info("%s: there is room again, it goes back into service", hosted or key)
-        manager.open_again(key, log)
+        if manager.image is None or not manager.is_mine(key):
+            return False
+        return manager.settings.broker_id not in manager.image.partitions[key].isr
+
+    def _is_out(self, hosted: Hosted) -> bool:
+        """Whether it is this one that waits for room, and may return."""
+        waits = hosted.replica.failed and _full(hosted.log.fault)
+        here = self._manager.hosted(hosted.key) is hosted
+        return here and waits and self._may_return(hosted.key)
+
+    def _return(self, key: PartitionKey, log: Log | None) -> None:
+        logger.info(
+            "%s: there is room again, it goes back into service", self._manager.hosted(key) or key
+        )
+        self._manager.open_again(key, log)
 
     async def _opened(self, hosted: Hosted) -> Log | None:
         try:

@@ -63,21 +63,20 @@ class Upkeep:
         lag_ms = max(manager.settings.lag_time_max_ms // 2, 1)
         # Those of the first never wait for a disk.
         self._chores = {
-            "waiting and lag": self._made(
-                (EXPIRE_WAITERS_MS, self._expire_waiters),
-                (lag_ms, self._check_lag),
-                (PRODUCERS_MS, self._expire_producers),
-            ),
-            "flushes": self._made((FLUSH_MS, self._flush)),
-            "high watermarks": self._made((HIGH_WATERMARKS_MS, self._checkpoint)),
-            "retention": self._made((RETENTION_MS, self._retain)),
-            "room": self._made((ROOM_MS, Room(manager).look)),
-            "recovery points": self._made((RECOVERY_POINTS_MS, self._recovery_points)),
+            "waiting and lag": [
+                self._chore(EXPIRE_WAITERS_MS, self._expire_waiters),
+                self._chore(lag_ms, self._check_lag),
+                self._chore(PRODUCERS_MS, self._expire_producers),
+            ],
+            "flushes": [self._chore(FLUSH_MS, self._flush)],
+            "high watermarks": [self._chore(HIGH_WATERMARKS_MS, self._checkpoint)],
+            "retention": [self._chore(RETENTION_MS, self._retain)],
+            "room": [self._chore(ROOM_MS, Room(manager).look)],
+            "recovery points": [self._chore(RECOVERY_POINTS_MS, self._recovery_points)],
         }
 
-    def _made(self, *chores: tuple[int, Callable[[], Awaitable[None]]]) -> list[_Chore]:
-        now_ms = self._manager.now_ms()
-        return [_Chore(period_ms, chore, now_ms + period_ms) for period_ms, chore in chores]
+    def _chore(self, period_ms: int, run: Callable[[], Awaitable[None]]) -> _Chore:
+        return _Chore(period_ms, run, self._manager.now_ms() + period_ms)
 
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """Each until cancelled."""

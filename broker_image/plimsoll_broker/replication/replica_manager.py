@@ -25,6 +25,7 @@ from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.opening import Opener
 from plimsoll_broker.replication.partition_steps import Stepping, Woken
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
+from plimsoll_broker.replication.reopening import Reopening
 from plimsoll_broker.replication.roles import Roles
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.config import LogConfig
@@ -105,6 +106,7 @@ class ReplicaManager:
         self.driver = LogWriter(self)
         self.flusher = Flusher(self)
         self.opener = Opener(self.open_now)
+        self.reopening = Reopening(store, now_ms, self.opener.put_off)
         self.roles = Roles(settings.broker_id, self)
         self.lease = lease
         # The newest metadata; None until `start`.
@@ -236,10 +238,13 @@ class ReplicaManager:
 
     def open_now(self, key: PartitionKey) -> None:
         """One that was put off, if it is still to be here."""
+        if self.is_mine(key) and key not in self._hosted:
+            self.take_role(key)
+
+    def is_mine(self, key: PartitionKey) -> bool:
+        """Whether the newest image has it here."""
         image = self.image
-        mine = image is not None and key in image.hosted.get(self.settings.broker_id, Map())
-        if image is not None and mine and key not in self._hosted:
-            self._apply(image, image.partitions[key])
+        return image is not None and key in image.hosted.get(self.settings.broker_id, Map())
 
     def configure(self, hosted: Hosted) -> None:
         """Its topic's configs may have changed, unless it is gone."""
@@ -289,6 +294,8 @@ class ReplicaManager:
         if partition.key in self.broken:
             return None
         topic = image.topics[partition.topic_id]
+        if self.reopening.must_wait(partition.key, topic.name):
+            return None
         config = LogConfig.of(effective_configs(topic, self.settings.configs))
         try:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
@@ -315,10 +322,7 @@ class ReplicaManager:
             Code.UNKNOWN_TOPIC_OR_PARTITION if gone else Code.NOT_LEADER_OR_FOLLOWER
         )
         self.touch(hosted)
-        try:
-            self.store.delete_log(hosted.log, self.now_ms())
-        except StorageError as error:
-            logger.error("%r cannot be deleted now, a later start will: %s", hosted, error)
+        self.reopening.drop(hosted.log)
 
     # --- stepping -------------------------------------------------------------------------------
 
@@ -361,18 +365,19 @@ class ReplicaManager:
     # --- disks ----------------------------------------------------------------------------------
 
     def is_here(self, hosted: Hosted) -> bool:
-        """Once it was dropped, its directory's name may be another topic's."""
-        return self._hosted.get(hosted.key) is hosted
+        """Once it was dropped, its directory's name may be another topic's; while its log is being
+        reopened the directory is a thread's."""
+        return self._hosted.get(hosted.key) is hosted and hosted.log not in self.reopening
 
     def open_again(self, key: PartitionKey, log: Log | None) -> None:
         """There is room again.  `log`: as it is now, in place of the one that failed; None: none
-        could be opened."""
-        old = self._hosted.pop(key, None)
+        could be opened.  One that is not to be here any more the walk drops."""
+        image = self.image
+        if image is None or not self.is_mine(key):
+            return
         self.broken.pop(key, None)
         self.traffic.room_again += 1
-        image = self.image
-        if image is None or key not in image.partitions:
-            return
+        old = self._hosted.pop(key, None)
         if old is not None and log is not None:
             self.fetchers.unfollow(old)
             self.store.reopened(old.log, log)
@@ -383,6 +388,7 @@ class ReplicaManager:
         return {
             (hosted.name, hosted.key.index): hosted.replica.high_watermark
             for hosted in self._hosted.values()
+            if hosted.log not in self.reopening
         }
 
     def close(self) -> None:

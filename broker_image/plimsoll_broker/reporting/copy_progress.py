@@ -15,7 +15,7 @@ import logging
 from plimsoll_broker.control.client import ControllerClient, NoController
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.reassignments import CopySize, ReportCopies
 
 logger = logging.getLogger("plimsoll.copies")
@@ -35,7 +35,7 @@ class CopyReports:
         self,
         manager: ReplicaManager,
         client: ControllerClient,
-        broker: tuple[BrokerId, BrokerEpoch],
+        broker: BrokerLifetime,
     ) -> None:
         self._manager = manager
         self._client = client

@@ -15,7 +15,7 @@ from plimsoll_broker.control.client import NoController
 from plimsoll_broker.replication.proposal_queue import Proposed
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import (
     AllocateProducerIds,
     AlterPartition,
@@ -46,7 +46,7 @@ class ProposalSender:
         self,
         manager: ReplicaManager,
         controller: ProposalTarget,
-        broker: tuple[BrokerId, BrokerEpoch],
+        broker: BrokerLifetime,
     ) -> None:
         self._manager = manager
         self._controller = controller

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from plimsoll_broker.control.client import ControllerClient, NoController
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
-from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch
+from plimsoll_core.ids import BrokerLifetime, LeaderEpoch
 from plimsoll_core.messages.requests import (
     Done,
     FailedReplica,
@@ -58,7 +58,7 @@ class RecoveryReports:
         self,
         manager: ReplicaManager,
         client: ControllerClient,
-        broker: tuple[BrokerId, BrokerEpoch],
+        broker: BrokerLifetime,
     ) -> None:
         self._manager = manager
         self._client = client

@@ -60,7 +60,8 @@ class RejectedSequences:
 
     def overtaken_by(
         self,
-        at: tuple[str, int],
+        topic: str,
+        index: int,
         records: Buffer | None,
         newest: Callable[[int], tuple[int, int] | None],
         now_ms: int,
@@ -71,20 +72,25 @@ class RejectedSequences:
         if found is None:
             return None
         producer_id, epoch, sequence = found
-        lowest = self._lowest.get((*at, producer_id))
+        lowest = self._lowest.get((topic, index, producer_id))
         if lowest is None or lowest.epoch != epoch or not _after(sequence, lowest.sequence):
             return None
-        if now_ms - lowest.at_ms >= REMEMBERED_MS or _taken(lowest, newest(producer_id)):
+        if now_ms - lowest.at_ms >= REMEMBERED_MS:
+            return None
+        last = newest(producer_id)
+        if last is not None and _taken(lowest, *last):
             return None
         return lowest.code
 
-    def answered(self, at: tuple[str, int], records: Buffer | None, code: int, now_ms: int) -> None:
+    def answered(
+        self, topic: str, index: int, records: Buffer | None, code: int, now_ms: int
+    ) -> None:
         """What became of a batch that overtook nothing."""
         found = _producer(records)
         if found is None:
             return
         producer_id, epoch, sequence = found
-        where = (*at, producer_id)
+        where = (topic, index, producer_id)
         self._lowest.pop(where, None)
         if code in _PASSES:
             if len(self._lowest) >= REMEMBERED_MAX:
@@ -105,11 +111,11 @@ def _producer(records: Buffer | None) -> tuple[int, int, int] | None:
     return header.producer_id, header.producer_epoch, header.base_sequence
 
 
-def _taken(lowest: _Lowest, newest: tuple[int, int] | None) -> bool:
+def _taken(lowest: _Lowest, epoch: int, sequence: int) -> bool:
     """Whether the log has it all the same: it was sent elsewhere, and this log followed."""
-    if newest is None or newest[0] < lowest.epoch:
+    if epoch < lowest.epoch:
         return False
-    return newest[0] > lowest.epoch or not _after(lowest.sequence, newest[1])
+    return epoch > lowest.epoch or not _after(lowest.sequence, sequence)
 
 
 def _after(sequence: int, other: int) -> bool:

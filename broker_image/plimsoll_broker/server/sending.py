@@ -74,11 +74,11 @@ class ReplySender:
         self._account.hold(size - granted)
         return size
 
-    def send(self, address: tuple[int, int, int], reply: Reply, held: int) -> int:
-        """Hand a reply to the transport; `address`: API, version, correlation id.  Bytes sent."""
+    def send(self, key: int, version: int, correlation_id: int, reply: Reply, held: int) -> int:
+        """Hand a reply to the transport; returns how many bytes were sent."""
         transport = self._transport
         assert transport is not None, "the session sends while it is connected"
-        head = response_head(*address, held)
+        head = response_head(key, version, correlation_id, held)
         pieces = reply if isinstance(reply, _SEVERAL) else (reply,)
         size = len(head) + held
         transport.writelines([head, *pieces])

@@ -391,4 +391,4 @@ class Session(asyncio.BufferedProtocol):
     def _send(self, slot: _Slot) -> None:
         assert slot.reply is not None, "there is something to send"
         if self._transport is not None:
-            self._owner.stats.bytes_out += self._sender.send(slot.address, slot.reply, slot.held)
+            self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)

@@ -6,7 +6,7 @@ with a line for every partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from plimsoll_broker.storage import checkpoints
@@ -23,6 +23,8 @@ class CheckpointFiles:
         self.directory = directory
         self.disk = disk
         self.logs: dict[Partition, Log] = {}
+        # Of these a thread opens the log anew: until it is over their lines stay as they are.
+        self.reopening: set[Partition] = set()
         self._high_watermarks = self._offsets(checkpoints.HIGH_WATERMARKS)
         self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoints.LOG_STARTS)
@@ -93,17 +95,18 @@ class CheckpointFiles:
         return self._high_watermarks.begin_save(offsets)
 
     def checkpoint_recovery_points(self) -> None:
-        self._recovery_points.save({at: log.recovery_point for at, log in self.logs.items()})
+        self.begin_recovery_points()()
 
     def begin_recovery_points(self) -> Callable[[], None]:
         """The same in two steps: what is returned may run in a thread."""
-        offsets = {at: log.recovery_point for at, log in self.logs.items()}
-        return self._recovery_points.begin_save(offsets)
+        return self._recovery_points.begin_save(
+            {at: log.recovery_point for at, log in self._settled()}
+        )
 
     def begin_log_starts(self) -> Callable[[], None]:
         """`checkpoint_log_starts` in two steps: what is returned may run in a thread."""
         return self._log_starts.begin_replace(
-            {at: log.start_to_save for at, log in self.logs.items()}
+            {at: log.start_to_save for at, log in self._settled()}
         )
 
     def saved_log_start(self, log: Log) -> int:
@@ -113,4 +116,7 @@ class CheckpointFiles:
     def checkpoint_log_starts(self) -> None:
         """Of the logs that start above their first segment, or had segments removed of which a
         power cut may bring back any: of the others the files' names tell."""
-        self._log_starts.replace({at: log.start_to_save for at, log in self.logs.items()})
+        self.begin_log_starts()()
+
+    def _settled(self) -> Iterator[tuple[Partition, Log]]:
+        return ((at, log) for at, log in self.logs.items() if at not in self.reopening)

@@ -149,10 +149,10 @@ class Disk:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    def open(self, path: Path) -> DiskFile:
-        """Open for reading and appending; made when missing."""
+    def open(self, path: Path, *, make: bool = True) -> DiskFile:
+        """Open for reading and appending; made when missing, unless `make` is False."""
         with _translated(path):
-            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if make else 0)
             return DiskFile(os.open(path, flags, 0o644), path)
 
     def read(self, path: Path) -> bytes | None:

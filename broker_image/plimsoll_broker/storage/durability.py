@@ -16,7 +16,7 @@ from pathlib import Path
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_broker.storage.snapshots import PendingSnapshot
-from plimsoll_broker.storage.values import Flush, Settling
+from plimsoll_broker.storage.values import EpochFileVersion, Flush, Settling
 
 
 class Unsynced:
@@ -132,7 +132,7 @@ class Unsynced:
         segments: Sequence[Segment],
         recovery_point: int,
         log_end_offset: int,
-        terms: tuple[Path, int] | None,
+        terms: EpochFileVersion | None,
         snapshot: PendingSnapshot | None,
     ) -> Flush:
         """`terms`: their file, if it is newer than what was synced; `snapshot`: of a checkpoint."""

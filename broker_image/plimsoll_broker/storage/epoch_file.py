@@ -10,6 +10,7 @@ from pathlib import Path
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.disk import Disk
+from plimsoll_broker.storage.values import EpochFileVersion
 from plimsoll_core.replica.leader_epochs import EpochCache
 
 
@@ -25,7 +26,7 @@ class EpochFile:
         self._saved = -1
         self._synced = -1
 
-    def begin(self) -> tuple[Path, int] | None:
+    def begin(self) -> EpochFileVersion | None:
         """Write the terms as they are now.  Returns the file, which has to be synced with its
         directory, and the version it has; None when the disk has that version already."""
         version = self._epochs.version
@@ -35,9 +36,9 @@ class EpochFile:
             data = checkpoints.encode_epochs(self._epochs.entries)
             self._disk.replace(self._path, data, sync=False)
             self._saved = version
-        return self._path, version
+        return EpochFileVersion(self._path, version)
 
-    def synced(self, terms: tuple[Path, int] | None) -> None:
+    def synced(self, terms: EpochFileVersion | None) -> None:
         """What `begin` returned is on the disk."""
         if terms is not None:
-            self._synced = max(self._synced, terms[1])
+            self._synced = max(self._synced, terms.version)

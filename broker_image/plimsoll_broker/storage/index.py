@@ -33,8 +33,9 @@ class _EntryFile:
             self._open().truncate(self._written * entry.size)
 
     def _open(self) -> DiskFile:
+        """One that was written is there: if not, its log's files are not what they were."""
         if self._file is None:
-            self._file = self._disk.open(self.path)
+            self._file = self._disk.open(self.path, make=not self._written)
         return self._file
 
     def __len__(self) -> int:

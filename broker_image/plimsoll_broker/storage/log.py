@@ -211,22 +211,23 @@ class Log:
         The terms go even when no record does.  The checkpoints say no more of the log before it
         is cut, and it is `settled` before anything counts on it.
         """
-        if offset < self.log_start_offset:
-            self.discard_to(offset)
-            return
-        if offset < self.log_end_offset:
-            try:
+        try:
+            if offset < self.log_start_offset:
+                self.discard_to(offset)
+            elif offset < self.log_end_offset:
                 self._cut_from(offset)
-            except BatchError as error:
-                raise StorageError(StorageFault.CORRUPT, self.directory, str(error)) from error
+        except BatchError as error:
+            raise StorageError(StorageFault.CORRUPT, self.directory, str(error)) from error
         self.epochs.truncate_from_end(offset)
 
     def _cut_from(self, offset: int) -> None:
         kept = max(bisect_left(self.segments, offset, key=lambda each: each.base_offset), 1)
-        segment = self.segments[kept - 1]
-        found = segment.find(offset)
+        found = (segment := self.segments[kept - 1]).find(offset)
         # A batch that reaches beyond goes whole: nothing may count on its first records either.
         end = offset if found is None else min(offset, found[1].base_offset)
+        if end < self.log_start_offset:  # and with the one that holds the start, all that was left
+            self.discard_to(offset)
+            return
         self._forget_flushed(end)
         while len(self.segments) > kept:
             self._remove(len(self.segments) - 1)
@@ -292,9 +293,7 @@ class Log:
     def _forget_flushed(self, offset: int) -> None:
         self.unsynced.cut()
         self._reader.forget()
-        self.recovery_point = min(self.recovery_point, offset)
-        self.flushed_end = min(self.flushed_end, offset)
-        self._before_cut(offset)
+        self.distrust(offset)
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are gone for everybody; their files are there until

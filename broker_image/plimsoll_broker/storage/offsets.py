@@ -9,7 +9,7 @@ what was saved after it began.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from threading import Lock
 
@@ -50,6 +50,11 @@ class OffsetFile:
     def saved(self, partition: Partition) -> int | None:
         """What the file says now."""
         return self._saved.get(partition)
+
+    def forget_but(self, here: Container[Partition]) -> None:
+        """As `forget`, every other one."""
+        for partition in [each for each in self._offsets if each not in here]:
+            self.forget(partition)
 
     def forget(self, partition: Partition) -> None:
         """In memory; `save_unsaved` brings it to the disk."""
@@ -96,7 +101,8 @@ class OffsetFile:
         """The same in two steps: what is returned may run in a thread."""
         self._offsets.update(offsets)
         self._version += 1
-        copy, version = dict(self._offsets), self._version
+        # In this order: what a thread lowers in between has a version that is still to be saved.
+        version, copy = self._version, dict(self._offsets)
 
         def finish() -> None:
             with self._saving:

@@ -8,13 +8,14 @@ anything else happens, and written only after everything else was.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from uuid import UUID
 
-from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage import checkpoints, volume_owner
 from plimsoll_broker.storage.checkpoint_files import CheckpointFiles
 from plimsoll_broker.storage.checkpoints import Meta, Partition
 from plimsoll_broker.storage.config import LogConfig
@@ -23,16 +24,9 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.recovery import Known, load_log
 from plimsoll_broker.storage.removals import DELETE, STRAY, Removals
 from plimsoll_broker.storage.values import LogPlace
+from plimsoll_broker.storage.volume_owner import VolumeRefused
 
 logger = logging.getLogger("plimsoll.storage")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VolumeRefused:
-    """This volume must not be used; the sentence says why and what to do."""
-
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +50,10 @@ class LogStore(CheckpointFiles):
         self._lock: Lock | None = None
         self._removals = Removals(self.disk, directory)
         self._early: set[Partition] = set()
+        # Logs that a power cut may still take the identity of.  A thread takes out what it made
+        # durable, while the event loop may give the same name to another topic's log.
         self._new: dict[Partition, Path] = {}
+        self._changing_new = threading.Lock()
         self._unopened: set[Partition] = set()
 
     # --- whose volume -----------------------------------------------------------------------------
@@ -77,52 +74,23 @@ class LogStore(CheckpointFiles):
     def meta(self) -> Meta | None:
         """Who formatted the volume; None when nobody did.  Of the two files that tell one may be
         damaged."""
-        path = self.directory / checkpoints.META_PROPERTIES
-        copy = self.directory / checkpoints.META_COPY
-        found = [data for each in (path, copy) if (data := self.disk.read(each)) is not None]
-        if not found:
-            return None
-        meta = next((meta for data in found if (meta := checkpoints.decode_meta(data))), None)
-        if meta is None:
-            raise StorageError(StorageFault.CORRUPT, path, "it is no meta.properties of version 1")
-        return meta
+        return volume_owner.read(self.disk, self.directory)
 
     def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
         """Whether this is that broker's volume, or nobody's yet (`meta` is None)."""
         meta = self.meta
         if meta is None:
             return None
-        if meta.cluster_id != cluster_id:
-            return VolumeRefused(
-                reason="ForeignVolume",
-                message=(
-                    f"{self.directory} belongs to cluster {meta.cluster_id}, this broker to "
-                    f"cluster {cluster_id}: mount the right volume, or an empty one"
-                ),
-            )
-        if meta.node_id != node_id:
-            return VolumeRefused(
-                reason="ForeignVolume",
-                message=(
-                    f"{self.directory} belongs to broker {meta.node_id}, this is broker "
-                    f"{node_id}: mount the right volume, or an empty one"
-                ),
-            )
-        self._keep(meta)
-        return None
+        refused = volume_owner.refusal(meta, self.directory, cluster_id, node_id)
+        if refused is None:
+            volume_owner.keep(self.disk, self.directory, meta)
+        return refused
 
     def format(self, cluster_id: UUID, node_id: int, directory_id: UUID) -> Meta:
         """Make an empty volume this broker's."""
         meta = Meta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
-        self._keep(meta)
+        volume_owner.keep(self.disk, self.directory, meta)
         return meta
-
-    def _keep(self, meta: Meta) -> None:
-        """Both files say so from now on."""
-        data = checkpoints.encode_meta(meta)
-        for name in (checkpoints.META_PROPERTIES, checkpoints.META_COPY):
-            if self.disk.read(self.directory / name) != data:
-                self.disk.replace(self.directory / name, data, sync=True)
 
     def take_clean_marker(self) -> int | None:
         """The broker epoch of the last clean stop; the marker is gone for good when this returns.
@@ -158,6 +126,10 @@ class LogStore(CheckpointFiles):
                 found.append(
                     Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
                 )
+        if self.clean_epoch is None:
+            # The cluster counts on nothing that was here: what is gone may begin anew, also after
+            # the next clean stop.
+            self._recovery_points.forget_but({(one.topic, one.index) for one in found})
         return found
 
     def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
@@ -204,7 +176,8 @@ class LogStore(CheckpointFiles):
             self.disk.make_directory(path)
             data = checkpoints.encode_partition_metadata(topic_id)
             self.disk.replace(path / checkpoints.PARTITION_METADATA, data, sync=False)
-            self._new[partition] = path
+            with self._changing_new:
+                self._new[partition] = path
         place = LogPlace(
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
@@ -247,8 +220,9 @@ class LogStore(CheckpointFiles):
         if any(paths.values()):
             self.disk.sync_directory(self.directory)
         for partition, path in paths.items():
-            if self._new.get(partition) is path:
-                self._new.pop(partition, None)
+            with self._changing_new:
+                if self._new.get(partition) is path:
+                    self._new.pop(partition, None)
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
@@ -295,8 +269,9 @@ class LogStore(CheckpointFiles):
     # --- a log whose disk was full ----------------------------------------------------------------
 
     def begin_reopen(self, log: Log) -> Callable[[], Log]:
-        """Open it anew, as after a crash; what is returned may run in a thread, and nobody uses
-        the old one meanwhile.  `reopened` puts it in the old one's place."""
+        """Open it anew, as after a crash; what is returned may run in a thread.  From before this
+        is called until `reopened` puts it in the old one's place it is `reopening`: nothing else
+        uses its directory."""
         partition = (log.topic, log.index)
         place = LogPlace(
             disk=self.disk,

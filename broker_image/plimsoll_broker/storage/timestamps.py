@@ -49,14 +49,13 @@ def first_at_or_after(
             continue
         start = max(segment.offset_before(timestamp), log_start_offset)
         position = segment.position_for(start)
-        yield partial(_first, segment, position, (timestamp, log_start_offset), opened)
+        yield partial(_first, segment, position, timestamp, log_start_offset, opened)
 
 
 def _first(
-    segment: Segment, position: int, least: tuple[int, int], opened: OpenedBytes
+    segment: Segment, position: int, timestamp: int, offset: int, opened: OpenedBytes
 ) -> Found | None:
-    """`least`: time and offset."""
-    timestamp, offset = least
+    """The first record whose time and offset are at least these."""
     for at, header in segment.headers(position):
         if header.max_timestamp < timestamp or header.last_offset < offset:
             continue
@@ -73,14 +72,13 @@ def newest(segments: list[Segment], log_start_offset: int, opened: OpenedBytes) 
         segment = max(with_times, key=lambda each: (each.max_timestamp, -each.base_offset))
         offset = segment.max_timestamp_offset
         position = segment.position_for(offset)
-        yield partial(_newest, segment, position, (offset, log_start_offset), opened)
+        yield partial(_newest, segment, position, offset, log_start_offset, opened)
 
 
 def _newest(
-    segment: Segment, position: int, offsets: tuple[int, int], opened: OpenedBytes
+    segment: Segment, position: int, offset: int, log_start_offset: int, opened: OpenedBytes
 ) -> Found | None:
-    """`offsets`: one of the batch that has the greatest time, and the log's start."""
-    offset, log_start_offset = offsets
+    """`offset`: one of the batch that has the greatest time."""
     for at, header in segment.headers(position):
         if header.last_offset < offset:
             continue

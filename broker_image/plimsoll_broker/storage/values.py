@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.storage.disk import Disk, DiskFile
@@ -55,6 +56,13 @@ class Settling:
         self.disk.sync_directory(self.names)
 
 
+class EpochFileVersion(NamedTuple):
+    """A `leader-epoch-checkpoint` as it was written for one version of the terms."""
+
+    path: Path
+    version: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flush:
     """What a flush has to sync; `sync` may run in a thread, `Log.flushed` may not.
@@ -71,7 +79,7 @@ class Flush:
     disk: Disk
     names: Path | None
     renames: int
-    terms: tuple[Path, int] | None
+    terms: EpochFileVersion | None
     cuts: int
     active: tuple[Segment, int]
     indexes: tuple[Segment, ...]
@@ -81,7 +89,7 @@ class Flush:
         for file in self.files:
             file.fsync()
         if self.terms is not None:
-            self.disk.sync(self.terms[0])
+            self.disk.sync(self.terms.path)
         if self.names is not None:
             self.disk.sync_directory(self.names)
         if self.snapshot is not None:

@@ -80,16 +80,16 @@ def _loads(survey: Survey, rows: Rows) -> tuple[BrokerLoad, ...]:
     return tuple(
         BrokerLoad(
             broker=broker,
-            replicas=_change(replicas, broker),
-            leaders=_change(leaders, broker),
-            size_bytes=_change(held, broker),
+            replicas=_change(*replicas, broker),
+            leaders=_change(*leaders, broker),
+            size_bytes=_change(*held, broker),
         )
         for broker in sorted({*survey.known, *replicas[0], *replicas[1]})
     )
 
 
-def _change(counts: tuple[Counter[BrokerId], Counter[BrokerId]], broker: BrokerId) -> Level:
-    return Level(before=counts[0][broker], after=counts[1][broker])
+def _change(before: Counter[BrokerId], after: Counter[BrokerId], broker: BrokerId) -> Level:
+    return Level(before=before[broker], after=after[broker])
 
 
 def _relaxations(survey: Survey, draft: PlanDraft) -> tuple[Relaxation, ...]:

@@ -102,7 +102,8 @@ class Replica:
             self._fail_waiters(Code.NOT_LEADER_OR_FOLLOWER)
             end = self.log.log_end_offset
             self.log.epochs.assign(partition.leader_epoch, end)
-            self._become(Leading(Leader(self._around.broker_id, partition, end, now_ms)))
+            leader = Leader(self._around.broker_id, partition, end, now_ms)
+            self._become(Leading(leader))
         else:
             self.leader.stay(partition, now_ms)
         self._in_sync_set_changed()
@@ -389,6 +390,5 @@ class Replica:
         if not self._answers and not woken and self._proposal is None:
             return NOTHING
         ready = Ready(self._answers, woken, self._proposal)
-        self._answers = []
-        self._proposal = None
+        self._answers, self._proposal = [], None
         return ready

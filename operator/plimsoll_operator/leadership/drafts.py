@@ -15,6 +15,7 @@ from plimsoll_operator.api.conditions import condition, unready
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.reconcile.blocked_actions import that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.versions import versions
@@ -119,7 +120,7 @@ class Drafts:
             notes["Blocked"] = blocked_condition(rows)
         return list(notes.values())
 
-    def _render_topic(self, key: tuple[str, str]) -> StatusDraft | None:
+    def _render_topic(self, key: Key) -> StatusDraft | None:
         found = self.term.objects.topics.get(key)
         if found is None or found.cluster_key != self.term.key or key not in self.term.observed:
             return None
@@ -150,10 +151,10 @@ class Drafts:
         policy = self.term.controller.settings.rack_policy
         count = placement.drifted(image, bound, partitions, policy)
         more = (placement.reconciling(moving), placement.drift(image, count, len(partitions)))
-        seen = (self.term.controller.soft.copies, self.term.monotonic_ms())
+        copies, now_ms = self.term.controller.soft.copies, self.term.monotonic_ms()
         return msgspec.structs.replace(
             status,
             drifted=count,
-            move=placement.move(moving, meter, seen),
+            move=placement.move(moving, meter, copies, now_ms),
             conditions=(*status.conditions, *more),
         )

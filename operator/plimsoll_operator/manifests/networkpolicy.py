@@ -53,14 +53,14 @@ def network_policy(context: Context) -> Manifest:
 def driver_policy(
     metadata: Manifest,
     selector: dict[str, str],
-    cluster: tuple[str, str],
+    cluster_namespace: str,
+    cluster_name: str,
     api_server_ports: Sequence[int],
 ) -> Manifest:
     """A Verification's driver: it writes to the cluster's brokers and reports to the API server."""
-    namespace, name = cluster
     brokers = {
-        "namespaceSelector": _named(namespace),
-        "podSelector": {"matchLabels": labels.selector(name)},
+        "namespaceSelector": _named(cluster_namespace),
+        "podSelector": {"matchLabels": labels.selector(cluster_name)},
     }
     return {
         "apiVersion": "networking.k8s.io/v1",

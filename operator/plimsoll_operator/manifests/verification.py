@@ -76,7 +76,7 @@ def children(driver: SparkDriver) -> list[Manifest]:
         driver_policy(
             driver.metadata(f"{driver.name}-driver"),
             {labels.COMPONENT: "verification", labels.VERIFICATION: driver.name},
-            driver.verification.cluster_key,
+            *driver.verification.cluster_key,
             driver.api_server_ports,
         ),
         job(driver),

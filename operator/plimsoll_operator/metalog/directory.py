@@ -65,7 +65,7 @@ class DirectoryLog:
         self._take_lock()
         files.claim(self._path, self._cluster_id)
         for leftover in self._path.glob("*.tmp"):
-            leftover.unlink()
+            leftover.unlink(missing_ok=True)  # the thread of a cancelled snapshot renames its own
         found, (opened, follower) = self._read()
         self._open_tail(found, opened)
         self._follower = follower

@@ -134,14 +134,13 @@ class SnapshotStore:
             f"{self._place.prefix}-{draft.end_offset:020d}-{draft.controller_epoch}-"
             f"{draft.nonce[:16]}-{secrets.token_hex(4)}"
         )
-        parts = [
-            (f"{name}-{number}", stored[start : start + CHUNK_BYTES_MAX])
-            for number, start in enumerate(range(0, len(stored), CHUNK_BYTES_MAX))
-        ]
 
-        async def put(part: tuple[str, bytes]) -> ChunkRef:
-            return await self._put_chunk(part[0], part[1], draft.end_offset)
+        async def put(start: int) -> ChunkRef:
+            part = stored[start : start + CHUNK_BYTES_MAX]
+            number = start // CHUNK_BYTES_MAX
+            return await self._put_chunk(f"{name}-{number}", part, draft.end_offset)
 
+        starts = range(0, len(stored), CHUNK_BYTES_MAX)
         spec = _IndexSpec(
             cluster_id=str(self._place.cluster_id),
             end_offset=draft.end_offset,
@@ -150,7 +149,7 @@ class SnapshotStore:
             controller_epoch=draft.controller_epoch,
             image_size=len(image_bytes),
             stored_size=len(stored),
-            chunks=await kube_objects.in_parallel(parts, put),
+            chunks=await kube_objects.in_parallel(starts, put),
         )
         await self._create(name, "index", spec)
         return name, len(stored)

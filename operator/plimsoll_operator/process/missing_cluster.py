@@ -65,25 +65,25 @@ async def look_at_strays(parts: Parts) -> None:
     objects = parts.objects
     for topic in [t for t in objects.topics if _is_stray(parts, t.cluster_key)]:
         shown = objects.topics.conditions(topic.key)
-        await _tell(parts, TOPICS, topic.metadata, (topic.cluster_key, shown))
+        await _tell(parts, TOPICS, topic.metadata, topic.cluster_key, shown)
     for move in [r for r in objects.reassignments if _is_stray(parts, r.cluster_key)]:
         shown = objects.reassignments.conditions(move.key)
-        await _tell(parts, REASSIGNMENTS, move.metadata, (move.cluster_key, shown))
+        await _tell(parts, REASSIGNMENTS, move.metadata, move.cluster_key, shown)
     for plan in [r for r in objects.rebalances if _is_stray(parts, r.cluster_key)]:
         shown = objects.rebalances.conditions(plan.key)
-        await _tell(parts, REBALANCES, plan.metadata, (plan.cluster_key, shown))
+        await _tell(parts, REBALANCES, plan.metadata, plan.cluster_key, shown)
     for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
         shown = objects.verifications.conditions(run.key)
-        await _tell(parts, VERIFICATIONS, run.metadata, (run.cluster_key, shown))
+        await _tell(parts, VERIFICATIONS, run.metadata, run.cluster_key, shown)
     for topic in [t for t in objects.topics if t.cluster_key not in parts.leaders]:
         shown = objects.topics.conditions(topic.key)
         if _shows(shown, not_found(topic.cluster_key)):
-            await _tell_not_led(parts, topic.metadata, (topic.cluster_key, shown))
+            await _tell_not_led(parts, topic.metadata, topic.cluster_key, shown)
     for kind in _MODELS:
         for unread in objects.shelf(kind.kind).lost():
             new = condition("Ready", False, INVALID_SPEC, unread.sentence)
             if not _shows(unread.conditions, new):
-                await _write(parts, kind, unread.metadata, (new, unread.conditions))
+                await _write(parts, kind, unread.metadata, new, unread.conditions)
 
 
 def _is_stray(parts: Parts, cluster: Key) -> bool:
@@ -91,9 +91,8 @@ def _is_stray(parts: Parts, cluster: Key) -> bool:
 
 
 async def _tell(
-    parts: Parts, kind: Kind, meta: ObjectMeta, about: tuple[Key, tuple[Condition, ...]]
+    parts: Parts, kind: Kind, meta: ObjectMeta, cluster: Key, shown: tuple[Condition, ...]
 ) -> None:
-    cluster, shown = about
     new = not_found(cluster)
     if _shows(shown, new):
         return
@@ -103,14 +102,13 @@ async def _tell(
     except ApiError as error:
         logger.info("status of %s %s: %s", kind.kind, meta.name, error)
     else:
-        await _write(parts, kind, meta, (new, shown))
+        await _write(parts, kind, meta, new, shown)
 
 
 async def _tell_not_led(
-    parts: Parts, meta: ObjectMeta, about: tuple[Key, tuple[Condition, ...]]
+    parts: Parts, meta: ObjectMeta, cluster: Key, shown: tuple[Condition, ...]
 ) -> None:
     """The cluster that it waits for is there, but nobody can lead it."""
-    cluster, shown = about
     try:
         found = await parts.kube.get(LOG_CLUSTERS, *cluster)
     except ApiError:
@@ -120,7 +118,8 @@ async def _tell_not_led(
     stalled, ready = by_type.get("Stalled") or {}, by_type.get("Ready") or {}
     if stalled.get("status") == "True" and ready.get("status") == "False":
         text = f"LogCluster {cluster[0]}/{cluster[1]} is not led: {stalled['message']}"
-        await _write(parts, TOPICS, meta, (condition("Ready", False, NOT_LED, text), shown))
+        new = condition("Ready", False, NOT_LED, text)
+        await _write(parts, TOPICS, meta, new, shown)
 
 
 def _shows(shown: tuple[Condition, ...], new: Condition) -> bool:
@@ -128,10 +127,9 @@ def _shows(shown: tuple[Condition, ...], new: Condition) -> bool:
 
 
 async def _write(
-    parts: Parts, kind: Kind, meta: ObjectMeta, now: tuple[Condition, tuple[Condition, ...]]
+    parts: Parts, kind: Kind, meta: ObjectMeta, new: Condition, shown: tuple[Condition, ...]
 ) -> None:
-    """`now`: the condition to be shown, and those that were."""
-    new, shown = now
+    """`new`: the condition to be shown; `shown`: those that are."""
     try:
         conditions = merge(shown, [new], meta.generation, parts.now_ms())
         status = _MODELS[kind](observed_generation=meta.generation, conditions=conditions)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from plimsoll_sim.ghost import MetadataGhost, PartitionGhost, Violation
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.oracle.committed import MetadataGhost, PartitionGhost, Violation
 
 
 class ClientChecker:
-    """`plimsoll_sim.clients.Witness`."""
+    """`plimsoll_sim.hosts.clients.Witness`."""
 
     def __init__(self, ghost: MetadataGhost) -> None:
         self._ghost = ghost
@@ -14,13 +15,13 @@ class ClientChecker:
         self.acked_batches = 0
         self.consumed_batches = 0
 
-    def _find(self, at: tuple[str, int]) -> PartitionGhost | None:
+    def _find(self, at: TopicPartition) -> PartitionGhost | None:
         return self._ghost.by_name.get(at)
 
-    def sent(self, at: tuple[str, int], ident: bytes) -> None:
+    def sent(self, at: TopicPartition, ident: bytes) -> None:
         self.sent_batches += 1
 
-    def acked(self, at: tuple[str, int], ident: bytes, offset: int, acks: int) -> None:
+    def acked(self, at: TopicPartition, ident: bytes, offset: int, acks: int) -> None:
         """I17: acknowledged is committed, at the offset that was told."""
         self.acked_batches += 1
         ghost = self._find(at)
@@ -40,7 +41,7 @@ class ClientChecker:
             ghost.check_lost_acks([ident])
         ghost.acked[ident] = offset
 
-    def consumed(self, at: tuple[str, int], offset: int, ident: bytes) -> None:
+    def consumed(self, at: TopicPartition, offset: int, ident: bytes) -> None:
         """I18: what was read is what was committed, unless an unclean election cut it since."""
         self.consumed_batches += 1
         ghost = self._find(at)
@@ -53,7 +54,7 @@ class ClientChecker:
             f"{at}: {ident!r} was read at {offset}, committed at {ghost.idents.get(ident)}",
         )
 
-    def latest(self, at: tuple[str, int], offset: int, epoch: int = -1, who: str = "") -> None:
+    def latest(self, at: TopicPartition, offset: int, epoch: int = -1, who: str = "") -> None:
         """I6: nobody is told of an end beyond what is committed, or that it went away.
 
         `epoch`: the term in which it was told; `who` asks again only after the last answer.

@@ -6,7 +6,7 @@ Called by the replica checker for what changed.  I19, I21 and I22 of the protoco
 from __future__ import annotations
 
 from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_sim.ghost import CommittedBatch, Copy, PartitionGhost, Violation
+from plimsoll_sim.oracle.committed import CommittedBatch, Copy, PartitionGhost, Violation
 
 
 def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Hosted) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from plimsoll_broker.storage.checkpoints import CLEAN_SHUTDOWN
-from plimsoll_sim.disk import Volume
-from plimsoll_sim.files import FileNode
-from plimsoll_sim.ghost import Violation
+from plimsoll_sim.environment.disk import Volume
+from plimsoll_sim.environment.files import FileNode
+from plimsoll_sim.oracle.committed import Violation
 
 
 def check_marker(name: str, volume: Volume, directory: Path) -> None:

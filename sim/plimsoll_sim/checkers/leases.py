@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.ghost import MetadataGhost, Violation
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.committed import MetadataGhost, Violation
 
 
 class LeaseChecker:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.replica.leader import Leader
-from plimsoll_sim.ghost import Violation
+from plimsoll_sim.oracle.committed import Violation
 
 
 class LifetimeChecker:

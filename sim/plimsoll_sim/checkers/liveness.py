@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim import membership, rebalances
+from plimsoll_sim.desired.state import DesiredState
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.clients import Client
+from plimsoll_sim.hosts.members import drains
+from plimsoll_sim.hosts.operators import OperatorHost
+from plimsoll_sim.oracle.committed import MetadataGhost
 
-if TYPE_CHECKING:
-    from plimsoll_sim.world import World
+
+class Healed(Protocol):
+    """What is looked at of a simulated cluster."""
+
+    ghost: MetadataGhost
+    wishes: DesiredState
+    brokers: dict[int, BrokerHost]
+    operators: list[OperatorHost]
+    clients: list[Client]
 
 
-def unfinished(world: World) -> list[str]:
+def unfinished(world: Healed) -> list[str]:
     """Sentences; empty when everything is as it should be."""
     image = world.ghost.image
     left: list[str] = []
@@ -30,10 +42,10 @@ def unfinished(world: World) -> list[str]:
         for topic in world.wishes.topics.values()
         if topic.topic_name not in image.topic_ids
     ]
-    left += membership.unfinished(image, world)
+    left += _members(world)
     left += _partitions(world)
     left += _moves(world)
-    left += rebalances.unfinished(world)
+    left += _rebalances(world)
     left += [f"broker {b} is away by grant" for b in image.grants]
     left += [
         f"broker {host.id} runs revision {host.revision!r}"
@@ -44,7 +56,7 @@ def unfinished(world: World) -> list[str]:
     return left
 
 
-def _moves(world: World) -> list[str]:
+def _moves(world: Healed) -> list[str]:
     """Every reassignment ends, and what was dropped is hosted by nobody."""
     image = world.ghost.image
     left = [
@@ -73,11 +85,11 @@ def _moves(world: World) -> list[str]:
     return left
 
 
-def _partitions(world: World) -> list[str]:
+def _partitions(world: Healed) -> list[str]:
     left: list[str] = []
     for key, p in world.ghost.image.partitions.items():
         ghost = world.ghost.partitions[key]
-        name = f"{ghost.name[0]}-{ghost.name[1]}"
+        name = str(ghost.name)
         if p.leader is None:
             left.append(f"{name} has no leader: {p}")
             continue
@@ -95,4 +107,32 @@ def _partitions(world: World) -> list[str]:
                     left.append(f"{name}: the high watermark is behind the end")
         if len(ends) > 1:
             left.append(f"{name}: ends differ: {sorted(ends)}")
+    return left
+
+
+def _members(world: Healed) -> list[str]:
+    """A drain ends, and what it emptied is gone."""
+    image = world.ghost.image
+    left = []
+    if image.members != world.wishes.members:
+        left.append(f"members are {image.members}, not {world.wishes.members}")
+    if image.leaving:
+        left.append(f"{image.leaving} are still leaving")
+    left += [f"{row.object.name} is remembered: {row}" for row in drains(image)]
+    for host in world.brokers.values():
+        broker_id = BrokerId(host.id)
+        if broker_id not in image.members and (host.running or broker_id in image.brokers):
+            left.append(f"broker {host.id} is no member but still there")
+    return left
+
+
+def _rebalances(world: Healed) -> list[str]:
+    """Every one ends, and what is gone is forgotten."""
+    image, wishes = world.ghost.image, world.wishes
+    left = []
+    for uid, found in wishes.rebalances.items():
+        row = image.rebalances.get(uid)
+        if row is None or row.phase in ("Beginning", "Running"):
+            left.append(f"{found.metadata.name} has not ended: {row}")
+    left += [f"{gone} is remembered" for gone in wishes.gone_rebalances if gone in image.rebalances]
     return left

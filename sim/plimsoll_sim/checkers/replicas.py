@@ -16,11 +16,18 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import Replica
-from plimsoll_sim.brokers import BrokerHost
 from plimsoll_sim.checkers import contents, starts
 from plimsoll_sim.checkers.lifetimes import LifetimeChecker
-from plimsoll_sim.ghost import CommittedBatch, Copy, MetadataGhost, PartitionGhost, Violation
-from plimsoll_sim.payload import ident_of
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.oracle.committed import (
+    CommittedBatch,
+    Copy,
+    LogRetention,
+    MetadataGhost,
+    PartitionGhost,
+    Violation,
+)
 from plimsoll_wire.batches import iter_headers
 
 READ_BYTES = 2**30
@@ -79,6 +86,8 @@ class ReplicaChecker:
     def _changed(self, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...] | None) -> None:
         ghost = self._ghost.partitions.get(hosted.key)
         if ghost is None or hosted.replica.failed:
+            if ghost is not None and before is not None:
+                self._last_commit(ghost, host, hosted, before)
             return
         replica, log = hosted.replica, hosted.log
         copy = ghost.copy_of(host.id)
@@ -93,7 +102,7 @@ class ReplicaChecker:
             contents.check_producers(ghost, copy, hosted)
         elif before[0] != log.log_end_offset:
             _extend(ghost, copy, _read(hosted, copy.end))
-        copy.retention = (log.config.retention_bytes, log.config.retention_ms)
+        copy.retention = LogRetention(log.config.retention_bytes, log.config.retention_ms)
         copy.end = log.log_end_offset
         contents.check_epochs(ghost, host.id, copy, hosted)
         self._check_bounds(ghost, host.id, copy, replica)
@@ -177,6 +186,20 @@ class ReplicaChecker:
             contents.check_once(ghost, batch)
             ghost.commit(batch)
             ghost.note_producer(batch)
+
+    def _last_commit(
+        self, ghost: PartitionGhost, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...]
+    ) -> None:
+        """What a leader committed in the very step in which its disk failed: clients hear of it."""
+        replica, leader = hosted.replica, before[4]
+        if leader is None or replica.high_watermark <= before[2]:
+            return
+        copy = ghost.copy_of(host.id)
+        _extend(ghost, copy, _read(hosted, copy.end))
+        copy.end = hosted.log.log_end_offset
+        copy.high_watermark = replica.high_watermark
+        self._check_quorum(ghost, host.id, replica, leader)
+        self._commit(ghost, host.id, replica.high_watermark)
 
     def _check_isr(
         self, ghost: PartitionGhost, host: BrokerHost, replica: Replica, leader: Leader
@@ -348,7 +371,7 @@ def _extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) ->
                 f"{known[0]!r} after {known[1]}",
             )
         if batch.producer[0] >= 0:
-            if batch.producer in copy.sequences:
+            if copy.sequences.get(batch.producer, -1) >= ghost.start:
                 raise Violation(
                     "NoDuplicate",
                     f"{ghost.name}: {batch.producer} is at {copy.sequences[batch.producer]} and "

@@ -12,8 +12,14 @@ import time
 from collections.abc import Sequence
 
 from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.ghost import CommittedBatch, Copy, PartitionGhost, Violation
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.committed import (
+    CommittedBatch,
+    Copy,
+    LogRetention,
+    PartitionGhost,
+    Violation,
+)
 
 CLOCK_STEP_MS_MAX = 600_000
 """A broker whose wall clock steps by more than this deletes nothing for its age."""
@@ -38,7 +44,8 @@ def moved(
     others = [other.begins for other in ghost.copies.values()]
     config, wall_ms = hosted.log.config, time.time_ns() // 1_000_000 + _offset_ms(host)
     asked = start <= min(ghost.deleted, ghost.true_high_watermark)
-    retained = _retained(copy, start, held, (config.retention_bytes, config.retention_ms), wall_ms)
+    retention = LogRetention(config.retention_bytes, config.retention_ms)
+    retained = _retained(copy, start, held, retention, wall_ms)
     # Who let go of it in its last step did so by what it knew then.
     retained = retained or _retained(copy, start, held, copy.retention, wall_ms)
     if start <= max(ghost.start, *others) or asked or retained:
@@ -70,7 +77,7 @@ def _retained(
     copy: Copy,
     start: int,
     held: Sequence[CommittedBatch],
-    retention: tuple[int | None, int | None],
+    retention: LogRetention,
     wall_ms: int,
 ) -> bool:
     """Whether retention allowed what went: each was too old, or enough came after it."""

@@ -18,7 +18,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="start-outlives-the-cut",
         rule="no checkpointed log start outlives the records below it (4.8)",
         scenarios=("S37c",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(
             Edit(CHECKPOINTS, f"{ALL}{LOWERED}", f"{OTHERS}{LOWERED}"),
             Edit(CHECKPOINTS, f"{ALL}{LOWERED_TOGETHER}", f"{OTHERS}{LOWERED_TOGETHER}"),
@@ -28,7 +28,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="cut-below-its-own-start",
         rule="who would be cut below its own start begins again at the leader's (4.8)",
         scenarios=("S37b",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(
             Edit(
                 FOLLOWER,
@@ -41,14 +41,14 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="begins-only-with-a-batch",
         rule="an empty log takes the batch that holds its start",
         scenarios=("S37d",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(Edit(FOLLOWER, "if not count and log.log_start_offset == expected:", "if False:"),),
     ),
     Mutant(
         name="follows-no-start",
         rule="a log that begins again begins where the leader's does, not where it ends",
         scenarios=("S37",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(
             Edit(
                 FOLLOWER,
@@ -61,7 +61,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="drops-one-too-many",
         rule="retention by size keeps at least that much",
         scenarios=("S37",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(
             Edit(
                 RETENTION,
@@ -74,7 +74,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="too-old-too-early",
         rule="retention by age asks for the newest record of a segment",
         scenarios=("S37e",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(
             Edit(
                 RETENTION,
@@ -87,7 +87,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="believes-any-clock",
         rule="a wall clock that stepped deletes nothing",
         scenarios=("S37e",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(
             Edit(
                 BROKER + "replication/wall_clock.py",
@@ -100,7 +100,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="names-are-not-synced",
         rule="a flush after a roll syncs the directory, too",
         scenarios=("S39e",),
-        theme="flushed",
+        profile="flushed",
         edits=(
             Edit(
                 BROKER + "storage/durability.py",
@@ -113,7 +113,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="cuts-come-undone",
         rule="what was cut stays cut (4.8; both places that see to it)",
         scenarios=("S39f",),
-        theme="flushed",
+        profile="flushed",
         by_chance=False,  # none of 60 runs; random lives of one log do (docs/simulation.md)
         edits=(
             Edit(
@@ -128,7 +128,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="removes-before-the-start-is-saved",
         rule="segments go when the start behind them is on the disk (4.9)",
         scenarios=("S39g",),
-        theme="flushed",
+        profile="flushed",
         by_chance=False,  # none of 150 runs; random lives of one log do (docs/simulation.md)
         edits=(
             Edit(UPKEEP, "            await in_thread(saves)\n", "            pass\n"),
@@ -143,7 +143,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         name="lets-go-of-the-uncommitted",
         rule="retention lets go of nothing above the high watermark",
         scenarios=("S37f",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(Edit(RETENTION, "if end > high_watermark or not segment", "if not segment"),),
     ),
 )

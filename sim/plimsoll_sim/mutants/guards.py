@@ -22,7 +22,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="join-below-term-start",
         rule="who joins the ISR holds everything up to where the leader's term began (4.5)",
         scenarios=("S05",),
-        theme="heirs",
+        profile="heirs",
         edits=(Edit(LEADER, " or end < self.start_offset:", ":"),),
     ),
     Mutant(
@@ -55,7 +55,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="remember-followers-over-terms",
         rule="a new term knows nothing of its followers until they fetch in it (4.2)",
         scenarios=("S13", "S25"),
-        theme="turns",
+        profile="turns",
         edits=(
             Edit(
                 REPLICA,
@@ -81,7 +81,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="ineligible-members",
         rule="nobody joins an ISR who is fenced, shutting down or not registered (3.7.8)",
         scenarios=("S08",),
-        theme="overtaken",
+        profile="overtaken",
         edits=(
             Edit(
                 JUDGE,
@@ -94,12 +94,12 @@ GUARDS: tuple[Mutant, ...] = (
         name="stale-partition-epoch",
         rule="a proposal is made against the present partition epoch (3.7.5)",
         scenarios=("S24", "S30"),
-        theme="overtaken",
+        profile="overtaken",
         edits=(Edit(JUDGE, "    partition_epoch_is_current,\n    members", "    members"),),
     ),
     Mutant(
         name="stale-member",
-        theme="overtaken",
+        profile="overtaken",
         rule="a proposed member is in the lifetime in which it fetched (3.7.8)",
         scenarios=("S09",),
         edits=(
@@ -110,14 +110,14 @@ GUARDS: tuple[Mutant, ...] = (
         name="stale-fetch",
         rule="a fetch of an earlier lifetime proves nothing (4.7)",
         scenarios=("S09",),
-        theme="other lives",
+        profile="other lives",
         edits=(Edit(LIFETIMES, "if broker_epoch < registered.broker_epoch:", "if False:"),),
     ),
     Mutant(
         name="any-marker-is-clean",
         rule="a stop was clean only when the marker names the registered epoch (3.1)",
         scenarios=("S26", "S27"),
-        theme="outages",
+        profile="outages",
         edits=(
             Edit(
                 REGISTRATION,
@@ -129,7 +129,7 @@ GUARDS: tuple[Mutant, ...] = (
     Mutant(
         name="clean-stop-stays-in-isr",
         rule="also who stopped cleanly leaves its ISRs when it registers (3.1)",
-        theme="other lives",
+        profile="other lives",
         scenarios=("S01",),
         edits=(
             Edit(
@@ -143,14 +143,14 @@ GUARDS: tuple[Mutant, ...] = (
         name="unclean-stop-stays-in-elr",
         rule="who stopped uncleanly leaves the ELR too (3.1)",
         scenarios=("S10", "S11"),
-        theme="outages",
+        profile="outages",
         edits=(Edit(REGISTRATION, "how, lost=not clean)", "how, lost=False)"),),
     ),
     Mutant(
         name="first-to-tell-leads",
         rule="a recovery waits for every member of the LastKnownELR (3.8)",
         scenarios=("S11",),
-        theme="outages",
+        profile="outages",
         edits=(
             Edit(
                 RECOVERY,
@@ -163,7 +163,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="reply-to-another-question",
         rule="a reply counts only while its question would be asked the same way (4.8)",
         scenarios=("S17",),
-        theme="turns",
+        profile="turns",
         edits=(
             Edit(
                 REPLICA,
@@ -205,7 +205,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="cut-to-the-leaders-offset",
         rule="a diverging follower also looks where its own terms end (4.8)",
         scenarios=("S03",),
-        theme="two terms",
+        profile="two terms",
         edits=(
             Edit(
                 FOLLOWER,
@@ -231,7 +231,7 @@ GUARDS: tuple[Mutant, ...] = (
         name="duplicate-is-acknowledged",
         rule="also a retry is acknowledged only once it is committed (4.12)",
         scenarios=("S19",),
-        theme="waits",
+        profile="waits",
         edits=(
             Edit(
                 PRODUCE,

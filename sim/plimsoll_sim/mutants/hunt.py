@@ -100,11 +100,11 @@ def _honest(
     """Those that only the mutation makes fail."""
     honest: list[Kill] = []
     for kill in kills:
-        other = sound.apply(_try, (mutant.theme, Try(kill.steps, kill.seed)))
+        other = sound.apply(_try, (mutant.profile, Try(kill.steps, kill.seed)))
         if other is None:
             honest.append(kill)
         else:
-            run = f"seed {kill.seed}, {kill.steps} steps, theme {mutant.theme}"
+            run = f"seed {kill.seed}, {kill.steps} steps, profile {mutant.profile}"
             say(f"{run}: fails without a mutation, too: {other.predicate}")
     return honest
 
@@ -124,19 +124,19 @@ def _search(chase: Chase) -> Chase:
         _play(chase)
     for one in chase.tries[chase.tried :]:
         chase.tried += 1
-        if (kill := _try(chase.mutant.theme, one)) is not None:
+        if (kill := _try(chase.mutant.profile, one)) is not None:
             chase.kills.append(kill)
             if len(chase.kills) == chase.kills_max:
                 break
     return chase
 
 
-def _try(theme: str | None, one: Try) -> Kill | None:
+def _try(profile: str | None, one: Try) -> Kill | None:
     from plimsoll_broker.storage.disk import StorageError
-    from plimsoll_sim.run import run
+    from plimsoll_sim.runs.run import run
 
     try:
-        result = run(one.seed, one.steps, theme=theme)
+        result = run(one.seed, one.steps, profile=profile)
     except StorageError:  # a checker cannot read a log
         return Kill(seed=one.seed, steps=one.steps, predicate="StorageError")
     if not result.sentence:

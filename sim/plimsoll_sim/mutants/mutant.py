@@ -28,7 +28,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """`rule`: what is no longer so.  `scenarios`: those that are named for it.  `theme`: what the
+    """`rule`: what is no longer so.  `scenarios`: those that are named for it.  `profile`: what the
     random runs are about in which it is looked for (None: whatever their seeds say).  `by_chance`:
     random runs notice it, too; where they do not, that is a weakness of theirs, and told."""
 
@@ -36,7 +36,7 @@ class Mutant:
     rule: str
     edits: tuple[Edit, ...]
     scenarios: tuple[str, ...] = ()
-    theme: str | None = None
+    profile: str | None = None
     by_chance: bool = True
 
 

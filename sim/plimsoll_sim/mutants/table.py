@@ -62,7 +62,7 @@ def _row(mutant: Mutant, found: dict[str, Any]) -> str:
         f"`{mutant.name}`",
         mutant.rule,
         ", ".join(files) or "**none**",
-        mutant.theme or "any",
+        mutant.profile or "any",
         ", ".join(seeds) or f"**none of {found['tried']}**",
         ", ".join(predicates) or "–",
     )

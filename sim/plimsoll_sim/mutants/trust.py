@@ -14,7 +14,7 @@ TRUST: tuple[Mutant, ...] = (
         name="commits-what-is-not-flushed",
         rule="with flush.messages a leader commits what is on its disk (4.9)",
         scenarios=("S11e",),
-        theme="flushed",
+        profile="flushed",
         edits=(
             Edit(
                 REPLICA,
@@ -27,7 +27,7 @@ TRUST: tuple[Mutant, ...] = (
         name="follows-before-its-flush",
         rule="with flush.messages a follower asks on when its disk has it all (4.9; both places)",
         scenarios=("S11e",),
-        theme="flushed",
+        profile="flushed",
         edits=(
             Edit(
                 BROKER + "replication/follower_session.py",
@@ -45,7 +45,7 @@ TRUST: tuple[Mutant, ...] = (
         name="takes-what-follows-a-gap",
         rule="after an unclean stop what follows a gap between segments is dropped (4.9)",
         scenarios=("S39b",),
-        theme="disks",
+        profile="disks",
         edits=(
             Edit(
                 BROKER + "storage/recovery.py",
@@ -58,7 +58,7 @@ TRUST: tuple[Mutant, ...] = (
         name="deletes-the-uncommitted",
         rule="DeleteRecords ends at the high watermark",
         scenarios=("S37g",),
-        theme="beginnings",
+        profile="beginnings",
         edits=(
             Edit(
                 REPLICA,
@@ -71,13 +71,12 @@ TRUST: tuple[Mutant, ...] = (
         name="back-from-a-full-disk-too-soon",
         rule="a log that met a full disk is opened anew once it is out of the ISR (3.2)",
         scenarios=("S10c",),
-        theme="room",
+        profile="room",
         edits=(
             Edit(
                 BROKER + "replication/full_disks.py",
-                "        if manager.settings.broker_id in image.partitions[key].isr:\n"
-                "            return\n",
-                "",
+                "return manager.settings.broker_id not in manager.image.partitions[key].isr",
+                "return True",
             ),
         ),
     ),
@@ -85,7 +84,7 @@ TRUST: tuple[Mutant, ...] = (
         name="elects-who-has-no-disk",
         rule="nobody is elected whose log is out of service (3.2)",
         scenarios=("S10b",),
-        theme="room",
+        profile="room",
         by_chance=False,  # none of 60 runs: elections without end only cost time there
         edits=(
             Edit(
@@ -99,7 +98,7 @@ TRUST: tuple[Mutant, ...] = (
         name="any-epoch-that-is-higher",
         rule="a follower's epoch is the registered one, not a higher one (4.7)",
         scenarios=("S43",),
-        theme="strangers",
+        profile="strangers",
         edits=(
             Edit(
                 CORE + "replica/context.py",
@@ -112,7 +111,7 @@ TRUST: tuple[Mutant, ...] = (
         name="followers-on-any-port",
         rule="followers are answered on the replication port alone (4.7)",
         scenarios=("S43",),
-        theme="strangers",
+        profile="strangers",
         edits=(
             Edit(
                 CORE + "cluster/listeners.py",
@@ -125,7 +124,7 @@ TRUST: tuple[Mutant, ...] = (
         name="believes-what-is-said-of-controllers",
         rule="that there is a newer controller only that one says (4.7)",
         scenarios=("S43",),
-        theme="strangers",
+        profile="strangers",
         edits=(
             Edit(
                 BROKER + "control/client.py",

@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from typing import Any
 
 from plimsoll_core.errors import Code
-from plimsoll_sim import requests
-from plimsoll_sim.calls import (
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.cluster import one_off_requests
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.hosts.client_calls import (
     PRODUCER_ID_VALUES,
     Caller,
     ClientConnection,
     Lost,
+    ProducerIdAndEpoch,
     Sent,
     fetch_values,
     list_offsets_values,
     produce_values,
     sealed,
 )
-from plimsoll_sim.ghost import PartitionGhost, Violation
-from plimsoll_sim.payload import ident_of
-from plimsoll_sim.process import Process
-from plimsoll_sim.world import World
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.oracle.committed import PartitionGhost, Violation
 from plimsoll_wire.batches import iter_headers
 from plimsoll_wire.versions import ApiKey
-
-At = tuple[str, int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class SentBatch:
     """A record batch, and the answer to its newest try; None while there is none."""
 
     sent: Sent
-    at: At
+    at: TopicPartition
     acks: int
     by: Actor
     tries: int = 0
@@ -69,7 +69,7 @@ class Actor(Caller):
         self._connections: dict[str, ClientConnection] = {}
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._violation: Violation | None = None
-        self.producer: tuple[int, int] | None = None
+        self.producer: ProducerIdAndEpoch | None = None
         self.sequence = 0
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -97,7 +97,7 @@ class Actor(Caller):
             reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
         except Lost as error:
             return [str(error)]
-        self.producer = int(reply.producer_id), int(reply.producer_epoch)
+        self.producer = ProducerIdAndEpoch(int(reply.producer_id), int(reply.producer_epoch))
         return []
 
     def next_batch(self, name: str, records: int) -> Sent:
@@ -140,7 +140,9 @@ class Actor(Caller):
 
     # --- reading ----------------------------------------------------------------------------------
 
-    async def fetch(self, at: At, host: str, offset: int, leader_epoch: int) -> list[str]:
+    async def fetch(
+        self, at: TopicPartition, host: str, offset: int, leader_epoch: int
+    ) -> list[str]:
         """What a consumer sees from an offset on."""
         values = fetch_values(at, offset, leader_epoch, 0)
         try:
@@ -161,13 +163,13 @@ class Actor(Caller):
             self._saw(at, header.base_offset, ident)
         return [f"{' '.join(seen) or 'nothing'}  hw {int(one.high_watermark)}"]
 
-    def _saw(self, at: At, offset: int, ident: bytes) -> None:
+    def _saw(self, at: TopicPartition, offset: int, ident: bytes) -> None:
         try:
             self._witness.consumed(at, offset, ident)
         except Violation as violation:
             self._violation = violation
 
-    async def latest(self, at: At, host: str) -> list[str]:
+    async def latest(self, at: TopicPartition, host: str) -> list[str]:
         """Where the log ends for a consumer."""
         try:
             connection = await self.connected(host)
@@ -185,14 +187,16 @@ class Actor(Caller):
             self._violation = violation
         return [f"ends at {offset}"]
 
-    async def epoch_end(self, at: At, host: str, epoch: int, leader_epoch: int) -> list[str]:
+    async def epoch_end(
+        self, at: TopicPartition, host: str, epoch: int, leader_epoch: int
+    ) -> list[str]:
         """Where a term ended (OffsetForLeaderEpoch)."""
         partition = {
-            "partition": at[1],
+            "partition": at.partition,
             "current_leader_epoch": leader_epoch,
             "leader_epoch": epoch,
         }
-        values = {"replica_id": -1, "topics": [{"topic": at[0], "partitions": [partition]}]}
+        values = {"replica_id": -1, "topics": [{"topic": at.topic, "partitions": [partition]}]}
         try:
             connection = await self.connected(host)
             reply = await self.ask(connection, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, values)
@@ -207,16 +211,16 @@ class Actor(Caller):
         """Where the log begins now."""
         try:
             connection = await self.connected(host)
-            code, start = await requests.delete_records(self, connection, ghost, offset)
+            code, start = await one_off_requests.delete_records(self, connection, ghost, offset)
         except Lost as error:
             return [str(error)]
         return [f"refused, {Code(code).name}" if code else f"begins at {start}"]
 
     # --- administration ---------------------------------------------------------------------------
 
-    async def elect(self, at: At, host: str, kind: int) -> list[str]:
+    async def elect(self, at: TopicPartition, host: str, kind: int) -> list[str]:
         """Ask for an election (ElectLeaders)."""
-        partition = {"topic": at[0], "partitions": [at[1]]}
+        partition = {"topic": at.topic, "partitions": [at.partition]}
         values = {"election_type": kind, "topic_partitions": [partition], "timeout": 10_000}
         try:
             connection = await self.connected(host)
@@ -250,10 +254,12 @@ class Actor(Caller):
             return [str(error)]
         return [f"refused: {one.error_message}" for one in reply.topics if int(one.error_code)]
 
-    async def reassign(self, at: At, host: str, replicas: list[int] | None) -> list[str]:
+    async def reassign(
+        self, at: TopicPartition, host: str, replicas: list[int] | None
+    ) -> list[str]:
         """Ask for other replicas, or for none others (AlterPartitionReassignments)."""
-        partition = {"partition_index": at[1], "replicas": replicas}
-        values = {"timeout": 10_000, "topics": [{"name": at[0], "partitions": [partition]}]}
+        partition = {"partition_index": at.partition, "replicas": replicas}
+        values = {"timeout": 10_000, "topics": [{"name": at.topic, "partitions": [partition]}]}
         try:
             connection = await self.connected(host)
             reply = await self.ask(connection, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, values)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.scenario import restarts, show
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.stage import Stage
@@ -67,7 +68,7 @@ def state(stage: Stage, words: list[str]) -> str:
     return " ".join(f"{name}={value}" for name, value in fields.items())
 
 
-def _fields(stage: Stage, broker: str | None, at: tuple[str, int]) -> dict[str, str]:
+def _fields(stage: Stage, broker: str | None, at: TopicPartition) -> dict[str, str]:
     if broker is None:
         return show.partition_fields(stage.partition(at))
     return show.broker_fields(stage, stage.broker(broker), at)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.damage import change_disk, cut_power, image_of
-from plimsoll_sim.process import Process
+from plimsoll_sim.cluster.damage import change_disk, cut_power, image_of
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.scenario.dice import ALL, Chosen
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
@@ -48,7 +48,7 @@ def power(stage: Stage, words: Words) -> list[str]:
     for host in _brokers(stage, words):
         cut = Chosen(content=content, entries=entries, zeros=zeros, uncut=uncut, back=back)
         lost = cut_power(stage.world, host, cut)
-        names = ", ".join(f"{topic}-{index}" for topic, index in lost)
+        names = ", ".join(map(str, lost))
         told.append(f"{host.id}: data of {names} is lost" if lost else f"{host.id}: nothing lost")
     return told
 
@@ -66,7 +66,7 @@ def write_back(stage: Stage, words: Words) -> None:
         if not name:
             host.volume.write_back()
             continue
-        for _, node in host.volume.nodes(Path(DATA) / f"{at[0]}-{at[1]}", name):
+        for _, node in host.volume.nodes(Path(DATA) / f"{at}", name):
             node.sync()
 
 
@@ -263,7 +263,7 @@ def api(stage: Stage, words: Words) -> list[str]:
 
 def _keep(stage: Stage, words: Words, what: str) -> list[str]:
     """How often what was kept, and perhaps sent again and again, was carried out and refused."""
-    weather, etcd = stage.world.weather, stage.world.etcd
+    weather, server = stage.world.weather, stage.world.api_server
     process = stage.operator(words.take("an operator")).process
     if process is None:
         raise BadScript("that operator never ran")
@@ -274,10 +274,10 @@ def _keep(stage: Stage, words: Words, what: str) -> list[str]:
         weather.kept[process, KEPT[kind]] = []
         return []
     keys = [key for key in weather.kept if key[0] is process]
-    acts = [act for key in keys for act in weather.kept.pop(key)]
+    requests = [request for key in keys for request in weather.kept.pop(key)]
     if what == "drop":
         return []
-    codes = [etcd.handle(*act).status for act in acts]
+    codes = [server.handle(request).status for request in requests]
     return [f"{len(codes)} writes arrive, {sum(code < 300 for code in codes)} are carried out"]
 
 

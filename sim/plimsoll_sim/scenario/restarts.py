@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.rolls import BAD
+from plimsoll_sim.desired.revisions import BAD
 from plimsoll_sim.scenario.script import BadScript, Words
 from plimsoll_sim.scenario.stage import Stage
 

@@ -11,13 +11,13 @@ import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from plimsoll_sim.ghost import Violation
-from plimsoll_sim.loop import Livelock
+from plimsoll_sim.cluster.world import Crash, NotAlive
+from plimsoll_sim.engine.loop import Livelock
+from plimsoll_sim.oracle.committed import Violation
 from plimsoll_sim.scenario import mishaps, restarts, setting, strangers, talk
 from plimsoll_sim.scenario.script import BadScript, Block, ScriptLine, Words, parse
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
-from plimsoll_sim.world import Crash, NotAlive
 
 VERBS: dict[str, Verb] = {
     **setting.VERBS,

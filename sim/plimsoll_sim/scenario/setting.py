@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_sim.checkers.liveness import unfinished
-from plimsoll_sim.options import RunOptions
+from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.cluster.world import TOPIC, NotAlive
+from plimsoll_sim.environment.latency import LatencyUs
 from plimsoll_sim.scenario import restarts, show
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import Stage
-from plimsoll_sim.world import TOPIC, NotAlive
 
 Verb = Callable[[Stage, Words], list[str] | None]
 
 OPTIONS = RunOptions(
     brokers=3, first_broker=1, operators=1, partitions=1, replication_factor=3, min_isr=2,
-    slots=64, latency_us=(500, 500), lag_time_max_ms=30_000, slice_partitions_max=1_000,
+    slots=64, latency_us=LatencyUs(500, 500), lag_time_max_ms=30_000, slice_partitions_max=1_000,
     segment_bytes=1_000_000, flush_messages=None, producers=(), consumers=0, think_ms=(0, 0),
     fault_gap_ms=0, heal_ms=0, faults=(),
 )  # fmt: skip
@@ -169,7 +170,7 @@ def look(stage: Stage, words: Words) -> list[str]:
     raise BadScript(f"nobody can show {what}")
 
 
-PARTITIONS_SHOWN: dict[str, Callable[[Stage, show.At], list[str]]] = {
+PARTITIONS_SHOWN: dict[str, Callable[[Stage, TopicPartition], list[str]]] = {
     "partition": show.partition,
     "changes": show.changes,
     "committed": show.committed,

@@ -17,16 +17,15 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import ControllerChanged, PartitionsChanged
-from plimsoll_core.ids import BrokerId
+from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_core.replica.isr import proposal_in_flight
-from plimsoll_sim.brokers import DATA, BrokerHost
-from plimsoll_sim.files import Folder
-from plimsoll_sim.ghost import CommittedBatch
-from plimsoll_sim.payload import ident_of
+from plimsoll_sim.environment.files import Folder
+from plimsoll_sim.hosts.brokers import DATA, BrokerHost
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.oracle.committed import CommittedBatch
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
 
-At = tuple[str, int]
 NONE = "-"
 
 
@@ -53,17 +52,17 @@ def partition_fields(p: Partition) -> dict[str, str]:
     }
 
 
-def partition(stage: Stage, at: At) -> list[str]:
+def partition(stage: Stage, at: TopicPartition) -> list[str]:
     p = stage.partition(at)
     fields = partition_fields(p)
     shown = ["leader", "LE", "PE", "isr", "elr", "lkelr"]
     shown += ["replicas", "adding", "removing"] if p.adding or p.removing else []
     text = "  ".join(f"{name} {fields[name]}" for name in shown)
     note = "  recovering" if p.recovery.value == "Recovering" else ""
-    return [f"{at[0]}-{at[1]}  {text}{note}"]
+    return [f"{at}  {text}{note}"]
 
 
-def changes(stage: Stage, at: At) -> list[str]:
+def changes(stage: Stage, at: TopicPartition) -> list[str]:
     """What was committed about it since the last time, with why."""
     history = stage.world.ghost.history
     key, found = stage.key(at), list[str]()
@@ -91,7 +90,7 @@ def _change(record: PartitionsChanged) -> str:
     return f"{'  '.join(parts)}  ({re.sub(r'[0-9]+ ms', '... ms', record.cause)})"
 
 
-def committed(stage: Stage, at: At) -> list[str]:
+def committed(stage: Stage, at: TopicPartition) -> list[str]:
     """The committed log, and what an unclean election took away from it."""
     ghost = stage.world.ghost.by_name[at]
     told = _batches(ghost.committed, None)
@@ -166,12 +165,12 @@ def brokers(stage: Stage) -> list[str]:
     ]
 
 
-def hosted(stage: Stage, host: BrokerHost, at: At) -> Hosted | None:
+def hosted(stage: Stage, host: BrokerHost, at: TopicPartition) -> Hosted | None:
     key = stage.key(at)
     return None if key is None else host.hosted(key)
 
 
-def broker_fields(stage: Stage, host: BrokerHost, at: At) -> dict[str, str]:
+def broker_fields(stage: Stage, host: BrokerHost, at: TopicPartition) -> dict[str, str]:
     """What it is, and what it knows and has of the partition."""
     ready = host.running and host.node is not None and host.node.ready
     fields = {
@@ -208,7 +207,7 @@ def broker_fields(stage: Stage, host: BrokerHost, at: At) -> dict[str, str]:
     return fields
 
 
-def leader(stage: Stage, host: BrokerHost, at: At) -> list[str]:
+def leader(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
     """What a broker that leads believes."""
     found = hosted(stage, host, at)
     state = None if found is None else found.replica.leader
@@ -226,14 +225,14 @@ def leader(stage: Stage, host: BrokerHost, at: At) -> list[str]:
     ]
 
 
-def epochs(stage: Stage, host: BrokerHost, at: At) -> list[str]:
+def epochs(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
     """Where its terms begin, as it remembers them."""
     found = hosted(stage, host, at)
     known = [] if found is None else found.log.epochs.entries
     return [f"{host.id}  " + (" ".join(f"LE{epoch}@{start}" for epoch, start in known) or "none")]
 
 
-def log(stage: Stage, host: BrokerHost, at: At) -> list[str]:
+def log(stage: Stage, host: BrokerHost, at: TopicPartition) -> list[str]:
     """A line with its log; what stands before the bar is committed as far as it knows."""
     found = hosted(stage, host, at)
     if found is None:
@@ -247,7 +246,7 @@ def log(stage: Stage, host: BrokerHost, at: At) -> list[str]:
     return [f"{host.id}  {role:<8}  {ends:12}  {start}{told}".rstrip()]
 
 
-def logs(stage: Stage, at: At, only: list[str]) -> list[str]:
+def logs(stage: Stage, at: TopicPartition, only: list[str]) -> list[str]:
     hosts = [stage.broker(name) for name in only] or [
         host
         for host in stage.world.brokers.values()
@@ -256,18 +255,18 @@ def logs(stage: Stage, at: At, only: list[str]) -> list[str]:
     return [line for host in hosts for line in log(stage, host, at)]
 
 
-def files(host: BrokerHost, at: At) -> list[str]:
+def files(host: BrokerHost, at: TopicPartition) -> list[str]:
     """The segments and producer snapshots of a partition; numbers without their zeros."""
-    folder = host.volume.find(Path(DATA) / f"{at[0]}-{at[1]}")
+    folder = host.volume.find(Path(DATA) / f"{at}")
     entries = sorted(folder.entries) if isinstance(folder, Folder) else []
     names = [name.lstrip("0") for name in entries if name.endswith((".log", ".snapshot"))]
     found = " ".join(f"0{name}" if name.startswith(".") else name for name in names)
     return [f"{host.id}  {found or 'none'}"]
 
 
-def _on_disk(host: BrokerHost, at: At) -> str:
+def _on_disk(host: BrokerHost, at: TopicPartition) -> str:
     """Whole batches of the files that are there."""
-    folder = Path(DATA) / f"{at[0]}-{at[1]}"
+    folder = Path(DATA) / f"{at}"
     if host.volume.find(folder) is None:
         return "nothing on its disk"
     data = b"".join(bytes(node.data) for _, node in host.volume.nodes(folder, ".log"))

@@ -13,18 +13,18 @@ from typing import Any
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
-from plimsoll_core.ids import BrokerId
-from plimsoll_sim.brokers import BrokerHost
-from plimsoll_sim.files import Folder
-from plimsoll_sim.kube import Backup
-from plimsoll_sim.operators import OperatorHost
-from plimsoll_sim.options import RunOptions
-from plimsoll_sim.run import alone
+from plimsoll_core.ids import BrokerId, TopicPartition
+from plimsoll_operator.kube.memory.store import Backup
+from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
+from plimsoll_sim.environment.files import Folder
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.operators import OperatorHost
+from plimsoll_sim.runs.run import alone
 from plimsoll_sim.scenario.actors import Actor, SentBatch
 from plimsoll_sim.scenario.dice import Dice
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.taps import Taps
-from plimsoll_sim.world import TOPIC, NotAlive, World
 
 WAIT_US = 120_000_000
 WAIT_STEPS_MAX = 20_000
@@ -155,21 +155,21 @@ class Stage:
             raise BadScript("no operator leads now; name one")
         return active[0]
 
-    def at(self, name: str) -> tuple[str, int]:
+    def at(self, name: str) -> TopicPartition:
         """A partition by its name, `orders-0`."""
         topic, _, index = (name or f"{TOPIC}-0").rpartition("-")
-        return topic, whole(index)
+        return TopicPartition(topic, whole(index))
 
-    def key(self, at: tuple[str, int]) -> PartitionKey | None:
-        topic_id = self.image.topic_ids.get(at[0])
-        return None if topic_id is None else PartitionKey(topic_id, at[1])
+    def key(self, at: TopicPartition) -> PartitionKey | None:
+        topic_id = self.image.topic_ids.get(at.topic)
+        return None if topic_id is None else PartitionKey(topic_id, at.partition)
 
-    def partition(self, at: tuple[str, int]) -> Partition:
+    def partition(self, at: TopicPartition) -> Partition:
         """As it is committed."""
         key = self.key(at)
         found = None if key is None else self.image.partitions.get(key)
         if found is None:
-            raise BadScript(f"there is no partition {at[0]}-{at[1]}")
+            raise BadScript(f"there is no partition {at}")
         return found
 
     def named(self, topic_id: UUID, index: int) -> str:
@@ -177,11 +177,11 @@ class Stage:
         topic = self.image.topics.get(topic_id)
         return f"{'an unknown topic' if topic is None else topic.name}-{index}"
 
-    def leader(self, at: tuple[str, int]) -> str:
+    def leader(self, at: TopicPartition) -> str:
         """The host of whoever leads, as committed."""
         leader = self.partition(at).leader
         if leader is None:
-            raise BadScript(f"nobody leads {at[0]}-{at[1]}; say to whom")
+            raise BadScript(f"nobody leads {at}; say to whom")
         return self.world.brokers[int(leader)].name
 
     def everybody_knows(self) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from plimsoll_sim import requests
-from plimsoll_sim.brokers import KAFKA_PORT, REPLICATION_PORT
+from plimsoll_sim.cluster import one_off_requests
+from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import CLIENT, Stage
@@ -25,8 +25,8 @@ def pretend(stage: Stage, words: Words) -> list[str]:
     broker = next((b for b in stage.image.brokers.values() if b.id == broker_id), None)
     if name not in PORTS or broker is None:
         raise BadScript("a registered broker, and port=clients or port=replication")
-    claim = requests.Claim(broker_id, broker.broker_epoch + ahead, offset, heard)
-    work = requests.pretend(stage.leader(at), PORTS[name], stage.partition(at), claim)
+    claim = one_off_requests.Claim(broker_id, broker.broker_epoch + ahead, offset, heard)
+    work = one_off_requests.pretend(stage.leader(at), PORTS[name], stage.partition(at), claim)
     return stage.ask(stage.actor(CLIENT), work, microseconds(PATIENCE))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.scenario.actors import Actor, SentBatch
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import CLIENT, Stage
-from plimsoll_sim.world import TOPIC
 
 ACKS = {"all": -1, "1": 1, "0": 0}
 PATIENCE = "1s"
@@ -14,7 +15,7 @@ ELECTIONS = {"preferred": 0, "unclean": 1}
 ADMIN_PATIENCE = "20s"
 
 
-def _target(stage: Stage, words: Words, at: tuple[str, int]) -> str:
+def _target(stage: Stage, words: Words, at: TopicPartition) -> str:
     """The broker that is named, or whoever leads."""
     name = words.option("to", "")
     return stage.broker(name).name if name else stage.leader(at)
@@ -84,7 +85,7 @@ def wait(stage: Stage, words: Words) -> list[str]:
     return stage.answers(batches)
 
 
-def _reader(stage: Stage, words: Words) -> tuple[Actor, tuple[str, int], str]:
+def _reader(stage: Stage, words: Words) -> tuple[Actor, TopicPartition, str]:
     at = stage.at(words.option("of", ""))
     return stage.actor(words.option("by", CLIENT)), at, _target(stage, words, at)
 

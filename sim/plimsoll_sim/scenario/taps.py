@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from plimsoll_core.messages.metadata_stream import FetchMetadata
-from plimsoll_sim.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
-from plimsoll_sim.network import End, Network
+from plimsoll_sim.environment.network import End, Network
+from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
 from plimsoll_sim.scenario import overheard
 from plimsoll_sim.scenario.overheard import Named
 from plimsoll_wire import control

@@ -26,7 +26,7 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.values import Flush
 from plimsoll_core.replica.leader_epochs import EpochCache
 from plimsoll_core.replica.producers import BATCHES_REMEMBERED
-from plimsoll_sim.process import ProcessDied
+from plimsoll_sim.engine.process import ProcessDied
 from plimsoll_wire.batches import BatchHeader, iter_headers
 
 FAULTS = ("kill", "tear", "names", "uncut", "flip")

@@ -9,7 +9,7 @@ from uuid import UUID
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.store import LogStore
-from plimsoll_sim.disk import MOUNT, FileNode, Folder, PowerCut, SimDisk, Volume
+from plimsoll_sim.environment.disk import MOUNT, FileNode, Folder, PowerCut, SimDisk, Volume
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
 DIRECTORY_ID = UUID("99999999-2222-3333-4444-555555555555")

@@ -54,8 +54,8 @@ class FailingDisk(Disk):
         self.fsync_fails = False
         self.truncate_fails = False
 
-    def open(self, path):
-        file = super().open(path)
+    def open(self, path, *, make=True):
+        file = super().open(path, make=make)
         failing = FailingFile(os.dup(file._fd), path)
         failing.disk = self
         return failing

@@ -11,7 +11,7 @@ from tests.plimsoll_broker.storage.simulated import ORDERS, Machine
 from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
-from plimsoll_sim.disk import FileNode
+from plimsoll_sim.environment.disk import FileNode
 
 BATCH = 161
 HEADER = 61

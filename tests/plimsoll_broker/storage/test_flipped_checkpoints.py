@@ -8,7 +8,7 @@ from tests.plimsoll_broker.storage.simulated import CLUSTER_ID, ORDERS, TOPIC_ID
 
 from plimsoll_broker.storage import checkpoints
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_sim.disk import FileNode
+from plimsoll_sim.environment.disk import FileNode
 
 
 @pytest.fixture(scope="module", params=["crash", "clean stop"])
@@ -97,4 +97,17 @@ def test_a_directory_that_is_gone_after_a_clean_stop_is_not_begun_anew_in_silenc
     del machine.volume.folder(machine.store.directory).entries["orders-3"]
     with pytest.raises(StorageError, match="it is gone"):
         machine.log()
+    assert machine.log().log_end_offset == 0
+
+
+def test_a_directory_that_is_gone_after_a_kill_may_begin_anew_also_after_the_next_clean_stop() -> (
+    None
+):
+    """Found by seed 1208622: a topic's deletion outlived a power cut, the recovery points' file
+    without it did not, and the topic that was made again under its name had no log."""
+    machine = Machine()
+    fill(machine.log(), 5)
+    machine.store.checkpoint_recovery_points()
+    del machine.volume.folder(machine.store.directory).entries["orders-3"]
+    assert machine.start().close(7, {}), "a kill, and a life without the topic"
     assert machine.log().log_end_offset == 0

@@ -188,6 +188,21 @@ def test_a_discarded_log_may_begin_with_the_batch_that_holds_its_start(volume, a
     assert (again.log_end_offset, read_all(again)) == (5_010, data)
 
 
+def test_log_cut_within_the_batch_that_holds_its_start_is_empty_at_the_cut(volume, fill):
+    """Found by seed 1206571: the batch went whole, and the log ended 16 offsets below its start."""
+    log = volume.log()
+    fill(log, 10, epoch=1)
+    log.advance_log_start(85)
+    log.truncate_to(87)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (87, 87, 0)
+    assert not log.epochs.entries
+    fill(log, 1, epoch=2)
+    assert (log.log_start_offset, log.log_end_offset) == (87, 97)
+    log.settle()
+    again = volume.log()
+    assert (again.log_start_offset, again.log_end_offset) == (87, 97)
+
+
 def test_producers_are_as_of_the_log_s_end_after_a_cut(volume, a_batch):
     log = volume.log()
     for base in range(0, 400, 10):

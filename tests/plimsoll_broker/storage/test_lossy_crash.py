@@ -39,9 +39,9 @@ class LossyDisk(Disk):
         self.durable = {}
         self.replaced = {}
 
-    def open(self, path):
+    def open(self, path, *, make=True):
         size = self.size(path)
-        file = super().open(path)
+        file = super().open(path, make=make)
         lossy = LossyFile(_taken(file), path)
         lossy.disk = self
         self.durable.setdefault(path, size or 0)

@@ -1,23 +1,29 @@
-"""As much of an API server as the metadata log asks for, with every fault it may have.
+"""The API server in memory, with every fault that the metadata log may meet.
 
-`Store` is the etcd and its rules: one revision for all, compare-and-set by resourceVersion and uid,
-consistent lists in pages.  `HttpServer` puts it behind a real socket; `DirectApi` answers without.
+`Store` is the server as these tests look at it, `Faults` what goes wrong between it and a client.
+`HttpServer` puts both behind a real socket; `DirectApi` answers without.
 """
 
 import asyncio
+import itertools
 import json
-import uuid
 from collections import deque
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
 
+from plimsoll_operator.kube.memory.definitions import shipped
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.store import Backup, StoredObject
+from plimsoll_operator.kube.port import HttpRequest
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
 
 Json = dict[str, Any]
+Key = tuple[str, str]
+KINDS = ("metadatabatches", "metadatasnapshots")
 
 
 @dataclass
@@ -41,103 +47,104 @@ class Request:
         return parts[7] if len(parts) > 7 else None
 
 
-@dataclass
+class Objects(Mapping[Key, Json]):
+    """What the server holds of the metadata log, as it is; nobody changes a body in place."""
+
+    def __init__(self, server: MemoryApiServer) -> None:
+        self._server = server
+        store = server.store
+        self._kinds = [r for r in store.resources.values() if r.kind.plural in KINDS]
+
+    def __getitem__(self, key: Key) -> Json:
+        return self.stored(key).body
+
+    def __iter__(self) -> Iterator[Key]:
+        for resource in self._kinds:
+            for _, name in self._server.store.table(resource):
+                yield resource.kind.plural, name
+
+    def __len__(self) -> int:
+        return sum(len(self._server.store.table(resource)) for resource in self._kinds)
+
+    def __delitem__(self, key: Key) -> None:
+        self._server.store.remove(self.stored(key))
+
+    def clear(self) -> None:
+        for key in list(self):
+            del self[key]
+
+    def edit(self, key: Key, **metadata: object) -> None:
+        """Somebody changes the object's metadata."""
+        stored = self.stored(key)
+        body = {**stored.body, "metadata": {**stored.metadata, **metadata}}
+        self._server.store.put(stored.resource, body)
+
+    def stored(self, key: Key) -> StoredObject:
+        found = next(
+            (
+                stored
+                for resource in self._kinds
+                if resource.kind.plural == key[0]
+                for place, stored in self._server.store.table(resource).items()
+                if place[1] == key[1]
+            ),
+            None,
+        )
+        if found is None:
+            raise KeyError(key)
+        return found
+
+
 class Store:
-    objects: dict[tuple[str, str], Json] = field(default_factory=dict)
-    revision: int = 100
-    requests: list[Request] = field(default_factory=list)
-    pages: dict[str, list[Json]] = field(default_factory=dict)
-    mutate: Callable[[Json], None] | None = None
-    frozen_list: dict[tuple[str, str], Json] | None = None
+    """The API server in memory, as the metadata log's tests look at it.
+
+    `requests`: what came.  `mutate`: what changes a body on its way in.  `frozen`: an earlier state
+    that lists are answered from."""
+
+    def __init__(self) -> None:
+        self.server = _a_server()
+        self.objects = Objects(self.server)
+        self.requests: list[Request] = []
+        self.mutate: Callable[[Json], None] | None = None
+        self.frozen: Backup | None = None
 
     def handle(self, request: Request) -> Answer:
-        self.requests.append(request)
-        act = getattr(self, f"_{request.method.lower()}")
-        status, body = act(request)
-        return Answer(status=status, body=json.dumps(body, sort_keys=True).encode())
-
-    def backup(self) -> tuple[dict[tuple[str, str], Json], int]:
-        return json_copy(self.objects), self.revision
-
-    def restore(self, backup: tuple[dict[tuple[str, str], Json], int]) -> None:
-        self.objects, self.revision = json_copy(backup[0]), backup[1]
-
-    def _get(self, request: Request) -> tuple[int, Json]:
         assert "resourceVersion" not in request.params, "such a read may be stale"
-        if request.name is None:
-            return 200, self._list(request)
-        found = self.objects.get((request.plural, request.name))
-        return (200, found) if found else refusal(404, f"{request.name} not found")
-
-    def _list(self, request: Request) -> Json:
-        token = request.params.get("continue")
-        items = self.pages.pop(token) if token else self._matching(request)
-        limit = int(request.params["limit"])
-        metadata = {"resourceVersion": str(self.revision)}
-        if len(items) > limit:
-            metadata["continue"] = uuid.uuid4().hex
-            self.pages[metadata["continue"]] = items[limit:]
-        return {"metadata": metadata, "items": items[:limit]}
-
-    def _matching(self, request: Request) -> list[Json]:
-        wanted = [part.split("=") for part in request.params["labelSelector"].split(",")]
-        source = self.objects if self.frozen_list is None else self.frozen_list
-        return json_copy(
-            [
-                item
-                for (plural, _), item in sorted(source.items())
-                if plural == request.plural
-                and all(item["metadata"]["labels"].get(key) == value for key, value in wanted)
-            ]
-        )
-
-    def _post(self, request: Request) -> tuple[int, Json]:
-        item = json.loads(request.body)
-        key = (request.plural, item["metadata"]["name"])
-        if key in self.objects:
-            return refusal(409, f"{key[1]} already exists")
-        item["metadata"]["uid"] = str(uuid.uuid4())
-        return 201, self._save(key, item)
-
-    def _put(self, request: Request) -> tuple[int, Json]:
-        assert request.name is not None
-        key = (request.plural, request.name)
-        item, old = json.loads(request.body), self.objects.get(key)
-        if old is None:
-            return refusal(404, f"{request.name} not found")
-        for token in ("uid", "resourceVersion"):
-            if item["metadata"][token] != old["metadata"][token]:
-                return refusal(409, f"the {token} of {request.name} has changed")
-        return 200, self._save(key, item)
-
-    def _delete(self, request: Request) -> tuple[int, Json]:
-        assert request.name is not None
-        key = (request.plural, request.name)
-        if (old := self.objects.get(key)) is None:
-            return refusal(404, f"{request.name} not found")
-        if json.loads(request.body)["preconditions"]["uid"] != old["metadata"]["uid"]:
-            return refusal(409, "another uid")
-        self.revision += 1
-        del self.objects[key]
-        return 200, old
-
-    def _save(self, key: tuple[str, str], item: Json) -> Json:
-        self.revision += 1
-        item["metadata"]["resourceVersion"] = str(self.revision)
-        if self.mutate is not None:
+        self.requests.append(request)
+        server, body = self.server, request.body
+        if self.frozen is not None and request.method == "GET" and request.name is None:
+            server = _a_server()
+            server.store.restore(self.frozen)
+        if self.mutate is not None and request.method in ("POST", "PUT"):
+            item = json.loads(body)
             self.mutate(item)
-        self.objects[key] = item
-        return item
+            body = json.dumps(item).encode()
+        found = server.handle(
+            HttpRequest(method=request.method, path=request.path, params=request.params, body=body)
+        )
+        return Answer(status=found.status, body=found.body)
+
+    def backup(self) -> Backup:
+        return self.server.store.backup()
+
+    def restore(self, backup: Backup) -> None:
+        self.server.store.restore(backup)
+
+    def restore_kind(self, plural: str, backup: Backup) -> None:
+        """Objects of one kind are as they were; everything else stays."""
+        now = self.backup()
+        older = {root: table for root, table in backup.tables.items() if root.endswith(plural)}
+        self.restore(Backup(tables={**now.tables, **older}, revision=now.revision))
 
 
-def json_copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: json_copy(one) for key, one in value.items()}
-    return [json_copy(one) for one in value] if isinstance(value, list) else value
-
-
-def refusal(status: int, message: str) -> tuple[int, Json]:
-    return status, {"kind": "Status", "message": message}
+def _a_server() -> MemoryApiServer:
+    uids = itertools.count(1)
+    return MemoryApiServer(
+        lambda: 1_800_000_000_000,
+        lambda: f"uid-{next(uids)}",
+        definitions=shipped(),
+        namespaces=("default", "kafka"),
+    )
 
 
 Fault = Callable[[Request], Awaitable[Answer]]

@@ -125,3 +125,23 @@ async def test_its_files_can_be_read_by_eye(tmp_path: Path) -> None:
     line = newest(tmp_path).read_text().splitlines()[1]
     assert '"records":[{"broker_ids":[],"cause":"a","type":"MembersChanged"}]' in line
     await writer.log.close()
+
+
+async def test_directory_log_opens_while_the_thread_of_a_cancelled_snapshot_renames_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = await a_log(tmp_path)
+    await writer.log.close()
+    leftover = tmp_path / "snapshot.tmp"
+    leftover.write_bytes(b"x")
+    unlink = Path.unlink
+
+    def late(self: Path, missing_ok: bool = False) -> None:
+        if self == leftover:
+            leftover.rename(tmp_path / "renamed")
+        unlink(self, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", late)
+    again = DirectoryLog(tmp_path, CLUSTER_ID)
+    assert image_of(await again.open()) == writer.image
+    await again.close()

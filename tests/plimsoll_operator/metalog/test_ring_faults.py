@@ -85,10 +85,8 @@ async def test_a_refusal_after_an_unknown_outcome_proves_nothing(ring: RingShell
 async def test_a_slot_that_somebody_touched_is_written_all_the_same(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
-    item = ring.store.objects["metadatabatches", f"{PLACE.prefix}-0001"]
-    item["metadata"]["annotations"] = {"touched": "yes"}
-    ring.store.revision += 1
-    item["metadata"]["resourceVersion"] = str(ring.store.revision)
+    slot = ("metadatabatches", f"{PLACE.prefix}-0001")
+    ring.store.objects.edit(slot, annotations={"touched": "yes"})
     await writer.put("a")
     assert image_of(await ring.log().open()) == writer.image
 
@@ -166,8 +164,7 @@ async def test_slots_that_could_not_be_made_are_made_when_they_are_needed(
 async def test_a_slot_deleted_and_made_again_stops_the_log(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
-    item = ring.store.objects["metadatabatches", f"{PLACE.prefix}-0001"]
-    item["metadata"]["uid"] = "another"
+    ring.store.objects.edit(("metadatabatches", f"{PLACE.prefix}-0001"), uid="another")
     with pytest.raises(LogCorrupt, match="made again"):
         await writer.put("b")
 

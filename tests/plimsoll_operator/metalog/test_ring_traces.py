@@ -25,10 +25,10 @@ async def test_trace_r1_a_stalled_candidate_does_not_commit_over_a_name_set_free
     await active.take_over()
     await active.put("1")
     if stale_list:
-        ring.store.frozen_list = ring.store.backup()[0]
+        ring.store.frozen = ring.store.backup()
         await active.put("2")
     await candidate.open()
-    ring.store.frozen_list = None
+    ring.store.frozen = None
     term = candidate.term()
     assert term.sequence == 2
     if not stale_list:
@@ -135,7 +135,7 @@ async def test_trace_r7_a_hole_is_never_read_over(ring: RingShell) -> None:
     backup = ring.store.backup()
     await writer.write(3, "lost ")
     ring.store.restore(backup)
-    ring.store.revision += 1000
+    ring.store.server.store.revision += 1000
     await writer.put("onto a hole")
     with pytest.raises(LogRegressed, match="batches 3 to 5 are missing"):
         await ring.log().open()
@@ -174,10 +174,9 @@ async def test_a_snapshot_beyond_the_log_is_a_regressed_log(ring: RingShell) -> 
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.put("a")
-    backup = ring.store.backup()[0]
+    backup = ring.store.backup()
     await writer.put("b")
     await writer.write_snapshot()
-    for key in [key for key in ring.store.objects if key[0] == "metadatabatches"]:
-        ring.store.objects[key] = backup[key]
+    ring.store.restore_kind("metadatabatches", backup)
     with pytest.raises(LogRegressed, match="lost committed batches"):
         await ring.log().open()

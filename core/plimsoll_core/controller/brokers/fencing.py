@@ -73,13 +73,12 @@ def note_flap(turn: DecisionContext, broker_id: BrokerId) -> None:
 
 
 def held_back_until_ms(
-    soft: VolatileState, broker_id: BrokerId, now_ms: int, window: tuple[int, int]
+    soft: VolatileState, broker_id: BrokerId, now_ms: int, *, back_ms: int, wait_ms_max: int
 ) -> int:
     """Until when a broker that keeps falling out stays fenced: min(2^k s, max) after the last time.
 
-    `window`: how far back it counts, and the longest wait, in milliseconds.
+    `back_ms`: how far back it counts; `wait_ms_max`: the longest wait.
     """
-    back_ms, wait_ms_max = window
     recent = [at for at in soft.flaps.get(broker_id, []) if at > now_ms - back_ms]
     if not recent:
         return now_ms

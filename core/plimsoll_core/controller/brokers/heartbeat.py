@@ -49,8 +49,14 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
         return HeartbeatAnswer(is_caught_up=caught_up, is_fenced=True, should_shut_down=True)
     behind = bool(request.unknown_metadata)
     if caught_up and not request.want_fence and not broker.shutting_down and not behind:
-        window = (turn.settings.flap_window_ms, turn.settings.flap_wait_ms_max)
-        if turn.now_ms >= held_back_until_ms(turn.soft, broker.id, turn.now_ms, window):
+        until_ms = held_back_until_ms(
+            turn.soft,
+            broker.id,
+            turn.now_ms,
+            back_ms=turn.settings.flap_window_ms,
+            wait_ms_max=turn.settings.flap_wait_ms_max,
+        )
+        if turn.now_ms >= until_ms:
             unfence(turn, broker)
             wake(turn, broker.id)
             return HeartbeatAnswer(is_caught_up=True, is_fenced=False, should_shut_down=False)

@@ -85,13 +85,13 @@ def holds(
     found = []
     for key in image.hosted.get(broker_id, ()):
         p = image.partitions[key]
-        spare = _held(p, (broker_id, active and key not in failed), absent, policy)
+        spare = _held(p, broker_id, absent, policy, joins=active and key not in failed)
         if spare is not None:
             found.append((spare, image.topics[p.topic_id].name, p.index, p))
     worst = nsmallest(HOLDS_MAX, found, key=lambda row: row[:3])
     return Holds(
         total=len(found),
-        worst=tuple(_explain(p, topic, broker_id, (absent, spare)) for spare, topic, _, p in worst),
+        worst=tuple(_explain(p, topic, broker_id, absent, spare) for spare, topic, _, p in worst),
     )
 
 
@@ -105,7 +105,7 @@ def may_leave(
 ) -> bool:
     """Whether one broker may leave one partition, while all of `absent` are away.  `joins`: it is
     in sync or could soon be."""
-    return _held(p, (broker_id, joins), absent, policy) is None
+    return _held(p, broker_id, absent, policy, joins=joins) is None
 
 
 def may_become(
@@ -124,12 +124,13 @@ def may_become(
 
 def _held(
     p: Partition,
-    who: tuple[BrokerId, bool],
+    broker_id: BrokerId,
     absent: AbstractSet[BrokerId],
     policy: ExposedTopics,
+    *,
+    joins: bool,
 ) -> int | None:
     """How many more than nobody could go, were the broker away; None: it may leave."""
-    broker_id, joins = who
     if not joins and broker_id not in p.isr:
         return None  # it is away already; its move waits for it, and it may need the restart
     gone = {*absent, broker_id}
@@ -165,12 +166,8 @@ def _needed(p: Partition, target: Sequence[BrokerId]) -> int:
 
 
 def _explain(
-    p: Partition,
-    topic: str,
-    broker_id: BrokerId,
-    state: tuple[AbstractSet[BrokerId], int],
+    p: Partition, topic: str, broker_id: BrokerId, absent: AbstractSet[BrokerId], spare: int
 ) -> Hold:
-    absent, spare = state
     reason, until = _why(p, f"{topic}-{p.index}", broker_id, absent)
     return Hold(
         broker_id=broker_id, topic=topic, index=p.index, spare=spare, reason=reason, until=until

@@ -83,7 +83,7 @@ def _go_on(turn: DecisionContext, row: Rebalance, request: RunRebalance) -> Reba
     looks.settle(turn, rest, look)
     if not row.paused:
         movers = [mover for mover in running(turn.image) if mover.uid != row.object.uid]
-        looks.choose_next(turn, rest, look, (movers, request.limits))
+        looks.choose_next(turn, rest, look, movers, request.limits)
     _advance(turn, row, look)
     if not row.paused:
         refusal = _replan(turn, row, look) or _leftovers(turn, row, look)
@@ -106,7 +106,7 @@ def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
     uid = row.object.uid
     active = _rest(turn, row).active
     claimed = [move.number for move, _ in look.begin if move.key not in active]
-    _advanced(turn, uid, claimed, (look.moved, look.dropped))
+    _advanced(turn, uid, claimed, look.moved, look.dropped)
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     for move, p in look.begin:
         wish = begun(p, move.after)
@@ -114,21 +114,20 @@ def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
         wishes.append((p, wish))
     turn.change(wishes, CAUSE)
     done = [m.number for m, p in look.begin if not turn.image.partitions[p.key].moving]
-    _advanced(turn, uid, [], (done, []))
+    _advanced(turn, uid, [], done, [])
 
 
 def _advanced(
-    turn: DecisionContext, uid: str, begun_: list[int], ended: tuple[list[int], list[int]]
+    turn: DecisionContext, uid: str, claimed: list[int], moved: list[int], dropped: list[int]
 ) -> None:
-    moved, dropped = ended
     at = 0
-    while at < max(len(begun_), len(moved), len(dropped)):
+    while at < max(len(claimed), len(moved), len(dropped)):
         part = slice(at, at + PART_MAX)
         turn.add(
             RebalanceAdvanced(
                 cause=CAUSE,
                 uid=uid,
-                begun=tuple(begun_[part]),
+                begun=tuple(claimed[part]),
                 moved=tuple(moved[part]),
                 dropped=tuple(dropped[part]),
             )
@@ -291,7 +290,7 @@ def _roll_back(
             wishes.append((p, wish))
         else:
             turn.again = request
-    _advanced(turn, row.object.uid, [], (ended, []))
+    _advanced(turn, row.object.uid, [], ended, [])
     row = turn.image.rebalances[row.object.uid]
     turn.change(wishes, CANCELLED)
     if turn.again is not None:

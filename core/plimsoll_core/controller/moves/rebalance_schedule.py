@@ -102,10 +102,13 @@ def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
 
 
 def choose_next(
-    turn: DecisionContext, rest: RebalanceRest, look: Look, about: tuple[list[Mover], MoveLimits]
+    turn: DecisionContext,
+    rest: RebalanceRest,
+    look: Look,
+    movers: list[Mover],
+    limits: MoveLimits,
 ) -> None:
-    """`about`: who else moves partitions, and how much may move at the same time."""
-    movers, limits = about
+    """`movers`: what else moves partitions; `limits`: how much may move at the same time."""
     room = _Room(limits)
     for move in (*(move for move, _ in look.moving), *look.claimed):
         room.take(move)

@@ -38,8 +38,8 @@ async def reconcile(term: Term, key: Key) -> None:
     assert isinstance(answer, ReassignmentState | Refused), answer
     uid = found.metadata.uid
     meter = term.meters.setdefault(uid, Meter())
-    seen = (term.controller.soft.copies, term.monotonic_ms())
-    status = status_of(found, term.image, answer, meter, seen)
+    copies, now_ms = term.controller.soft.copies, term.monotonic_ms()
+    status = status_of(found, term.image, answer, meter, copies, now_ms)
     term.reassignments[key] = (found.metadata.generation, status)
     term.mark_reassignment(key)
     if isinstance(answer, Refused):

@@ -84,13 +84,13 @@ def status_of(
     image: ClusterImage,
     answer: ReassignmentState | Refused,
     meter: Meter,
-    seen: tuple[Copies, int],
+    copies: Copies,
+    now_ms: int,
 ) -> ReassignmentStatus:
-    """`seen`: what brokers have told of their copies, and when (monotonic milliseconds)."""
+    """`copies`: what brokers have reported of their copies, as of `now_ms` (monotonic)."""
     row = image.reassignments.get(found.metadata.uid)
     if row is None:
         return _not_begun(found, answer)
-    copies, now_ms = seen
     moving = moving_of(image, row)
     progress = meter.read(moving, copies, now_ms)
     running = row.phase == "Running"
@@ -105,7 +105,7 @@ def status_of(
         eta_seconds=progress.eta_seconds if phase == "Running" else None,
         lowest_isr_margin=meter.lowest_margin,
         active=active(image, moving, copies),
-        conditions=_conditions(phase, _why(phase, row, answer, len(moving))),
+        conditions=_conditions(phase, *_why(phase, row, answer, len(moving))),
     )
 
 
@@ -118,7 +118,7 @@ def _not_begun(found: Reassignment, answer: ReassignmentState | Refused) -> Reas
         why = ("Starting", "It is about to begin.")
     phase: Phase = "Paused" if why[0] == "Paused" else "Pending"
     waits = isinstance(answer, Refused)
-    return ReassignmentStatus(phase=phase, conditions=_conditions(phase, why, waits=waits))
+    return ReassignmentStatus(phase=phase, conditions=_conditions(phase, *why, waits=waits))
 
 
 def _phase(row: Row, answer: ReassignmentState | Refused) -> Phase:
@@ -148,18 +148,22 @@ def _why(
 
 
 def _conditions(
-    phase: Phase, why: tuple[str, str], *, waits: bool = False
+    phase: Phase, reason: str, message: str, *, waits: bool = False
 ) -> tuple[Condition, ...]:
     """Ready mirrors Complete, for those who read only that.  `waits`: it cannot even begin."""
     done = phase == "Completed"
     blocked = phase == "Blocked" or waits
     failed = phase in ("Failed", "Cancelled")
     found = [
-        condition("Complete", done, *why),
-        condition("Ready", done, *why),
-        condition("Reconciling", phase not in FINAL, *why),
-        condition("Failed", failed, *why) if failed else _not("Failed", "Nothing has failed."),
-        condition("Blocked", True, *why) if blocked else _not("Blocked", "Nothing is waited for."),
+        condition("Complete", done, reason, message),
+        condition("Ready", done, reason, message),
+        condition("Reconciling", phase not in FINAL, reason, message),
+        condition("Failed", True, reason, message)
+        if failed
+        else _not("Failed", "Nothing has failed."),
+        condition("Blocked", True, reason, message)
+        if blocked
+        else _not("Blocked", "Nothing is waited for."),
     ]
     return tuple(found)
 

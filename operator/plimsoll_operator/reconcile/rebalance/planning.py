@@ -143,7 +143,7 @@ class Rebalancing:
         controller, uid = self._controller, found.metadata.uid
         image, known = controller.image(), self.sketches.get(uid)
         away = self._away(image)
-        if known is not None and not again and self._still(known, found, (image, away)):
+        if known is not None and not again and self._still(known, found, image, away):
             return known
         soft, settings = controller.soft(), controller.settings()
         wish = wish_of(found, settings.rack_policy, away, dict(soft.sizes))
@@ -159,7 +159,7 @@ class Rebalancing:
         return sketch
 
     def _still(
-        self, known: Sketch, found: Rebalance, now: tuple[ClusterImage, frozenset[BrokerId]]
+        self, known: Sketch, found: Rebalance, image: ClusterImage, away: frozenset[BrokerId]
     ) -> bool:
         """Whether the plan that is known will do."""
         if not isinstance(known.planned, Planned):
@@ -169,7 +169,7 @@ class Rebalancing:
         age_ms = self._controller.wall_ms() - known.made_ms
         if age_ms < REPLAN_MS and known.generation == found.metadata.generation:
             return True
-        return age_ms < REFRESH_MS and known.holds(*now, found)
+        return age_ms < REFRESH_MS and known.holds(image, away, found)
 
     def _away(self, image: ClusterImage) -> frozenset[BrokerId]:
         """Who has been away for so long that others are chosen."""

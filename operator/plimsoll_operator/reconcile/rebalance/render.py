@@ -71,7 +71,7 @@ def status_of(found: Rebalance, view: View) -> RebalanceStatus:
         completion_time=None if ended_ms is None else timestamp(ended_ms),
         plan=view.plan,
         progress=_progress(row, view) if begun and row else None,
-        conditions=_conditions(phase, why, view),
+        conditions=_conditions(phase, *why, view),
     )
 
 
@@ -144,20 +144,20 @@ def _done(row: Row | None) -> str:
     )
 
 
-def _conditions(phase: Phase, why: tuple[str, str], view: View) -> tuple[Condition, ...]:
+def _conditions(phase: Phase, reason: str, message: str, view: View) -> tuple[Condition, ...]:
     """Ready mirrors Complete, for those who read only that."""
     done = phase in ("Completed", "NothingToDo")
     failed = phase in ("Failed", "Cancelled")
     blocked = phase == "Blocked"
     busy = phase not in FINAL and phase != "AwaitingApproval"
     found = [
-        condition("Complete", done, *why),
-        condition("Ready", done, *why),
-        condition("Reconciling", busy, *why),
-        condition("Failed", failed, *why)
+        condition("Complete", done, reason, message),
+        condition("Ready", done, reason, message),
+        condition("Reconciling", busy, reason, message),
+        condition("Failed", failed, reason, message)
         if failed
         else condition("Failed", False, "NotFailed", "Nothing has failed."),
-        condition("Blocked", True, *why)
+        condition("Blocked", True, reason, message)
         if blocked
         else condition("Blocked", False, "NotBlocked", "Nothing is waited for."),
     ]

@@ -55,11 +55,13 @@ def drift(image: ClusterImage, count: int, partitions: int) -> Condition:
     return condition("DriftDetected", True, "BrokerAdded" if empty else "ReplicasMoved", text)
 
 
-def move(moving: list[Partition], meter: Meter, seen: tuple[Copies, int]) -> api.TopicMove | None:
-    """`seen`: what brokers have told of their copies, and when (monotonic milliseconds)."""
+def move(
+    moving: list[Partition], meter: Meter, copies: Copies, now_ms: int
+) -> api.TopicMove | None:
+    """`copies`: what brokers have reported of their copies, as of `now_ms` (monotonic)."""
     if not moving:
         return None
-    progress = meter.read(moving, *seen)
+    progress = meter.read(moving, copies, now_ms)
     return api.TopicMove(
         partitions=len(moving),
         bytes_left=binary(progress.left),

@@ -1,0 +1,65 @@
+"""Whose volume it is: two files that say so, since one of them may be damaged.
+
+Called by `LogStore`, which the broker's lifecycle asks.  Source: Kafka's meta.properties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage.checkpoints import Meta
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VolumeRefused:
+    """This volume must not be used; the sentence says why and what to do."""
+
+    reason: str
+    message: str
+
+
+def read(disk: Disk, directory: Path) -> Meta | None:
+    """Who formatted the volume; None when nobody did.  Raises StorageError where neither file
+    says."""
+    path = directory / checkpoints.META_PROPERTIES
+    copy = directory / checkpoints.META_COPY
+    found = [data for each in (path, copy) if (data := disk.read(each)) is not None]
+    if not found:
+        return None
+    meta = next((meta for data in found if (meta := checkpoints.decode_meta(data))), None)
+    if meta is None:
+        raise StorageError(StorageFault.CORRUPT, path, "it is no meta.properties of version 1")
+    return meta
+
+
+def keep(disk: Disk, directory: Path, meta: Meta) -> None:
+    """Both files say so from now on."""
+    data = checkpoints.encode_meta(meta)
+    for name in (checkpoints.META_PROPERTIES, checkpoints.META_COPY):
+        if disk.read(directory / name) != data:
+            disk.replace(directory / name, data, sync=True)
+
+
+def refusal(meta: Meta, directory: Path, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
+    """Why that broker of that cluster must not use it."""
+    advice = "mount the right volume, or an empty one"
+    if meta.cluster_id != cluster_id:
+        return VolumeRefused(
+            reason="ForeignVolume",
+            message=(
+                f"{directory} belongs to cluster {meta.cluster_id}, this broker to cluster "
+                f"{cluster_id}: {advice}"
+            ),
+        )
+    if meta.node_id != node_id:
+        return VolumeRefused(
+            reason="ForeignVolume",
+            message=(
+                f"{directory} belongs to broker {meta.node_id}, this is broker {node_id}: {advice}"
+            ),
+        )
+    return None

@@ -1,0 +1,207 @@
+"""What the API server in memory serves: the built-in kinds that are used here, and CRDs.
+
+One row a kind: which of a real API server's general rules hold for it.  Source: the registries'
+strategies of Kubernetes 1.34 (`AllowUnconditionalUpdate`, `PrepareForUpdate`, `ValidateUpdate`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from plimsoll_operator.api.labels import VOLUME_PROTECTION
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory import schemas
+from plimsoll_operator.kube.memory.lists import BUILT_IN_TOPOLOGY, Topology, custom_topology
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import Kind
+
+SECRETS = Kind(api_version="v1", kind="Secret", plural="secrets")
+GENERAL_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
+FIELDS_OF_PODS = GENERAL_FIELDS | {
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+}
+FIELDS_OF_EVENTS = GENERAL_FIELDS | {
+    "involvedObject.kind",
+    "involvedObject.namespace",
+    "involvedObject.name",
+    "involvedObject.uid",
+    "involvedObject.apiVersion",
+    "involvedObject.resourceVersion",
+    "involvedObject.fieldPath",
+    "reason",
+    "reportingComponent",
+    "source",
+    "type",
+}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Resource:
+    """A kind as it is served."""
+
+    kind: Kind
+    has_status: bool = False
+    """`/status` exists: spec writes leave the status alone, and the other way round."""
+    has_generation: bool = False
+    """`metadata.generation` grows when anything but metadata and status changes."""
+    needs_version: bool = False
+    """An update must state a resourceVersion."""
+    selectable: frozenset[str] = GENERAL_FIELDS
+    topology: Topology = BUILT_IN_TOPOLOGY
+    fixed: tuple[str, ...] = ()
+    """Fields of the spec that no update may change."""
+    spec_fixed_but: frozenset[str] | None = None
+    """If not None: the only fields of the spec that an update may change."""
+    fixed_sentence: str = "field is immutable"
+    finalizer: str | None = None
+    """Given to every new object."""
+    new_status: Object | None = None
+    """The status of a new object."""
+    created_by_update: bool = False
+    """A PUT of what is not there makes it."""
+    schema: Object | None = None
+    """A custom resource's, as its definition states it."""
+    check: schemas.Check | None = None
+    """Prunes, sets defaults and validates; built-in kinds are taken as they are."""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+    @property
+    def typed(self) -> bool:
+        """A built-in kind: a list's items do not repeat apiVersion and kind."""
+        return self.check is None
+
+    @cached_property
+    def root(self) -> str:
+        """The path of the collection over all namespaces."""
+        return self.kind.path()
+
+
+_SETS_MAY_CHANGE = frozenset(
+    {
+        "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+        "persistentVolumeClaimRetentionPolicy", "minReadySeconds",
+    }
+)  # fmt: skip
+_SETS_SENTENCE = (
+    "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', "
+    "'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' "
+    "and 'minReadySeconds' are forbidden"
+)
+_CLAIMS_SENTENCE = (
+    "Forbidden: spec is immutable after creation except resources.requests and "
+    "volumeAttributesClassName for bound claims"
+)
+
+BUILT_IN = (
+    Resource(
+        kind=resources.PODS,
+        has_status=True,
+        selectable=FIELDS_OF_PODS,
+        new_status={"phase": "Pending"},
+        short_names=("po",),
+    ),
+    Resource(kind=resources.CONFIG_MAPS, short_names=("cm",)),
+    Resource(kind=SECRETS, selectable=GENERAL_FIELDS | {"type"}),
+    Resource(kind=resources.SERVICES, has_status=True, short_names=("svc",)),
+    Resource(kind=resources.SERVICE_ACCOUNTS, short_names=("sa",)),
+    Resource(
+        kind=resources.VOLUME_CLAIMS,
+        has_status=True,
+        spec_fixed_but=frozenset({"resources", "volumeName", "volumeAttributesClassName"}),
+        fixed_sentence=_CLAIMS_SENTENCE,
+        finalizer=VOLUME_PROTECTION,
+        new_status={"phase": "Pending"},
+        short_names=("pvc",),
+    ),
+    Resource(
+        kind=resources.NAMESPACES,
+        has_status=True,
+        new_status={"phase": "Active"},
+        short_names=("ns",),
+    ),
+    Resource(kind=resources.NODES, has_status=True, short_names=("no",)),
+    Resource(kind=resources.EVENTS, selectable=GENERAL_FIELDS, short_names=("ev",)),
+    Resource(kind=resources.CORE_EVENTS, selectable=FIELDS_OF_EVENTS, short_names=("ev",)),
+    Resource(
+        kind=resources.STATEFUL_SETS,
+        has_status=True,
+        has_generation=True,
+        spec_fixed_but=_SETS_MAY_CHANGE,
+        fixed_sentence=_SETS_SENTENCE,
+        new_status={"replicas": 0, "availableReplicas": 0},
+        short_names=("sts",),
+    ),
+    Resource(
+        kind=resources.DISRUPTION_BUDGETS,
+        has_status=True,
+        has_generation=True,
+        short_names=("pdb",),
+    ),
+    Resource(kind=resources.NETWORK_POLICIES, has_generation=True, short_names=("netpol",)),
+    Resource(kind=resources.LEASES, needs_version=True, created_by_update=True),
+    Resource(
+        kind=resources.JOBS,
+        has_status=True,
+        has_generation=True,
+        fixed=("selector", "completionMode", "template"),
+    ),
+    Resource(kind=resources.ROLES),
+    Resource(kind=resources.ROLE_BINDINGS),
+    Resource(kind=resources.CRDS, has_status=True, has_generation=True, short_names=("crd",)),
+)
+
+
+def custom(definition: Object) -> Iterator[Resource]:
+    """The resources that a CustomResourceDefinition declares, one a served version."""
+    spec = definition["spec"]
+    names = spec["names"]
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        schema = version["schema"]["openAPIV3Schema"]
+        fields = {one["jsonPath"].lstrip(".") for one in version.get("selectableFields", ())}
+        yield Resource(
+            kind=Kind(
+                api_version=f"{spec['group']}/{version['name']}",
+                kind=names["kind"],
+                plural=names["plural"],
+                namespaced=spec["scope"] == "Namespaced",
+            ),
+            has_status="status" in (version.get("subresources") or {}),
+            has_generation=True,
+            needs_version=True,
+            selectable=GENERAL_FIELDS | fields,
+            topology=custom_topology(schema),
+            schema=schema,
+            check=_checked(schema),
+            short_names=tuple(names.get("shortNames", ())),
+            categories=tuple(names.get("categories", ())),
+        )
+
+
+_COMPILED_MAX = 100
+_compiled: OrderedDict[int, tuple[Object, schemas.Check]] = OrderedDict()
+"""By the schema's identity: many servers in one process serve the same definitions."""
+
+
+def _checked(schema: Object) -> schemas.Check:
+    """The object's own part: its type and its metadata are not the schema's concern."""
+    known = _compiled.get(id(schema))
+    if known is not None:
+        return known[1]
+    apart = ("apiVersion", "kind", "metadata")
+    own = {name: part for name, part in schema["properties"].items() if name not in apart}
+    check = schemas.compiled({**schema, "properties": own})
+    _compiled[id(schema)] = (schema, check)
+    if len(_compiled) > _COMPILED_MAX:
+        _compiled.popitem(last=False)
+    return check

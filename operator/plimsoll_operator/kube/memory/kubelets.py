@@ -1,0 +1,218 @@
+"""Scheduler, kubelets and volumes: pods get a node, run, and end; claims are bound and protected.
+
+What runs a pod is the host's: processes of this machine, or simulated ones.  Called by `workloads`.
+Source: Kubernetes' "Pod Lifecycle", "Storage Object in Use Protection".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from plimsoll_operator.api.labels import VOLUME_PROTECTION
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.stateful_sets import (
+    found,
+    listed,
+    target,
+    write_status,
+)
+from plimsoll_operator.kube.memory.store import StoredObject
+from plimsoll_operator.kube.memory.strategy import timestamp
+from plimsoll_operator.kube.port import Object
+
+Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeState:
+    """What a kubelet would say of a pod; all its containers are in one state."""
+
+    phase: Phase
+    ready: bool = False
+    restarts: int = 0
+    exit_code: int = 0
+    """Of containers that have ended."""
+    waiting: tuple[str, str] | None = None
+    """(reason, message): why containers do not start."""
+    pod_ip: str | None = None
+
+
+class PodRuntime(Protocol):
+    """Where pods run.  A pod is known by its uid."""
+
+    def place(self, pod: Object) -> str | None:
+        """The node that shall run it; None: it stays Pending."""
+
+    def start(self, pod: Object) -> None:
+        """Its containers shall run; said once."""
+
+    def stop(self, pod: Object, grace_seconds: int) -> None:
+        """They shall end within the grace; 0: nobody waits for it any more.  Said once, and again
+        when the grace has become shorter."""
+
+    def state(self, pod: Object) -> RuntimeState | None:
+        """As of now.  None: nothing of it runs (any more), or its node does not answer."""
+
+    def has_ended(self, pod: Object) -> bool:
+        """Whether it is certain that nothing of it runs any more."""
+
+
+class Kubelets:
+    """All nodes' kubelets."""
+
+    def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
+        self._server = server
+        self._runtime = runtime
+        self._started: dict[str, Object] = {}
+        """By uid: the pods that were given to the runtime."""
+        self._stopping: dict[str, int] = {}
+        """By uid: within which grace each was told to end."""
+
+    def reconcile(self) -> None:
+        """One step with every pod and every claim."""
+        present = set()
+        for pod in listed(self._server, resources.PODS):
+            present.add(pod.metadata["uid"])
+            self._run(pod)
+        for uid in [uid for uid in self._started if uid not in present]:
+            self._forget(uid)
+        for claim in listed(self._server, resources.VOLUME_CLAIMS):
+            self._keep(claim)
+
+    def _forget(self, uid: str) -> None:
+        """Deleted without its kubelet's word: what is left of it ends now."""
+        self._runtime.stop(self._started.pop(uid), 0)
+        self._stopping.pop(uid, None)
+
+    def _run(self, pod: StoredObject) -> None:
+        meta, uid = pod.metadata, pod.metadata["uid"]
+        if meta.get("deletionTimestamp"):
+            self._end(pod)
+            return
+        if not pod.body["spec"].get("nodeName"):
+            bound = self._bind(pod)
+            if bound is None:
+                return
+            pod = bound
+        if uid not in self._started:
+            self._started[uid] = pod.body
+            self._runtime.start(pod.body)
+        state = self._runtime.state(pod.body)
+        if state is not None:
+            write_status(self._server, pod, self._status(pod, state))
+
+    def _bind(self, pod: StoredObject) -> StoredObject | None:
+        """What the scheduler does, once all claims are there."""
+        for name in claim_names(pod.body):
+            claim = found(self._server, resources.VOLUME_CLAIMS, pod.key[0], name)
+            if claim is None or claim.metadata.get("deletionTimestamp"):
+                return None
+        node = self._runtime.place(pod.body)
+        if node is None:
+            return None
+        spec = {**pod.body["spec"], "nodeName": node}
+        return self._server.store.put(pod.resource, {**pod.body, "spec": spec}, pod.applied)
+
+    def _end(self, pod: StoredObject) -> None:
+        uid, grace = pod.metadata["uid"], pod.metadata["deletionGracePeriodSeconds"]
+        if uid in self._started and self._stopping.get(uid, grace + 1) > grace:
+            self._stopping[uid] = grace
+            self._runtime.stop(pod.body, grace)
+        if uid in self._started and not self._runtime.has_ended(pod.body):
+            return
+        self._started.pop(uid, None)
+        self._stopping.pop(uid, None)
+        where = target(self._server, resources.PODS, *pod.key)
+        options = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
+        self._server.writes.delete(where, options, dry_run=False)
+
+    def _status(self, pod: StoredObject, state: RuntimeState) -> Object:
+        before = pod.body.get("status") or {}
+        now = timestamp(self._server.now_ms())
+        since = before.get("startTime") or now
+        addresses = {} if state.pod_ip is None else {"podIP": state.pod_ip}
+        return {
+            **addresses,
+            "phase": state.phase,
+            "startTime": since,
+            "conditions": _conditions(before, state, now),
+            "containerStatuses": [
+                _container_status(container, state, since)
+                for container in pod.body["spec"]["containers"]
+            ],
+        }
+
+    def _keep(self, claim: StoredObject) -> None:
+        """Bound when a pod that uses it has a node; gone only after the last such pod."""
+        used = self._users(claim)
+        if claim.metadata.get("deletionTimestamp"):
+            if not used:
+                self._release(claim)
+            return
+        if any(pod.body["spec"].get("nodeName") for pod in used):
+            size = claim.body["spec"]["resources"]["requests"]["storage"]
+            status = {
+                "phase": "Bound",
+                "accessModes": claim.body["spec"].get("accessModes") or [],
+                "capacity": {"storage": size},
+            }
+            write_status(self._server, claim, status)
+
+    def _users(self, claim: StoredObject) -> list[StoredObject]:
+        namespace, name = claim.key
+        pods = listed(self._server, resources.PODS)
+        return [pod for pod in pods if pod.key[0] == namespace and name in claim_names(pod.body)]
+
+    def _release(self, claim: StoredObject) -> None:
+        finalizers = claim.metadata.get("finalizers") or ()
+        left = [name for name in finalizers if name != VOLUME_PROTECTION]
+        meta = {**claim.metadata, "finalizers": left}
+        where = target(self._server, resources.VOLUME_CLAIMS, *claim.key)
+        self._server.writes.replace(where, {**claim.body, "metadata": meta}, dry_run=False)
+
+
+def claim_names(pod: Object) -> list[str]:
+    """The claims that a pod uses."""
+    volumes = pod["spec"].get("volumes") or ()
+    return [
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in volumes
+        if "persistentVolumeClaim" in volume
+    ]
+
+
+def _conditions(before: Object, state: RuntimeState, now: str) -> list[Object]:
+    shown = {one["type"]: one for one in before.get("conditions") or ()}
+    wanted = {"PodScheduled": True, "ContainersReady": state.ready, "Ready": state.ready}
+    return [
+        shown[type_]
+        if shown.get(type_, {}).get("status") == str(value)
+        else {"type": type_, "status": str(value), "lastTransitionTime": now}
+        for type_, value in wanted.items()
+    ]
+
+
+def _container_status(container: Object, state: RuntimeState, since: str) -> Object:
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": "",
+        "ready": state.ready,
+        "started": state.phase == "Running",
+        "restartCount": state.restarts,
+        "state": _container_state(state, since),
+    }
+
+
+def _container_state(state: RuntimeState, since: str) -> Object:
+    if state.waiting is not None:
+        reason, message = state.waiting
+        return {"waiting": {"reason": reason, "message": message}}
+    if state.phase == "Pending":
+        return {"waiting": {"reason": "ContainerCreating"}}
+    if state.phase == "Running":
+        return {"running": {"startedAt": since}}
+    reason = "Error" if state.exit_code else "Completed"
+    return {"terminated": {"exitCode": state.exit_code, "reason": reason}}

@@ -1,0 +1,97 @@
+"""Which lists are maps by some of their items' fields, and which are sets; all others are atomic,
+and so are some maps.
+
+Source: of built-in kinds, the `+listType` and `+mapType` markers of k8s.io/api for the fields that
+are used here; of custom resources, `x-kubernetes-list-type` and `x-kubernetes-list-map-keys` of
+their schemas.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from plimsoll_operator.kube.port import Object
+
+Names = tuple[str, ...]
+"""The fields on the way to a value, without the elements of lists."""
+KeysOf = Callable[[Names, list[Any]], tuple[str, ...] | None]
+"""(where a list is, the list) -> the fields that its items go by; `()` for a set, else None."""
+
+_METADATA: dict[Names, tuple[str, ...]] = {
+    ("metadata", "ownerReferences"): ("uid",),
+    ("metadata", "finalizers"): (),
+}
+_BY_FIELD: dict[str, tuple[str, ...]] = {
+    "containers": ("name",),
+    "initContainers": ("name",),
+    "volumes": ("name",),
+    "env": ("name",),
+    "volumeMounts": ("mountPath",),
+    "imagePullSecrets": ("name",),
+    "secrets": ("name",),
+    "conditions": ("type",),
+}
+_POD_SPEC_ONLY = frozenset({"volumes", "env", "volumeMounts", "containers", "initContainers"})
+_DEFAULTS = {"protocol": "TCP"}
+_ATOMIC_MAPS = frozenset(
+    {
+        "selector", "podSelector", "namespaceSelector", "labelSelector", "nodeSelector",
+        "fieldRef", "secretKeyRef", "configMapKeyRef",
+    }
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """How values of one kind of object are merged."""
+
+    keys_of: KeysOf
+    atomic_maps: frozenset[str] = frozenset()
+    """Fields of the spec whose value is replaced whole."""
+
+    def is_atomic(self, names: Names) -> bool:
+        return bool(names) and names[0] == "spec" and names[-1] in self.atomic_maps
+
+
+def _builtin_keys(names: Names, items: list[Any]) -> tuple[str, ...] | None:
+    if names in _METADATA:
+        return _METADATA[names]
+    if not names or (names[-1] in _POD_SPEC_ONLY and "spec" not in names):
+        return None
+    if names[-1] == "ports" and items and isinstance(items[0], dict):
+        if "containerPort" in items[0]:
+            return ("containerPort", "protocol")
+        return ("port", "protocol") if len(names) == 2 else None
+    return _BY_FIELD.get(names[-1])
+
+
+BUILT_IN_TOPOLOGY = Topology(keys_of=_builtin_keys, atomic_maps=_ATOMIC_MAPS)
+
+
+def custom_topology(schema: Object) -> Topology:
+    """Of a custom resource."""
+    known = _METADATA | dict(_stated(schema, ()))
+    return Topology(keys_of=lambda names, _: known.get(names))
+
+
+def _stated(schema: Object, names: Names) -> Iterator[tuple[Names, tuple[str, ...]]]:
+    kind = schema.get("x-kubernetes-list-type")
+    if kind == "map":
+        yield names, tuple(schema["x-kubernetes-list-map-keys"])
+    elif kind == "set":
+        yield names, ()
+    for name, field in schema.get("properties", {}).items():
+        yield from _stated(field, (*names, name))
+    for part in ("items", "additionalProperties"):
+        if isinstance(schema.get(part), dict):
+            yield from _stated(schema[part], names)
+
+
+def element(item: Any, keys: tuple[str, ...]) -> str:
+    """What names an item of a list that is a map or a set: one component of a path."""
+    if not keys:
+        return "=" + json.dumps(item, sort_keys=True)
+    return "=" + json.dumps([item.get(key, _DEFAULTS.get(key)) for key in keys])

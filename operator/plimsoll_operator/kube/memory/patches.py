@@ -1,0 +1,197 @@
+"""The three patches that clients send: merge, strategic merge, and server-side apply.
+
+Server-side apply is simplified: for each manager the set of fields that it last applied is kept,
+and what it no longer states goes, unless another manager's set has it.  A field that somebody
+changed by another verb stays in the set of the manager that applied it; a real API server takes it
+away.  `managedFields` are not shown.  Source: RFC 7386; Kubernetes' "Server-Side Apply" and
+"Update API Objects in Place Using kubectl patch".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from plimsoll_operator.kube.memory.lists import Names, Topology, element
+from plimsoll_operator.kube.port import Object
+
+Path = tuple[str, ...]
+"""Fields, and elements of lists (`lists.element`), from the object's root."""
+Applied = Mapping[str, frozenset[Path]]
+"""By manager: what it applied last."""
+
+NOT_OWNED = frozenset(
+    ("metadata", name)
+    for name in (
+        "name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
+        "managedFields",
+    )
+) | {("apiVersion",), ("kind",)}  # fmt: skip
+
+
+# --- merge patches --------------------------------------------------------------------------------
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """RFC 7386: null removes a field, a list replaces a list."""
+    if not isinstance(patch, dict):
+        return patch
+    out = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = merged(out.get(key), value)
+    return out
+
+
+def strategically_merged(target: Any, patch: Any, topology: Topology, names: Names = ()) -> Any:
+    """The same, but that lists which are maps are merged item by item.
+
+    Of the directives only `$patch: delete` of an item is known; an order that is asked for
+    (`$setElementOrder`) is not kept."""
+    if isinstance(patch, list):
+        keys = topology.keys_of(names, patch)
+        if not keys or not isinstance(target, list):
+            return [item for item in patch if not _deletes(item)]
+        return _merged_items(
+            target, patch, keys, partial(strategically_merged, topology=topology, names=names)
+        )
+    if not isinstance(patch, dict):
+        return patch
+    out = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if key.startswith("$"):
+            continue
+        if value is None:
+            out.pop(key, None)
+        else:
+            out[key] = strategically_merged(out.get(key), value, topology, (*names, key))
+    return out
+
+
+def _merged_items(
+    target: list[Any], patch: list[Any], keys: tuple[str, ...], merged: Callable[[Any, Any], Any]
+) -> list[Any]:
+    found = {element(item, keys): item for item in target}
+    for item in patch:
+        name = element(item, keys)
+        if _deletes(item):
+            found.pop(name, None)
+        else:
+            found[name] = merged(found.get(name), item)
+    return list(found.values())
+
+
+def _deletes(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("$patch") == "delete"
+
+
+# --- server-side apply ----------------------------------------------------------------------------
+
+
+def stated(config: Object, topology: Topology) -> dict[Path, Any]:
+    """Every field and every element that a manager states, with the value of what has no parts."""
+    return {
+        path: value for path, value in _stated(config, topology, (), ()) if path not in NOT_OWNED
+    }
+
+
+def _stated(value: Any, topology: Topology, path: Path, names: Names) -> Iterator[tuple[Path, Any]]:
+    if isinstance(value, dict) and value and not topology.is_atomic(names):
+        for key, field in value.items():
+            yield from _stated(field, topology, (*path, key), (*names, key))
+        return
+    keys = topology.keys_of(names, value) if isinstance(value, list) else None
+    if keys is None or not value:
+        yield path, value
+        return
+    for item in value:
+        at = (*path, element(item, keys))
+        yield at, None
+        if keys:
+            yield from _stated(item, topology, at, names)
+
+
+def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> Any:
+    """`live` with everything that `config` states."""
+    if isinstance(config, dict) and isinstance(live, dict) and not topology.is_atomic(names):
+        out = dict(live)
+        for key, value in config.items():
+            out[key] = applied(live.get(key), value, topology, (*names, key))
+        return out
+    keys = topology.keys_of(names, config) if isinstance(config, list) else None
+    if keys is None or not isinstance(live, list):
+        return config
+    found = {element(item, keys): item for item in live}
+    for item in config:
+        name = element(item, keys)
+        found[name] = applied(found.get(name), item, topology, names)
+    return list(found.values())
+
+
+def without(
+    live: Object, gone: frozenset[Path], kept: frozenset[Path], topology: Topology
+) -> Object:
+    """`live` without the paths that nobody states any more; of an element that somebody else
+    (`kept`) states parts of, only the others go."""
+    if not gone:
+        return live
+    left = _without(live, (), (), _Removal(gone, kept, topology))
+    assert isinstance(left, dict)
+    return left
+
+
+class _Removal:
+    def __init__(self, gone: frozenset[Path], kept: frozenset[Path], topology: Topology) -> None:
+        self.topology = topology
+        self._gone = gone
+        self._above = {path[:length] for path in gone for length in range(len(path))}
+        self._held = {path[:length] for path in kept for length in range(len(path) + 1)}
+
+    def ends(self, path: Path) -> bool:
+        return path in self._gone and path not in self._held
+
+    def touches(self, path: Path) -> bool:
+        return path in self._above
+
+
+def _without(value: Any, path: Path, names: Names, removal: _Removal) -> Any:
+    """None when nothing is left of it."""
+    if not removal.touches(path):
+        return value
+    if isinstance(value, dict):
+        out = {}
+        for key, field in value.items():
+            at = (*path, key)
+            left = None if removal.ends(at) else _without(field, at, (*names, key), removal)
+            if left is not None or (field is None and not removal.ends(at)):
+                out[key] = left
+        return out or None
+    keys = removal.topology.keys_of(names, value) if isinstance(value, list) else None
+    if keys is None:
+        return value
+    items = []
+    for item in value:
+        at = (*path, element(item, keys))
+        if not removal.ends(at):
+            items.append(_without(item, at, names, removal))
+    return items or None
+
+
+def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> frozenset[Path]:
+    """The fields that are there with another value than `wanted` states."""
+    present = stated(live, topology)
+    return frozenset(
+        path for path, value in wanted.items() if path in present and present[path] != value
+    )
+
+
+def disputes(others: Applied, contested_: frozenset[Path]) -> list[str]:
+    """Who holds what is contested: `conflict with "manager": .spec.replicas`."""
+    return [
+        f'conflict with "{manager}": .{".".join(path)}'
+        for manager, paths in sorted(others.items())
+        for path in sorted(paths & contested_)
+    ]

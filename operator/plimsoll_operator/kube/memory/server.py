@@ -1,0 +1,269 @@
+"""`MemoryApiServer`: a request becomes an answer, as a real API server would give it.
+
+Deterministic: time and uids are handed in, nothing waits, nothing is drawn.  What it keeps to is
+stated as a contract (`tests/plimsoll_operator/kube/contract.py`), which a real API server passes
+too.  Left out: authentication, admission beyond the namespace's, CEL rules of CRDs, conversion
+between versions, old resourceVersions in reads, `managedFields`, and Events are stored apart for
+`v1` and `events.k8s.io`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+import yaml
+
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.defaults import with_defaults
+from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.kube.memory.kinds import custom as resources_of
+from plimsoll_operator.kube.memory.selectors import field_test, label_test
+from plimsoll_operator.kube.memory.status import (
+    StatusError,
+    bad_request,
+    details,
+    expired,
+    no_such_path,
+)
+from plimsoll_operator.kube.memory.store import Store, StoredObject
+from plimsoll_operator.kube.memory.strategy import timestamp, typed
+from plimsoll_operator.kube.memory.watches import Encode, Selection, Watch
+from plimsoll_operator.kube.memory.writes import APPLY, RequestTarget, Writes
+from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object
+from plimsoll_operator.kube.resources import Kind
+
+BODY_BYTES_MAX = 3 * 2**20
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+PAGES_MAX = 1_000
+"""How many unfinished lists are remembered; an older one's next page is `Expired`."""
+
+
+class MemoryApiServer:
+    """`namespaces` exist from the beginning, and so do the kinds of `definitions` (CRDs)."""
+
+    def __init__(
+        self,
+        now_ms: Callable[[], int],
+        new_uid: Callable[[], str],
+        *,
+        definitions: Iterable[Object] = (),
+        namespaces: Iterable[str] = ("default",),
+    ) -> None:
+        self.now_ms = now_ms
+        self.store = Store()
+        self.writes = Writes(self.store, now_ms, new_uid)
+        self._pages: OrderedDict[str, list[StoredObject]] = OrderedDict()
+        self._pages_made = 0
+        for definition in definitions:
+            self.seed(resources.CRDS, definition)
+        for name in namespaces:
+            self.seed(resources.NAMESPACES, {"metadata": {"name": name}})
+
+    def handle(self, request: HttpRequest) -> HttpResponse:
+        """One request, whole; never raises for what a client sent."""
+        try:
+            status, body = self._answer(request)
+        except StatusError as error:
+            status, body = error.status, msgspec.json.encode(error.body)
+        server_ms = self.now_ms() // 1_000 * 1_000
+        return HttpResponse(status=status, body=body, server_ms=server_ms)
+
+    def watch(self, request: HttpRequest) -> Watch:
+        """Raises `StatusError` for what is no watch of anything."""
+        target = self.target(request.path)
+        version = request.params.get("resourceVersion", "")
+        return Watch(self.store, self._selection(target, request), version)
+
+    def seed(self, kind: Kind, body: Object) -> StoredObject:
+        """Store an object as it is, whatever the API would say: its status, uid and times are kept.
+
+        What is not stated is made as for any new object, but for the uid, which is the name's: a
+        host's own objects draw no uids."""
+        resource = self.store.resources[kind.path()]
+        meta = body["metadata"]
+        known = self.store.get(resource, (meta.get("namespace") or "", meta["name"]))
+        before = {} if known is None else known.metadata
+        kept = {k: before[k] for k in ("uid", "creationTimestamp", "generation") if k in before}
+        new = {
+            "uid": f"{kind.plural}-{meta.get('namespace', '')}-{meta['name']}",
+            "creationTimestamp": timestamp(self.now_ms()),
+            **({"generation": 1} if resource.has_generation else {}),
+        }
+        status = {"status": resource.new_status} if resource.new_status is not None else {}
+        out = {**status, **body, "metadata": {**new, **kept, **meta}}
+        out = typed(resource, {"apiVersion": kind.api_version, "kind": kind.kind, **out})
+        if kind == resources.CRDS:
+            self.store.serve(resources_of(out))
+        if resource.typed:
+            out = with_defaults(kind, out)
+        return self.store.put(resource, out, None if known is None else known.applied)
+
+    # --- what is meant ----------------------------------------------------------------------------
+
+    def target(self, path: str) -> RequestTarget:
+        """The resource, namespace, name and subresource of a path; 404 when nothing is served."""
+        parts = path.strip("/").split("/")
+        head = 2 if parts[0] == "api" else 3
+        root, rest = "/" + "/".join(parts[:head]), parts[head:]
+        served = self.store.resources
+        namespace = None
+        if len(rest) > 2 and rest[0] == "namespaces" and f"{root}/{rest[2]}" in served:
+            namespace, rest = rest[1], rest[2:]
+        found = served.get(f"{root}/{rest[0]}") if rest else None
+        name = rest[1] if len(rest) > 1 else None
+        if found is None or len(rest) > 3:
+            raise no_such_path()
+        if name is not None and found.kind.namespaced and namespace is None:
+            raise no_such_path()
+        status = len(rest) == 3
+        if status and not (rest[2] == "status" and found.has_status):
+            raise no_such_path()
+        return RequestTarget(resource=found, namespace=namespace, name=name, status=status)
+
+    def _answer(self, request: HttpRequest) -> tuple[int, bytes]:
+        if len(request.body) > BODY_BYTES_MAX:
+            text = f"Request entity too large: limit is {BODY_BYTES_MAX}"
+            raise StatusError(413, "RequestEntityTooLarge", text)
+        target = self.target(request.path)
+        if request.method == "GET" and target.name is None:
+            return 200, self._list(target, request)
+        if request.method == "GET":
+            return 200, _encode_for(request.accept)(self.writes.existing(target))
+        if request.method == "DELETE":
+            return 200, self._delete(target, request)
+        status, stored = self._write(target, request)
+        return status, _encode_for(request.accept)(stored)
+
+    def _write(self, target: RequestTarget, request: HttpRequest) -> tuple[int, StoredObject]:
+        params, body = request.params, _decoded(request)
+        dry_run = "dryRun" in params
+        if request.method == "POST" and target.name is None:
+            return 201, self.writes.create(target, body, dry_run=dry_run)
+        if request.method == "PUT" and target.name is not None:
+            return 200, self.writes.replace(target, body, dry_run=dry_run)
+        if request.method == "PATCH" and target.name is not None:
+            media = request.content_type.partition(";")[0]
+            stored, is_new = self.writes.patch(target, body, media, params)
+            return (201 if is_new else 200), stored
+        text = "the server does not allow this method on the requested resource"
+        raise StatusError(405, "MethodNotAllowed", text)
+
+    def _delete(self, target: RequestTarget, request: HttpRequest) -> bytes:
+        options = _decoded(request) if request.body else {}
+        for name in ("propagationPolicy", "gracePeriodSeconds"):
+            if name in request.params:
+                options.setdefault(name, request.params[name])
+        dry_run = "dryRun" in request.params or bool(options.get("dryRun"))
+        if target.name is not None:
+            return self._delete_one(target, options, dry_run=dry_run)
+        chosen = self._selection(target, request)
+        for stored in self._selected(chosen):
+            namespace, name = stored.key
+            one = RequestTarget(resource=target.resource, namespace=namespace or None, name=name)
+            self._delete_one(one, options, dry_run=dry_run)
+        return self._encoded_list(chosen, [], {})
+
+    def _delete_one(self, target: RequestTarget, options: Object, *, dry_run: bool) -> bytes:
+        uid = self.writes.existing(target).metadata["uid"]
+        left = self.writes.delete(target, options, dry_run=dry_run)
+        if left is not None:
+            return left.encoded
+        found = {**details(target.resource.kind, target.name or ""), "uid": uid}
+        body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+        return msgspec.json.encode({**body, "details": found})
+
+    # --- lists ------------------------------------------------------------------------------------
+
+    def _list(self, target: RequestTarget, request: HttpRequest) -> bytes:
+        """A page of one state of the collection: later pages are of the same."""
+        chosen = self._selection(target, request)
+        token = request.params.get("continue")
+        if token:
+            found = self._pages.pop(token, None)
+            if found is None:
+                raise expired("The provided continue parameter is too old")
+            revision = token.partition(".")[0]
+        else:
+            found, revision = self._selected(chosen), str(self.store.revision)
+        metadata = {"resourceVersion": revision}
+        limit = int(request.params.get("limit") or 0)
+        if limit and len(found) > limit:
+            self._pages_made += 1
+            metadata["continue"] = f"{revision}.{self._pages_made}"
+            self._pages[metadata["continue"]] = found[limit:]
+            if len(self._pages) > PAGES_MAX:
+                self._pages.popitem(last=False)
+            found = found[:limit]
+        return self._encoded_list(chosen, found, metadata)
+
+    def _selection(self, target: RequestTarget, request: HttpRequest) -> Selection:
+        partial = "as=PartialObjectMetadata" in request.accept
+        return Selection(
+            resource=target.resource,
+            namespace=target.namespace,
+            takes=_selector_of(target.resource, request.params),
+            encode=_metadata_of if partial else _whole,
+        )
+
+    def _selected(self, chosen: Selection) -> list[StoredObject]:
+        listed = self.store.listed(chosen.resource, chosen.namespace)
+        return [stored for stored in listed if chosen.takes(stored)]
+
+    def _encoded_list(
+        self, chosen: Selection, found: list[StoredObject], metadata: Mapping[str, str]
+    ) -> bytes:
+        kind = chosen.resource.kind
+        partial = chosen.encode is _metadata_of
+        head = {
+            "kind": "PartialObjectMetadataList" if partial else f"{kind.kind}List",
+            "apiVersion": "meta.k8s.io/v1" if partial else kind.api_version,
+            "metadata": metadata,
+        }
+        items = b",".join(_metadata_of(one) if partial else one.item for one in found)
+        return msgspec.json.encode(head)[:-1] + b',"items":[' + items + b"]}"
+
+
+def _selector_of(resource: Resource, params: Mapping[str, str]) -> Callable[[StoredObject], bool]:
+    """By labels, and by fields when there are any."""
+    labels = label_test(params.get("labelSelector", ""))
+    if not params.get("fieldSelector"):
+        return lambda stored: labels(stored.labels)
+    fields = field_test(params["fieldSelector"], resource.selectable)
+    return lambda stored: labels(stored.labels) and fields(stored.body)
+
+
+def _whole(stored: StoredObject) -> bytes:
+    return stored.encoded
+
+
+def _metadata_of(stored: StoredObject) -> bytes:
+    return msgspec.json.encode(
+        {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": stored.body["metadata"],
+        }
+    )
+
+
+def _encode_for(accept: str) -> Encode:
+    return _metadata_of if "as=PartialObjectMetadata;" in accept else _whole
+
+
+def _decoded(request: HttpRequest) -> dict[str, Any]:
+    """Server-side apply may be YAML; everything else is JSON."""
+    if request.content_type == PROTOBUF:
+        text = "the body of the request was in an unknown format: protobuf is not spoken here"
+        raise StatusError(415, "UnsupportedMediaType", text)
+    try:
+        body = msgspec.json.decode(request.body)
+    except msgspec.DecodeError as error:
+        if request.content_type.partition(";")[0] not in APPLY:
+            raise bad_request(f"the body cannot be read: {error}") from error
+        body = yaml.safe_load(request.body)
+    if not isinstance(body, dict):
+        raise bad_request("the body is not an object")
+    return body

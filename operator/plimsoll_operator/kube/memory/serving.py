@@ -1,0 +1,84 @@
+"""The API server in memory behind a socket, so that `kubectl` and other clients work against it.
+
+No TLS and no credentials: whoever reaches the address is an administrator; a host binds it to
+loopback.  Protobuf is not spoken, so `kubectl create` needs a file (`-f`); `apply`, `get`,
+`describe`, `patch`, `label` and `delete` work.
+"""
+
+from __future__ import annotations
+
+from email.utils import formatdate
+
+from aiohttp import web
+
+from plimsoll_operator.kube.memory import discovery
+from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
+from plimsoll_operator.kube.memory.status import StatusError
+from plimsoll_operator.kube.memory.transport import MemoryTransport
+from plimsoll_operator.kube.port import JSON, HttpRequest
+
+STOP_SECONDS = 1.0
+_WATCHES = ("1", "true")
+
+
+class ServedApi:
+    """`start`, then `url`; `stop` ends what is being watched."""
+
+    def __init__(self, server: MemoryApiServer, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Port 0: the kernel picks one."""
+        self._server = server
+        self._transport = MemoryTransport(server)
+        self._address = (host, port)
+        application = web.Application(client_max_size=2 * BODY_BYTES_MAX)
+        application.router.add_route("*", "/{path:.*}", self._serve)
+        self._runner = web.AppRunner(
+            application, shutdown_timeout=STOP_SECONDS, handler_cancellation=True
+        )
+        self.url = ""
+
+    async def start(self) -> None:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, *self._address).start()
+        host, port = self._runner.addresses[0][:2]
+        self.url = f"http://{host}:{port}"
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _serve(self, http: web.Request) -> web.StreamResponse:
+        if http.method == "GET":
+            resources = list(self._server.store.resources.values())
+            found = discovery.document(http.path.rstrip("/"), resources)
+            if found is not None:
+                return web.json_response(found)
+        request = HttpRequest(
+            method=http.method,
+            path=http.path,
+            params=dict(http.query),
+            body=await http.read(),
+            content_type=http.headers.get("Content-Type", JSON),
+            accept=http.headers.get("Accept", JSON),
+        )
+        if http.method == "GET" and http.query.get("watch") in _WATCHES:
+            return await self._watch(http, request)
+        answer = await self._transport.send(request)
+        headers = {} if answer.server_ms is None else {"Date": _date(answer.server_ms)}
+        return web.Response(
+            status=answer.status, body=answer.body, content_type=JSON, headers=headers
+        )
+
+    async def _watch(self, http: web.Request, request: HttpRequest) -> web.StreamResponse:
+        try:
+            self._server.watch(request).close()
+        except StatusError as error:
+            return web.json_response(error.body, status=error.status)
+        response = web.StreamResponse(headers={"Content-Type": JSON})
+        # The first line comes when something happens; the client waits for the status now.
+        await response.prepare(http)
+        async for line in self._transport.watch(request):
+            await response.write(line + b"\n")
+        return response
+
+
+def _date(server_ms: int) -> str:
+    return formatdate(server_ms / 1_000, usegmt=True)

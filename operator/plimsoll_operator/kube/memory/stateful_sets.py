@@ -1,0 +1,220 @@
+"""A small StatefulSet controller: pods `name-ordinal`, their claims, revisions and status.
+
+`OnDelete` alone: a changed template reaches no pod before somebody deletes it, whatever the set's
+strategy says.  Called by `workloads`.  Source: Kubernetes `pkg/controller/statefulset`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from plimsoll_operator.api.labels import POD_INDEX, POD_NAME
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.status import StatusError
+from plimsoll_operator.kube.memory.store import StoredObject
+from plimsoll_operator.kube.memory.strategy import timestamp
+from plimsoll_operator.kube.memory.writes import RequestTarget
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import Kind
+
+REVISION = "controller-revision-hash"
+ENDED = ("Succeeded", "Failed")
+
+
+def reconcile(server: MemoryApiServer) -> None:
+    """One step with every StatefulSet."""
+    for stored in listed(server, resources.STATEFUL_SETS):
+        if not stored.metadata.get("deletionTimestamp"):
+            _Set(server, stored).reconcile()
+
+
+def listed(server: MemoryApiServer, kind: Kind) -> list[StoredObject]:
+    """All objects of a kind."""
+    return server.store.listed(server.store.resources[kind.path()], None)
+
+
+def found(server: MemoryApiServer, kind: Kind, namespace: str, name: str) -> StoredObject | None:
+    return server.store.get(server.store.resources[kind.path()], (namespace, name))
+
+
+def target(
+    server: MemoryApiServer, kind: Kind, namespace: str, name: str | None, *, status: bool = False
+) -> RequestTarget:
+    """An object, as a request would name it."""
+    resource = server.store.resources[kind.path()]
+    return RequestTarget(resource=resource, namespace=namespace, name=name, status=status)
+
+
+def write_status(server: MemoryApiServer, stored: StoredObject, status: Object) -> None:
+    """Nothing is stored when the status is so already."""
+    namespace, name = stored.key
+    where = target(server, stored.resource.kind, namespace, name, status=True)
+    server.writes.replace(where, {**stored.body, "status": status}, dry_run=False)
+
+
+class _Set:
+    def __init__(self, server: MemoryApiServer, stored: StoredObject) -> None:
+        self._server = server
+        self._stored = stored
+        self._spec = stored.body["spec"]
+        self._namespace, self._name = stored.key
+        self._revision = f"{self._name}-{_digest(self._spec['template'])}"
+
+    def reconcile(self) -> None:
+        first = (self._spec.get("ordinals") or {}).get("start", 0)
+        wanted = range(first, first + self._spec["replicas"])
+        pods = self._pods()
+        for ordinal in sorted(set(pods) - set(wanted), reverse=True):
+            self._delete(pods[ordinal])
+        for ordinal in wanted:
+            pod = pods.get(ordinal)
+            if pod is None:
+                self._make(ordinal)
+            elif (pod.body.get("status") or {}).get("phase") in ENDED:
+                self._delete(pod)
+            if self._spec["podManagementPolicy"] != "Parallel" and not _is_ready(pod):
+                break
+        self._show(len(wanted))
+
+    def _pods(self) -> dict[int, StoredObject]:
+        """The set's own, by ordinal."""
+        uid = self._stored.metadata["uid"]
+        own = {}
+        for root, key in self._server.store.dependents.get(uid, {}):
+            pod = self._server.store.get(self._server.store.resources[root], key)
+            if pod is not None and pod.resource.kind == resources.PODS:
+                own[int(key[1].rpartition("-")[2])] = pod
+        return own
+
+    def _delete(self, pod: StoredObject) -> None:
+        if not pod.metadata.get("deletionTimestamp"):
+            where = target(self._server, resources.PODS, *pod.key)
+            self._server.writes.delete(where, {}, dry_run=False)
+
+    def _make(self, ordinal: int) -> None:
+        """The pod and, before it, its claims; one that is going is waited for."""
+        if found(self._server, resources.PODS, self._namespace, f"{self._name}-{ordinal}"):
+            return
+        try:
+            claims = [self._claim(one, ordinal) for one in self._claim_templates]
+            if any(claim.metadata.get("deletionTimestamp") for claim in claims):
+                return
+            self._create(resources.PODS, self._pod(ordinal))
+        except StatusError as error:
+            self._tell(ordinal, error)
+
+    @property
+    def _claim_templates(self) -> list[Object]:
+        return list(self._spec.get("volumeClaimTemplates") or ())
+
+    def _create(self, kind: Kind, body: Object) -> StoredObject:
+        where = target(self._server, kind, self._namespace, None)
+        return self._server.writes.create(where, body, dry_run=False)
+
+    def _claim(self, template: Object, ordinal: int) -> StoredObject:
+        name = f"{template['metadata']['name']}-{self._name}-{ordinal}"
+        known = found(self._server, resources.VOLUME_CLAIMS, self._namespace, name)
+        if known is not None:
+            return known
+        labels = self._spec["selector"].get("matchLabels") or {}
+        own = {**(template["metadata"].get("labels") or {}), **labels}
+        meta = {**template["metadata"], "name": name, "labels": own}
+        return self._create(resources.VOLUME_CLAIMS, {"metadata": meta, "spec": template["spec"]})
+
+    def _pod(self, ordinal: int) -> Object:
+        template, name = self._spec["template"], f"{self._name}-{ordinal}"
+        meta = template.get("metadata") or {}
+        labels = {
+            **(meta.get("labels") or {}),
+            POD_NAME: name,
+            POD_INDEX: str(ordinal),
+            REVISION: self._revision,
+        }
+        owner = {
+            "apiVersion": resources.STATEFUL_SETS.api_version,
+            "kind": resources.STATEFUL_SETS.kind,
+            "name": self._name,
+            "uid": self._stored.metadata["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        volumes = [
+            {
+                "name": one["metadata"]["name"],
+                "persistentVolumeClaim": {
+                    "claimName": f"{one['metadata']['name']}-{self._name}-{ordinal}"
+                },
+            }
+            for one in self._claim_templates
+        ]
+        claimed = {volume["name"] for volume in volumes}
+        own = [v for v in template["spec"].get("volumes") or () if v["name"] not in claimed]
+        named = {"hostname": name, "subdomain": self._spec.get("serviceName", "")}
+        return {
+            "metadata": {**meta, "name": name, "labels": labels, "ownerReferences": [owner]},
+            "spec": {**template["spec"], **named, "volumes": [*volumes, *own]},
+        }
+
+    def _tell(self, ordinal: int, error: StatusError) -> None:
+        """An Event, as long as the pod cannot be made."""
+        pod = f"{self._name}-{ordinal}"
+        name = f"{self._name}.{_digest([pod, error.message])}"
+        if found(self._server, resources.CORE_EVENTS, self._namespace, name) is not None:
+            return
+        kind = resources.STATEFUL_SETS
+        text = f"create Pod {pod} in StatefulSet {self._name} failed error: {error.message}"
+        now = timestamp(self._server.now_ms())
+        body = {
+            "metadata": {"name": name},
+            "involvedObject": {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "namespace": self._namespace,
+                "name": self._name,
+                "uid": self._stored.metadata["uid"],
+            },
+            "reason": "FailedCreate",
+            "message": text,
+            "type": "Warning",
+            "source": {"component": "statefulset-controller"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        self._create(resources.CORE_EVENTS, body)
+
+    def _show(self, wanted: int) -> None:
+        pods = list(self._pods().values())
+        updated = [pod for pod in pods if pod.labels.get(REVISION) == self._revision]
+        before = self._stored.body.get("status") or {}
+        current = before.get("currentRevision") or self._revision
+        if len(updated) == len(pods) == wanted:
+            current = self._revision
+        ready = sum(_is_ready(pod) for pod in pods)
+        status = {
+            "observedGeneration": self._stored.metadata["generation"],
+            "replicas": len(pods),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "currentReplicas": sum(pod.labels.get(REVISION) == current for pod in pods),
+            "updatedReplicas": len(updated),
+            "currentRevision": current,
+            "updateRevision": self._revision,
+            "collisionCount": 0,
+        }
+        write_status(self._server, self._stored, status)
+
+
+def _is_ready(pod: StoredObject | None) -> bool:
+    if pod is None or pod.metadata.get("deletionTimestamp"):
+        return False
+    conditions = (pod.body.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _digest(value: object) -> str:
+    """Ten characters, as a ControllerRevision's name has."""
+    return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()[:10]

@@ -1,0 +1,205 @@
+"""All objects under one revision, the latest changes, and who follows them.
+
+An object's body is never changed in place: a write stores another one, which may share its parts.
+So a backup, a page of a list and a watch hold references, and nothing is copied.  No rule of the
+API is here; `writes` and `server` have them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from plimsoll_operator.kube.memory.kinds import BUILT_IN, Resource
+from plimsoll_operator.kube.memory.patches import Applied
+from plimsoll_operator.kube.port import Object
+
+HISTORY_CHANGES = 10_000
+"""How many changes a watch may be behind; a real API server keeps five minutes."""
+FIRST_REVISION = 100
+
+Key = tuple[str, str]
+"""(namespace, or empty; name)."""
+ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
+
+
+class StoredObject:
+    """One object at one revision; encoded when somebody first asks for its bytes."""
+
+    __slots__ = ("_encoded", "_item", "applied", "body", "resource", "revision")
+
+    def __init__(
+        self, resource: Resource, body: Object, revision: int, applied: Applied | None = None
+    ) -> None:
+        self.resource = resource
+        self.body = body
+        self.revision = revision
+        self.applied: Applied = applied or {}
+        self._encoded: bytes | None = None
+        self._item: bytes | None = None
+
+    @property
+    def metadata(self) -> Object:
+        found: Object = self.body["metadata"]
+        return found
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.metadata.get("labels") or {}
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.get("namespace") or "", self.metadata["name"]
+
+    @property
+    def encoded(self) -> bytes:
+        if self._encoded is None:
+            self._encoded = msgspec.json.encode(self.body)
+        return self._encoded
+
+    @property
+    def item(self) -> bytes:
+        """As it stands in a list: a built-in kind's items do not repeat what they are."""
+        if not self.resource.typed:
+            return self.encoded
+        if self._item is None:
+            bare = {k: v for k, v in self.body.items() if k not in ("apiVersion", "kind")}
+            self._item = msgspec.json.encode(bare)
+        return self._item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectChange:
+    """What one write did.  `after` of a deletion is the object as it was, at its last revision."""
+
+    type: ChangeType
+    before: StoredObject | None
+    after: StoredObject
+
+    @property
+    def resource(self) -> Resource:
+        return self.after.resource
+
+
+Observer = Callable[[ObjectChange], None]
+Tables = dict[str, dict[Key, StoredObject]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """Everything, as of one revision."""
+
+    tables: Tables
+    revision: int
+
+
+class Store:
+    """`observers` hear of each change before the writer does, in the order of the writes."""
+
+    def __init__(self) -> None:
+        self.revision = FIRST_REVISION
+        self.resources: dict[str, Resource] = {row.root: row for row in BUILT_IN}
+        self.observers: list[Observer] = []
+        self.history: deque[ObjectChange] = deque(maxlen=HISTORY_CHANGES)
+        self.history_since = FIRST_REVISION
+        """A watch from an earlier revision would miss something."""
+        self.restores = 0
+        """How often the store went back in time; whoever follows it begins anew."""
+        self.dependents: dict[str, dict[tuple[str, Key], None]] = {}
+        """By the uid of an owner: the objects that name it, present or not."""
+        self.uids: dict[str, None] = {}
+        self._tables: Tables = {}
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def table(self, resource: Resource) -> Mapping[Key, StoredObject]:
+        return self._tables.get(resource.root, {})
+
+    def get(self, resource: Resource, key: Key) -> StoredObject | None:
+        return self._tables.get(resource.root, {}).get(key)
+
+    def listed(self, resource: Resource, namespace: str | None) -> list[StoredObject]:
+        """By namespace and name, as etcd has them."""
+        found = self._tables.get(resource.root, {})
+        if namespace is None:
+            return [found[key] for key in sorted(found)]
+        return [found[key] for key in sorted(found) if key[0] == namespace]
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def put(self, resource: Resource, body: Object, applied: Applied | None = None) -> StoredObject:
+        """Store the body under the next revision."""
+        self.revision += 1
+        meta = {**body["metadata"], "resourceVersion": str(self.revision)}
+        after = StoredObject(resource, {**body, "metadata": meta}, self.revision, applied)
+        table = self._tables.setdefault(resource.root, {})
+        before = table.get(after.key)
+        if before is not None:
+            self._forget(before)
+        table[after.key] = after
+        self._remember(after)
+        self._tell(ObjectChange(type="MODIFIED" if before else "ADDED", before=before, after=after))
+        return after
+
+    def remove(self, stored: StoredObject) -> StoredObject:
+        """Returns the object as it was, with the revision of its deletion."""
+        self.revision += 1
+        del self._tables[stored.resource.root][stored.key]
+        self._forget(stored)
+        meta = {**stored.metadata, "resourceVersion": str(self.revision)}
+        after = StoredObject(stored.resource, {**stored.body, "metadata": meta}, self.revision)
+        self._tell(ObjectChange(type="DELETED", before=stored, after=after))
+        return after
+
+    def _tell(self, change: ObjectChange) -> None:
+        if len(self.history) == HISTORY_CHANGES:
+            self.history_since = self.history[0].after.revision
+        self.history.append(change)
+        for observer in tuple(self.observers):
+            observer(change)
+
+    # --- who owns whom ----------------------------------------------------------------------------
+
+    def _remember(self, stored: StoredObject) -> None:
+        self.uids[stored.metadata["uid"]] = None
+        for owner in stored.metadata.get("ownerReferences") or ():
+            known = self.dependents.setdefault(owner["uid"], {})
+            known[stored.resource.root, stored.key] = None
+
+    def _forget(self, stored: StoredObject) -> None:
+        self.uids.pop(stored.metadata["uid"], None)
+        for owner in stored.metadata.get("ownerReferences") or ():
+            known = self.dependents.get(owner["uid"], {})
+            known.pop((stored.resource.root, stored.key), None)
+            if not known:
+                self.dependents.pop(owner["uid"], None)
+
+    # --- back in time -----------------------------------------------------------------------------
+
+    def backup(self) -> Backup:
+        tables = {root: dict(table) for root, table in self._tables.items()}
+        return Backup(tables=tables, revision=self.revision)
+
+    def restore(self, backup: Backup) -> None:
+        """Everything as it was, the revision included; no observer hears of it."""
+        self._tables = {root: dict(table) for root, table in backup.tables.items()}
+        self.revision = self.history_since = backup.revision
+        self.history.clear()
+        self.dependents.clear()
+        self.uids.clear()
+        for table in self._tables.values():
+            for stored in table.values():
+                self._remember(stored)
+        self.restores += 1
+
+    def serve(self, resources: Iterable[Resource]) -> None:
+        for resource in resources:
+            self.resources[resource.root] = resource
+
+    def stop_serving(self, resources: Iterable[Resource]) -> None:
+        for resource in resources:
+            self.resources.pop(resource.root, None)

@@ -1,0 +1,113 @@
+"""Following a collection from a revision on: what a watch request gets, line by line.
+
+No clock and no task here: whoever serves a watch takes the lines when it is woken.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.kube.memory.status import StatusError, bad_request, expired
+from plimsoll_operator.kube.memory.store import ObjectChange, Store, StoredObject
+
+LINES_MAX = 10_000
+"""A watch whose client is further behind than that ends: it has to list again."""
+
+Encode = Callable[[StoredObject], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which objects a list or a watch is about, and how they are shown."""
+
+    resource: Resource
+    namespace: str | None
+    takes: Callable[[StoredObject], bool]
+    encode: Encode
+
+
+class Watch:
+    """`lines` waits for being taken; `on_line` is called when there is something new."""
+
+    def __init__(self, store: Store, selection: Selection, version: str) -> None:
+        self.lines: deque[bytes] = deque()
+        self.ended = False
+        self.on_line: Callable[[], None] = lambda: None
+        self._store = store
+        self._selection = selection
+        self._restores = store.restores
+        self._begin(version)
+        store.observers.append(self._observe)
+
+    def close(self) -> None:
+        """Nothing more is followed."""
+        self.ended = True
+        if self._observe in self._store.observers:
+            self._store.observers.remove(self._observe)
+
+    def take(self) -> list[bytes]:
+        """What has come since the last time."""
+        if self._store.restores != self._restores and not self.ended:
+            self._fail(expired("too old resource version: etcd was restored"))
+        taken = list(self.lines)
+        self.lines.clear()
+        return taken
+
+    def _begin(self, version: str) -> None:
+        if version in ("", "0"):
+            for stored in self._store.listed(self._selection.resource, self._selection.namespace):
+                if self._selection.takes(stored):
+                    self._add("ADDED", stored)
+            return
+        if not version.isdecimal():
+            raise bad_request(f'resourceVersion: Invalid value: "{version}"')
+        since = int(version)
+        if not self._store.history_since <= since <= self._store.revision:
+            text = f"too old resource version: {since} ({self._store.history_since})"
+            self._fail(expired(text))
+            return
+        for change in self._store.history:
+            if change.after.revision > since:
+                self._observe(change)
+
+    def _observe(self, change: ObjectChange) -> None:
+        chosen = self._selection
+        if change.resource.root != chosen.resource.root or self.ended:
+            return
+        if chosen.namespace is not None and change.after.key[0] != chosen.namespace:
+            return
+        before = change.before is not None and chosen.takes(change.before)
+        if change.type == "DELETED":
+            if before:
+                self._add("DELETED", change.after)
+            return
+        now = chosen.takes(change.after)
+        if now:
+            self._add("MODIFIED" if before else "ADDED", change.after)
+        elif before:
+            # It is selected no more: shown as it was, under the revision at which it left.
+            assert change.before is not None
+            version = change.after.metadata["resourceVersion"]
+            meta = {**change.before.metadata, "resourceVersion": version}
+            body = {**change.before.body, "metadata": meta}
+            self._add("DELETED", StoredObject(chosen.resource, body, change.after.revision))
+
+    def _add(self, type_: str, stored: StoredObject) -> None:
+        if len(self.lines) >= LINES_MAX:
+            self.lines.clear()
+            self._fail(expired("too old resource version: the client does not read"))
+            return
+        shown = self._selection.encode(stored)
+        self.lines.append(b'{"type":"%s","object":%s}' % (type_.encode(), shown))
+        self.on_line()
+
+    def _fail(self, error: StatusError) -> None:
+        """The last line says why: the client lists again."""
+        self.lines.append(msgspec.json.encode({"type": "ERROR", "object": error.body}))
+        self.close()
+        self.on_line()

@@ -1,0 +1,24 @@
+"""The controllers beside the API server: StatefulSets, kubelets, garbage.
+
+A host calls `reconcile` on its clock, as often as it likes; nothing here waits.
+"""
+
+from __future__ import annotations
+
+from plimsoll_operator.kube.memory import garbage, stateful_sets
+from plimsoll_operator.kube.memory.kubelets import Kubelets, PodRuntime
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+
+
+class Workloads:
+    """All of them, over one server and one runtime of pods."""
+
+    def __init__(self, server: MemoryApiServer, runtime: PodRuntime) -> None:
+        self._server = server
+        self._kubelets = Kubelets(server, runtime)
+
+    def reconcile(self) -> None:
+        """One step of each."""
+        garbage.collect(self._server)
+        stateful_sets.reconcile(self._server)
+        self._kubelets.reconcile()

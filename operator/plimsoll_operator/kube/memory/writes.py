@@ -1,0 +1,373 @@
+"""Create, update, patch and delete: a request's body becomes a stored object, or a `StatusError`.
+
+One call is one transaction.  Called by `server`, which has found out what is meant.
+Source: apiserver `pkg/registry/generic/registry/store.go` and `pkg/endpoints/handlers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory import patches, strategy
+from plimsoll_operator.kube.memory.kinds import Resource, custom
+from plimsoll_operator.kube.memory.patches import Applied, Path
+from plimsoll_operator.kube.memory.schemas import untyped
+from plimsoll_operator.kube.memory.status import (
+    StatusCause,
+    StatusError,
+    already_exists,
+    bad_request,
+    conflict,
+    forbidden,
+    invalid,
+    not_found,
+    not_typed,
+)
+from plimsoll_operator.kube.memory.store import Key, Store, StoredObject
+from plimsoll_operator.kube.port import Object
+
+APPLY = frozenset({"application/apply-patch+yaml", "application/apply-patch+json"})
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+GRACE_SECONDS_DEFAULT = 30
+_LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
+"""What goes only after everything that is in it: `garbage` ends it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTarget:
+    """What a request is about."""
+
+    resource: Resource
+    namespace: str | None = None
+    name: str | None = None
+    status: bool = False
+    """The `/status` subresource."""
+
+    @property
+    def key(self) -> Key:
+        assert self.name is not None
+        return self.namespace or "", self.name
+
+
+class Writes:
+    """The verbs that change something."""
+
+    def __init__(self, store: Store, now_ms: Callable[[], int], new_uid: Callable[[], str]) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._new_uid = new_uid
+
+    # --- create -----------------------------------------------------------------------------------
+
+    def create(
+        self, target: RequestTarget, body: Object, *, dry_run: bool, applied: Applied | None = None
+    ) -> StoredObject:
+        resource = target.resource
+        body = strategy.typed(resource, body)
+        uid = ""
+        meta = dict(body["metadata"])
+        if not meta.get("name") and meta.get("generateName"):
+            uid = self._new_uid()
+            meta["name"] = meta["generateName"] + _suffix(uid)
+        if not meta.get("name"):
+            text = "Required value: name or generateName is required"
+            cause = StatusCause(field="metadata.name", reason="FieldValueRequired", message=text)
+            raise invalid(resource.kind, "", [cause])
+        if meta.pop("resourceVersion", ""):
+            text = "resourceVersion should not be set on objects to be created"
+            raise StatusError(500, "", text)
+        self._place(target, meta)
+        key = (target.namespace or "", meta["name"])
+        if self._store.get(resource, key) is not None:
+            raise already_exists(resource.kind, meta["name"])
+        body = {**body, "metadata": meta}
+        new = strategy.to_create(resource, body, uid or self._new_uid(), self._now_ms())
+        if dry_run:
+            return StoredObject(resource, new, self._store.revision)
+        if resource.kind == resources.CRDS:
+            self._store.serve(custom(new))
+        return self._store.put(resource, new, applied)
+
+    def _place(self, target: RequestTarget, meta: Object) -> None:
+        """The namespace stands, and is the one that the body names."""
+        if not target.resource.kind.namespaced:
+            meta.pop("namespace", None)
+            return
+        if target.namespace is None:
+            raise bad_request("an empty namespace may not be set during creation")
+        if meta.setdefault("namespace", target.namespace) != target.namespace:
+            raise bad_request(
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
+            )
+        namespaces = self._store.resources[resources.NAMESPACES.path()]
+        found = self._store.get(namespaces, ("", target.namespace))
+        if found is None:
+            raise not_found(resources.NAMESPACES, target.namespace)
+        if found.metadata.get("deletionTimestamp"):
+            why = (
+                f"unable to create new content in namespace {target.namespace} because it is being "
+                "terminated"
+            )
+            raise forbidden(target.resource.kind, meta["name"], why)
+
+    # --- update -----------------------------------------------------------------------------------
+
+    def replace(self, target: RequestTarget, body: Object, *, dry_run: bool) -> StoredObject:
+        """PUT."""
+        body = strategy.typed(target.resource, body)
+        meta = body["metadata"]
+        if target.resource.created_by_update and target.key not in self._store.table(
+            target.resource
+        ):
+            return self._create_by_update(target, body, dry_run=dry_run)
+        old = self.existing(target)
+        if meta.get("name") != target.name:
+            raise bad_request("the name of the object does not match the name on the URL")
+        strategy.check_versions(target.resource, old.body, body)
+        return self._update(target, old, body, dry_run=dry_run, applied=old.applied)
+
+    def _create_by_update(
+        self, target: RequestTarget, body: Object, *, dry_run: bool
+    ) -> StoredObject:
+        """A PUT of an object that is gone: another one, unless a uid says that it must not be."""
+        meta = dict(body["metadata"])
+        if uid := meta.pop("uid", ""):
+            raise strategy.other_uid(target.resource, target.key[1], uid, "")
+        if not meta.pop("resourceVersion", ""):
+            raise _unversioned(target)
+        return self.create(target, {**body, "metadata": meta}, dry_run=dry_run)
+
+    def _update(
+        self,
+        target: RequestTarget,
+        old: StoredObject,
+        body: Object,
+        *,
+        dry_run: bool,
+        applied: Applied,
+    ) -> StoredObject:
+        meta = body["metadata"]
+        if target.namespace is not None and meta.get("namespace") is None:
+            body = {**body, "metadata": {**meta, "namespace": target.namespace}}
+        new = strategy.to_update(target.resource, old.body, body, status=target.status)
+        if dry_run:
+            return StoredObject(target.resource, new, old.revision)
+        if new == old.body:
+            old.applied = applied
+            return old
+        if target.resource.kind == resources.CRDS:
+            self._store.serve(custom(new))
+        stored = self._store.put(target.resource, new, applied)
+        return self._end_if_due(stored)
+
+    def existing(self, target: RequestTarget) -> StoredObject:
+        """Raises when it is not there."""
+        found = self._store.get(target.resource, target.key)
+        if found is None:
+            raise not_found(target.resource.kind, target.key[1])
+        return found
+
+    # --- patch ------------------------------------------------------------------------------------
+
+    def patch(
+        self, target: RequestTarget, patch: Object, content_type: str, params: Mapping[str, str]
+    ) -> tuple[StoredObject, bool]:
+        """Whether the object is new comes second."""
+        dry_run = "dryRun" in params
+        if content_type in APPLY:
+            return self._apply(target, patch, params, dry_run=dry_run)
+        old = self.existing(target)
+        if content_type == MERGE:
+            body = patches.merged(old.body, patch)
+        elif content_type == STRATEGIC and target.resource.typed:
+            body = patches.strategically_merged(old.body, patch, target.resource.topology)
+        else:
+            text = f"the body of the request was in an unknown format: {content_type}"
+            raise StatusError(415, "UnsupportedMediaType", text)
+        strategy.check_versions(target.resource, old.body, body)
+        body = strategy.typed(target.resource, body)
+        return self._update(target, old, body, dry_run=dry_run, applied=old.applied), False
+
+    def _apply(
+        self, target: RequestTarget, config: Object, params: Mapping[str, str], *, dry_run: bool
+    ) -> tuple[StoredObject, bool]:
+        manager = params.get("fieldManager")
+        if not manager:
+            raise bad_request("fieldManager is required for apply patch")
+        resource = target.resource
+        config = strategy.typed(resource, config)
+        config["metadata"].setdefault("name", target.name)
+        old = self._store.get(resource, target.key)
+        if old is None and target.status:
+            raise not_found(resource.kind, target.key[1])
+        config = _own_part(resource, config, status=target.status)
+        _refuse_untyped(target, config)
+        wanted = patches.stated(config, resource.topology)
+        manager = f"{manager}/status" if target.status else manager
+        if old is None:
+            new = {manager: frozenset(wanted)}
+            return self.create(target, config, dry_run=dry_run, applied=new), True
+        version = config["metadata"].get("resourceVersion")
+        if version not in (None, "", old.metadata["resourceVersion"]):
+            raise conflict(resource.kind, target.key[1])
+        others = {name: paths for name, paths in old.applied.items() if name != manager}
+        contested = (
+            patches.contested(old.body, wanted, resource.topology) if others else frozenset()
+        )
+        if params.get("force") != "true" and (found := patches.disputes(others, contested)):
+            counted = f"Apply failed with {len(found)} conflict{'s' if len(found) > 1 else ''}"
+            raise StatusError(409, "Conflict", f"{counted}: {', '.join(found)}")
+        others = {name: left for name, paths in others.items() if (left := paths - contested)}
+        before: frozenset[Path] = old.applied.get(manager, frozenset())
+        held: frozenset[Path] = frozenset().union(*others.values())
+        body = patches.applied(old.body, config, resource.topology)
+        gone = before - wanted.keys()
+        body = patches.without(body, gone - held, held | wanted.keys(), resource.topology)
+        if target.status and "status" not in body:
+            raise _null(target, ["status"])
+        now = {**others, manager: frozenset(wanted)}
+        return self._update(target, old, body, dry_run=dry_run, applied=now), False
+
+    # --- delete -----------------------------------------------------------------------------------
+
+    def delete(
+        self, target: RequestTarget, options: Object, *, dry_run: bool
+    ) -> StoredObject | None:
+        """None when the object is gone at once, else the object that is going."""
+        old = self.existing(target)
+        wanted = options.get("preconditions") or {}
+        strategy.check_preconditions(target.resource, old.body, wanted)
+        if dry_run:
+            return old
+        if options.get("propagationPolicy") == "Orphan":
+            self._orphan(old)
+        seconds = _grace_seconds(target.resource, old, options)
+        lasts = target.resource.kind.plural in _LASTS
+        if not (old.metadata.get("finalizers") or seconds or lasts):
+            self._store.remove(old)
+            return None
+        going = _going(target.resource, old.body, seconds, self._now_ms())
+        if going == old.body:
+            return old
+        return self._store.put(target.resource, going, old.applied)
+
+    def _orphan(self, owner: StoredObject) -> None:
+        uid = owner.metadata["uid"]
+        for root, key in tuple(self._store.dependents.get(uid, ())):
+            found = self._store.get(self._store.resources[root], key)
+            if found is not None:
+                self.drop_owners(found, frozenset({uid}))
+
+    def drop_owners(self, stored: StoredObject, uids: frozenset[str]) -> StoredObject:
+        """The object without these owners."""
+        meta = dict(stored.metadata)
+        left = [owner for owner in meta["ownerReferences"] if owner["uid"] not in uids]
+        del meta["ownerReferences"]
+        if left:
+            meta["ownerReferences"] = left
+        body = {**stored.body, "metadata": meta}
+        return self._store.put(stored.resource, body, stored.applied)
+
+    def _end_if_due(self, stored: StoredObject) -> StoredObject:
+        """An object that is going ends with its last finalizer."""
+        meta = stored.metadata
+        waits = meta.get("finalizers") or meta.get("deletionGracePeriodSeconds")
+        if not meta.get("deletionTimestamp") or waits:
+            return stored
+        if stored.resource.kind.plural in _LASTS:
+            return stored
+        return self._store.remove(stored)
+
+
+def _refuse_untyped(target: RequestTarget, config: Object) -> None:
+    """Server-side apply looks at types before anything else, and takes no null."""
+    resource = target.resource
+    nulls = list(_nulls({k: config[k] for k in ("spec", "status") if k in config}, ""))
+    if nulls and resource.schema is not None:
+        raise _null(target, nulls)
+    for name, schema in (resource.schema or {}).get("properties", {}).items():
+        if name in config and name != "metadata":
+            why = next(untyped(config[name], schema, f".{name}"), None)
+            if why is not None:
+                raise not_typed(resource.kind, target.namespace or "", target.key[1], why)
+
+
+def _nulls(value: object, path: str) -> Iterator[str]:
+    if value is None:
+        yield path
+    elif isinstance(value, dict):
+        for name, field in value.items():
+            yield from _nulls(field, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _nulls(item, f"{path}[{index}]")
+
+
+def _null(target: RequestTarget, fields: Iterable[str]) -> StatusError:
+    text = 'Invalid value: "null": {} in body must be of another type: "null"'
+    causes = [
+        StatusCause(field=field, reason="FieldValueTypeInvalid", message=text.format(field))
+        for field in fields
+    ]
+    return invalid(target.resource.kind, target.key[1], causes)
+
+
+def _unversioned(target: RequestTarget) -> StatusError:
+    text = "Invalid value: 0: must be specified for an update"
+    cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
+    return invalid(target.resource.kind, target.key[1], [cause])
+
+
+def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:
+    """What may be stated at all: of an object its own part, of its status the status alone."""
+    if status:
+        meta = {
+            name: config["metadata"][name]
+            for name in ("name", "resourceVersion")
+            if name in config["metadata"]
+        }
+        return {
+            **{key: config[key] for key in ("apiVersion", "kind", "status") if key in config},
+            "metadata": meta,
+        }
+    if resource.has_status:
+        return {key: value for key, value in config.items() if key != "status"}
+    return config
+
+
+def _grace_seconds(resource: Resource, old: StoredObject, options: Object) -> int:
+    """Only a pod that a kubelet runs has any."""
+    if resource.kind != resources.PODS:
+        return 0
+    spec = old.body.get("spec") or {}
+    phase = (old.body.get("status") or {}).get("phase")
+    if not spec.get("nodeName") or phase in ("Succeeded", "Failed"):
+        return 0
+    asked = options.get("gracePeriodSeconds")
+    given = spec.get("terminationGracePeriodSeconds", GRACE_SECONDS_DEFAULT)
+    return int(given if asked is None else asked)
+
+
+def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Object:
+    """With its deletionTimestamp: the end of its grace, which another deletion can only shorten."""
+    meta = dict(body["metadata"])
+    earlier = meta.get("deletionGracePeriodSeconds", seconds)
+    if "deletionTimestamp" in meta and seconds >= earlier:
+        return body
+    if "deletionTimestamp" not in meta and "generation" in meta:
+        meta["generation"] += 1
+    meta["deletionTimestamp"] = strategy.timestamp(now_ms + 1_000 * seconds)
+    meta["deletionGracePeriodSeconds"] = seconds
+    out = {**body, "metadata": meta}
+    if resource.kind == resources.NAMESPACES:
+        out["status"] = {**(body.get("status") or {}), "phase": "Terminating"}
+    return out
+
+
+def _suffix(uid: str) -> str:
+    """Five characters that a uid gives to a generated name."""
+    return "".join(char for char in uid.lower() if char.isalnum())[-5:].rjust(5, "x")

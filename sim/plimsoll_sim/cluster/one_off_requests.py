@@ -1,0 +1,103 @@
+"""Requests of those who ask a broker once and go: a client's DeleteRecords, a stranger's Fetch.
+
+Used by random faults, and by the verbs of a scenario.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
+
+from plimsoll_core.cluster.model import Partition
+from plimsoll_core.errors import Code
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.hosts.client_calls import (
+    ANSWER_S,
+    Caller,
+    ClientConnection,
+    Lost,
+    delete_records_values,
+)
+from plimsoll_sim.oracle.committed import PartitionGhost
+from plimsoll_wire.replication import (
+    NEW_SESSION,
+    FetchLimits,
+    FetchSender,
+    MalformedReply,
+    PartitionFetch,
+    decode_fetch,
+    encode_fetch,
+)
+from plimsoll_wire.versions import ApiKey
+
+LIMITS = FetchLimits(0, 2**20, 2**20)
+NOT_DONE = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER})
+"""Answers that say that the log begins where it did."""
+
+
+class Claim(NamedTuple):
+    """What a stranger says: that it is this broker, in this epoch, and has all below `offset`; and
+    which controller it knows of (`heard`, 0: none)."""
+
+    broker_id: int
+    broker_epoch: int
+    offset: int
+    heard: int = 0
+
+
+def by_somebody(world: World, work: Coroutine[Any, Any, Any]) -> None:
+    """In a process of its own, which ends with that."""
+    name = f"somebody-{len(world.client_processes)}"
+    process = Process(world.loop, name, name)
+    process.start(work)
+    world.client_processes.append(process)
+
+
+async def delete_records(
+    caller: Caller, connection: ClientConnection, ghost: PartitionGhost, offset: int
+) -> tuple[int, int]:
+    """Ask a leader to let go of what is below; its answer's code and where its log begins.  Until
+    it is refused that is what clients asked for."""
+    before, ghost.deleted = ghost.deleted, max(ghost.deleted, offset)
+    values = delete_records_values(ghost.name, offset)
+    reply = await caller.ask(connection, ApiKey.DELETE_RECORDS, 2, values)
+    one = reply.topics[0].partitions[0]
+    code = int(one.error_code)
+    if code in NOT_DONE and ghost.deleted == offset:
+        ghost.deleted = before
+    return code, int(one.low_watermark)
+
+
+async def delete_once(host: str, ghost: PartitionGhost, offset: int) -> None:
+    """By somebody who does not care what comes of it."""
+    caller = Caller("somebody")
+    try:
+        connection = await caller.connect(host)
+        await delete_records(caller, connection, ghost, offset)
+    except Lost:
+        return
+    connection.close()
+
+
+async def pretend(host: str, port: int, p: Partition, claim: Claim) -> list[str]:
+    """Fetch as a replica of the partition from whoever leads it; what that led to, for people."""
+    epoch = p.leader_epoch
+    asked = PartitionFetch(p.index, epoch, claim.offset, epoch, 0)
+    sender = FetchSender(claim.broker_id, claim.broker_epoch, claim.heard)
+    topics = [(p.topic_id.bytes, [asked])]
+    frame = encode_fetch(1, sender, LIMITS, topics, NEW_SESSION)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            loop = asyncio.get_running_loop()
+            _, connection = await loop.create_connection(ClientConnection, host, port)
+            future = connection.send(frame)
+            assert future is not None, "a Fetch is answered"
+            reply = decode_fetch(memoryview(await future), 1)
+    except (OSError, TimeoutError, Lost, MalformedReply) as error:
+        return [f"no answer: {error}"]
+    connection.close()
+    codes = [reply.code, *(one.code for one in reply.partitions)]
+    refused = [Code(code).name for code in codes if code]
+    return [f"refused, {refused[0]}" if refused else "answered"]

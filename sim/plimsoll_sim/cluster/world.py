@@ -1,0 +1,365 @@
+"""A cluster in a bottle: operators, brokers, clients, their network, disks and API server.
+
+`World` builds it from options and a seed, steps it, and has the checkers look after every step.
+It decides nothing about what goes wrong: `faults` does, or a scenario.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from plimsoll_broker.node.broker import CannotStart
+from plimsoll_broker.node.heartbeats import LifetimeOver
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.cluster.model import TopicObject
+from plimsoll_core.cluster.records import Record
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_sim.checkers.clients import ClientChecker
+from plimsoll_sim.checkers.disks import check_marker
+from plimsoll_sim.checkers.leases import LeaseChecker
+from plimsoll_sim.checkers.liveness import unfinished
+from plimsoll_sim.checkers.replicas import ReplicaChecker
+from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.desired import rebalances, revisions
+from plimsoll_sim.desired.state import DesiredState
+from plimsoll_sim.engine.loop import Livelock, SimLoop
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.environment.kube import Weather, simulated_server
+from plimsoll_sim.environment.network import Network
+from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
+from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
+from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
+from plimsoll_sim.hosts.pods import Pods
+from plimsoll_sim.oracle.committed import MetadataGhost, Violation
+
+CLUSTER_ID = UUID(int=0xC1)
+TOPIC = "orders"
+UNCLEAN = {"unclean.recovery.strategy": "Proactive"}
+UP_US_MAX = 120_000_000
+HEALED_US_MAX = 400_000_000
+WAIT_STEPS_MAX = 80_000
+ENDINGS = (LifetimeOver, CannotStart, StorageError)
+"""How a broker may end by itself: its pod is started again."""
+
+
+class Crash(Exception):
+    """A process met a bug of its own."""
+
+
+class NotAlive(Exception):
+    """After everything was healed, something still has not happened."""
+
+
+class World:
+    """`note` tells what happens, for people and for the digest.  `chance` makes what decides by
+    chance: seeded dice, or loaded ones."""
+
+    def __init__(
+        self, seed: int, options: RunOptions, chance: Callable[[int], random.Random] = random.Random
+    ) -> None:
+        rng = random.Random(seed)
+
+        def stream() -> random.Random:
+            return chance(rng.getrandbits(64))
+
+        self.options = options
+        self.rng = stream()
+        self.entropy = random.Random(rng.getrandbits(64))
+        self.loop = SimLoop(stream())  # type: ignore[abstract]  # what nobody calls is missing
+        self.network = Network(self.loop, stream(), options.latency_us)
+        self.loop.network = self.network
+        self.api_server = simulated_server(self.loop, stream())
+        self.etcd = self.api_server.store
+        self.weather = Weather(latency_us=options.api_latency_us)
+        self.ghost = MetadataGhost(CLUSTER_ID, options.metadata_version)
+        self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
+        self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
+        self.witness = ClientChecker(self.ghost)
+        self.wishes = DesiredState(members=tuple(map(BrokerId, options.broker_ids)))
+        self.etcd.observers.append(self._stored)
+        self.pods = Pods(self.loop, self.rng, self.note, self._started)
+        self.brokers = self._brokers(stream())
+        self.operators = self._operators(stream())
+        self.clients: list[Client] = []
+        self.client_processes: list[Process] = []
+        self.stop_clients = False
+        self.counts: Counter[str] = Counter()
+        self.expect_liveness = True
+        self.tempting: list[Callable[[], None]] = []
+        self.events: list[str] = []
+        self.digest = 0
+        self._client_rng = stream()
+        self._hosts: dict[Process, BrokerHost] = {}
+        self._restarting: set[str] = set()
+        self._checked_image = self.ghost.image
+        self._topics = 0
+        self._healed = False
+        self._violation: Violation | None = None
+
+    # --- building ---------------------------------------------------------------------------------
+
+    def _brokers(self, rng: random.Random) -> dict[int, BrokerHost]:
+        options = self.options
+        configs: dict[str, str | int | bool] = {
+            "replica.lag.time.max.ms": options.lag_time_max_ms,
+            "log.segment.bytes": options.segment_bytes,
+            # A clock that is a day behind must not refuse what is written for the rest of a run.
+            "log.message.timestamp.after.max.ms": 2**63 - 1,
+        }
+        drawn = {
+            "log.flush.interval.messages": options.flush_messages,
+            "log.flush.interval.ms": options.flush_ms,
+            "log.retention.bytes": options.retention_bytes,
+            "log.retention.ms": options.retention_ms,
+        }
+        configs |= {name: value for name, value in drawn.items() if value is not None}
+        around = BrokerEnvironment(self.loop, self.network, rng)
+        hosts = {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
+        for host in hosts.values():
+            host.on_controller_loss = options.on_controller_loss
+        return hosts
+
+    def _operators(self, rng: random.Random) -> list[OperatorHost]:
+        options = self.options
+        around = OperatorContext(
+            loop=self.loop,
+            network=self.network,
+            server=self.api_server,
+            weather=self.weather,
+            rng=rng,
+            brokers=self.brokers,
+            wishes=self.wishes,
+            cluster_id=CLUSTER_ID,
+            settings=Settings(
+                slice_partitions_max=options.slice_partitions_max,
+                flap_wait_ms_max=options.flap_wait_ms_max,
+                target_lost_ms=10_000,
+                metadata_version=options.metadata_version,
+            ),
+            slots=options.slots,
+            pods=self.pods,
+        )
+        self.ghost.strict_slices = options.slice_partitions_max > 10
+        hosts = [OperatorHost(n, around) for n in range(options.operators)]
+        self.network.names[CONTROLLERS] = [host.name for host in hosts]
+        return hosts
+
+    def declare(self, name: str = TOPIC, **changes: object) -> DeclareTopic:
+        """Apply a Topic; `changes` are fields of the declaration."""
+        options = self.options
+        known = self.wishes.topics.get(name)
+        if known is None:
+            self._topics += 1
+            known = DeclareTopic(
+                object=TopicObject(namespace="sim", name=name, uid=f"uid-{self._topics}"),
+                topic_name=name,
+                partitions=options.partitions,
+                replication_factor=options.replication_factor,
+                min_isr=options.min_isr,
+                configs={} if options.unclean_recovery == "Balanced" else UNCLEAN,
+            )
+        wanted = self.wishes.topics[name] = replace(known, **changes)
+        return wanted
+
+    def delete(self, name: str = TOPIC) -> None:
+        gone = self.wishes.topics.pop(name, None)
+        if gone is not None:
+            self.wishes.gone[gone.object.uid] = gone.object
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def start_broker(self, host: BrokerHost) -> None:
+        self.pods.start(host)
+
+    def _started(self, host: BrokerHost) -> None:
+        assert host.process is not None
+        self._hosts[host.process] = host
+
+    def start_operator(self, host: OperatorHost) -> None:
+        if not host.running:
+            host.start()
+
+    def start_all(self) -> None:
+        for operator in self.operators:
+            self.start_operator(operator)
+        for broker in self.brokers.values():
+            self.start_broker(broker)
+
+    def start_clients(self) -> None:
+        options = self.options
+        hosts = tuple(host.name for host in self.brokers.values())
+        for number, (acks, idempotent) in enumerate(options.producers):
+            name = f"producer-{number}"
+            partition = number % options.partitions
+            habits = Habits(
+                name=name, topic=TOPIC, partition=partition, hosts=hosts, acks=acks,
+                idempotent=idempotent, think_ms=options.think_ms,
+                stopped=lambda: self.stop_clients,
+            )  # fmt: skip
+            self._start_client(Producer(habits, self._stream(), self.witness))
+        for number in range(options.consumers):
+            habits = Habits(
+                name=f"consumer-{number}", topic=TOPIC, partition=number % options.partitions,
+                hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
+            )  # fmt: skip
+            self._start_client(Consumer(habits, self._stream(), self.witness))
+
+    def _stream(self) -> random.Random:
+        return random.Random(self._client_rng.getrandbits(64))
+
+    def _start_client(self, client: Client) -> None:
+        process = Process(self.loop, client.habits.name, client.habits.name)
+        process.start(client.forever())
+        self.clients.append(client)
+        self.client_processes.append(process)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        line = f"{self.loop.now_us / 1_000_000:12.6f}  {text}"
+        self.events.append(line)
+        self.digest = zlib.crc32(line.encode(), self.digest)
+
+    def step(self) -> None:
+        """One event and what follows; raises Violation, Crash or Livelock."""
+        loop = self.loop
+        if not loop.step():
+            raise Livelock("nothing will ever happen again")
+        touched = loop.touched
+        names = ",".join([process.name for process in touched])
+        self.digest = zlib.crc32(f"{loop.now_us} {names}".encode(), self.digest)
+        for process in list(touched):
+            host = self._hosts.get(process)
+            if host is not None and host.process is process:
+                self.replicas.look(host)
+                self.leases.look(host)
+            if process.exited:
+                self._ended(process)
+        if self._violation is not None:
+            raise self._violation
+        if loop.crashes:
+            culprit, error, message = loop.crashes[0]
+            raise Crash(f"{culprit}: {message}: {error!r}") from error
+        if self.ghost.image is not self._checked_image:
+            self._checked_image = self.ghost.image
+            self.replicas.committed_moved(self.brokers)
+
+    def _ended(self, process: Process) -> None:
+        """A process ended by itself."""
+        process.exited = False
+        host = self._hosts.get(process)
+        if host is not None:
+            if process.ended is not None and not isinstance(process.ended, ENDINGS):
+                raise Crash(f"{process} ended: {process.ended!r}") from process.ended
+            self.note(f"{process} ended: {process.ended!r}")
+            check_marker(host.name, host.volume, Path(DATA))
+            if host.process is process and (process.ended is not None or self._healed):
+                self.pods.restart_soon(host)
+            return
+        if process.ended is not None:
+            raise Crash(f"{process} ended: {process.ended!r}") from process.ended
+        if self._healed:
+            for operator in self.operators:
+                self.start_operator(operator)
+
+    def later(self, us: int, action: Callable[[], object]) -> None:
+        """Something the world does, not a process: it happens whoever is gone by then."""
+        self.loop.later(us, action)
+
+    def _tempt(self) -> None:
+        """Something was proposed or committed."""
+        for hook in self.tempting:
+            hook()
+
+    def _stored(self, change: ObjectChange) -> None:
+        if change.type == "DELETED":
+            return
+        before = len(self.ghost.history)
+        try:
+            self.ghost.stored(change.resource.kind.plural, change.after.body)
+        except Violation as violation:
+            # Whose call this is must not catch it.
+            self._violation = self._violation or violation
+        for record in self.ghost.history[before:]:
+            self.note(f"committed {_short(record)}")
+            self._tempt()
+
+    def until(self, condition: object, us_max: int, what: str) -> None:
+        """Step until it is so; raises NotAlive when it takes longer than `us_max`, or when somebody
+        is so busy that it would take the machine too long."""
+        deadline = self.loop.now_us + us_max
+        n = 0
+        while True:
+            n += 1
+            if n % 16 == 1 and condition():  # type: ignore[operator]
+                return
+            if self.loop.now_us > deadline or n > WAIT_STEPS_MAX:
+                raise NotAlive(f"{what}: {'; '.join(unfinished(self)) or 'still not so'}")
+            self.step()
+
+    # --- healing ----------------------------------------------------------------------------------
+
+    def heal(self) -> None:
+        """Every fault ends and everybody is started again."""
+        self.note("healing")
+        revisions.correct(self.wishes)
+        self._healed = True
+        self.network.heal_all()
+        self.network.slow.clear()
+        self.loop.slow_io.clear()
+        self.weather.calm()
+        for operator in self.operators:
+            if operator.process is not None and operator.process.paused:
+                operator.process.resume()
+            self.start_operator(operator)
+        for process in self.client_processes:
+            process.resume()
+        for broker in self.brokers.values():
+            broker.volume.full = broker.volume.broken = False
+            broker.volume.crash_in = None
+            if broker.process is not None:
+                broker.process.wall_offset_ms = 0
+                broker.process.resume()
+            if broker.needs_restart:
+                broker.kill()
+            self.start_broker(broker)
+        rebalances.heal(self.wishes, self.options.replication_factor)
+
+    def settle(self) -> None:
+        """After healing: clients come to an end, and everything becomes as it should."""
+        self.heal()
+        self.stop_clients = True
+        if self.expect_liveness:
+            self.until(lambda: not unfinished(self), HEALED_US_MAX, "after healing")
+
+    def end(self) -> None:
+        """Nothing of it happens any more, and nothing refers to anything."""
+        for process in [*self._hosts, *self.client_processes]:
+            process.die()
+        for operator in self.operators:
+            operator.kill()
+        self.loop.close()
+        self.__dict__.clear()
+
+
+def _short(record: Record) -> str:
+    fields = {
+        name: getattr(record, name)
+        for name in record.__struct_fields__
+        if name not in ("directory_ids", "endpoints", "incarnation_id", "pod_uid")
+    }
+    shown = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value != "UNSET")
+    return f"{type(record).__name__}({shown})"
+
+
+__all__ = ["Crash", "NotAlive", "Violation", "World"]

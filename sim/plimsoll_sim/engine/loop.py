@@ -1,0 +1,282 @@
+"""An asyncio event loop whose time is virtual and whose every choice comes from one seed.
+
+A step takes the earliest event (a timer, a delivery, the end of an I/O, a fault) and runs it with
+all that follows from it at once.  Nothing in here looks at a real clock, and nothing is ever
+concurrent: the same seed gives the same run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from functools import partial
+from typing import Any, TypeVar
+
+from plimsoll_sim.engine.process import PROCESS, Handle, Process, ProcessDied
+
+T = TypeVar("T")
+READY_MAX = 200_000
+"""More callbacks in one instant than this is a loop that never waits."""
+TIMER_JITTER_US = 1_500
+IO_US = (50, 20_000)
+
+
+class Livelock(Exception):
+    """The code under test never waits."""
+
+
+def _outcome(work: Callable[[], T]) -> Callable[[], T]:
+    """Do it now; what came of it comes again when it is asked for."""
+    try:
+        result = work()
+    except Exception as error:
+        raised = error
+
+        def fail() -> T:
+            raise raised
+
+        return fail
+    return lambda: result
+
+
+def _own(context: Context | None) -> Context:
+    """An empty context is nobody's, and false."""
+    return contextvars.copy_context() if context is None else context
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """`network` is set by whoever builds the world; `crashes` are the bugs that surfaced."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.now_us = 0
+        self.steps = 0
+        self.network: Any = None
+        self.crashes: list[tuple[Process | None, BaseException, str]] = []
+        self.touched: dict[Process, None] = {}
+        self._ready: deque[Handle] = deque()
+        self._missed: deque[Handle] = deque()
+        self._events: list[tuple[int, int, Handle]] = []
+        self._count = 0
+        self._graveyard: list[object] = []
+        self._closed = False
+        self.slow_io: dict[str, tuple[int, int]] = {}
+
+    # --- time and callbacks -----------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self.now_us / 1_000_000
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, _own(context))
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> Handle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> Handle:
+        # A timer is never early and always a little late, as with any kernel.
+        us = max(round(when * 1_000_000), self.now_us) + 1 + self.rng.randrange(TIMER_JITTER_US)
+        return self.at_us(us, callback, *args, context=context)
+
+    def at_us(
+        self,
+        us: int,
+        callback: Callable[..., object],
+        *args: object,
+        context: Context | None = None,
+    ) -> Handle:
+        """Run at exactly this virtual time."""
+        handle = Handle(callback, args, _own(context), us / 1_000_000)
+        self._count += 1
+        heapq.heappush(self._events, (us, self._count, handle))
+        return handle
+
+    def later(self, us: int, action: Callable[[], object]) -> None:
+        """Something that no process does: it happens whichever process is gone by then."""
+        self.at_us(self.now_us + us, action, context=Context())
+
+    def put_back(self, handles: list[Handle]) -> None:
+        """What a paused process missed happens now, in its order, one thing a step: a process may
+        end with the last of them, and what it did before that is looked at."""
+        self._missed.extend(handles)
+
+    def bury(self, objects: list[Any]) -> None:
+        self._graveyard.extend(objects)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """The next event and all that follows at once; False when there is none."""
+        self.touched.clear()
+        if self._ready:
+            # What was put back between steps is looked at before anybody can hear of it.
+            self._drain()
+            return True
+        if self._missed:
+            self._run(self._missed.popleft())
+            self._drain()
+            return True
+        events = self._events
+        while events:
+            us, _, handle = heapq.heappop(events)
+            if handle.cancelled_ or (handle.process is not None and not handle.process.alive):
+                continue
+            self.now_us = max(self.now_us, us)
+            self.steps += 1
+            self._run(handle)
+            self._drain()
+            return True
+        return False
+
+    def next_us(self) -> int | None:
+        """When the next event is due."""
+        if self._missed:
+            return self.now_us
+        events = self._events
+        while events and events[0][2].cancelled_:
+            heapq.heappop(events)
+        return events[0][0] if events else None
+
+    def _drain(self) -> None:
+        ready = self._ready
+        left = READY_MAX
+        while ready:
+            self._run(ready.popleft())
+            left -= 1
+            if not left:
+                raise Livelock(f"{READY_MAX} callbacks at once; the last of {ready[0].process}")
+
+    def _run(self, handle: Handle) -> None:
+        callback = handle.callback
+        if callback is None:
+            return
+        process = handle.process
+        if process is not None:
+            if not process.alive:
+                return
+            if process.paused:
+                process.held.append(handle)
+                return
+            self.touched[process] = None
+        try:
+            handle.context.run(callback, *handle.args)
+        except ProcessDied:
+            pass
+        except Exception as error:
+            if process is None or process.alive:
+                self.crashes.append((process, error, "a callback failed"))
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        process = PROCESS.get(None)
+        if isinstance(error, ProcessDied) or (process is not None and not process.alive):
+            return
+        if error is None:
+            error = RuntimeError(context.get("message", "?"))
+        self.crashes.append((process, error, context.get("message", "")))
+
+    def close(self) -> None:
+        """Forget everything; the run is over."""
+        self._closed = True
+        self._ready.clear()
+        self._missed.clear()
+        self._events.clear()
+        self._graveyard.clear()
+
+    # --- what asyncio asks ------------------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, T],
+        *,
+        name: str | None = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[T]:
+        context = _own(context)
+        task: asyncio.Task[T] = asyncio.Task(coro, loop=self, name=name, context=context)
+        process = context.get(PROCESS)
+        if process is not None:
+            tasks = process.tasks
+            tasks[task] = None
+            task.add_done_callback(lambda done: tasks.pop(done, None))
+        return task
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def get_debug(self) -> bool:
+        return False
+
+    def run_in_executor(
+        self, executor: object, func: Callable[..., T], *args: object
+    ) -> asyncio.Future[T]:
+        """Threads end at a time of the seed's choice, one at a time.  What they do happens then, or
+        at once: what is synced need not be what was written while it was."""
+        future: asyncio.Future[T] = self.create_future()
+        process = PROCESS.get(None)
+        slow = None if process is None else self.slow_io.get(process.host)
+        due_us = self.now_us + self.rng.randrange(*(slow or IO_US))
+        if self.rng.random() < 0.5:
+            done: Callable[[], T] = partial(func, *args)
+        else:
+            done = _outcome(partial(func, *args))
+
+        def run() -> None:
+            if future.cancelled():
+                return
+            try:
+                future.set_result(done())
+            except Exception as error:
+                future.set_exception(error)
+
+        self.at_us(due_us, run)
+        return future
+
+    # --- the network ------------------------------------------------------------------------------
+
+    async def create_server(  # type: ignore[override]
+        self, factory: Callable[[], Any], host: str, port: int, **_: object
+    ) -> Any:
+        return self.network.listen(factory, host, port)
+
+    async def create_connection(  # type: ignore[override]
+        self, factory: Callable[[], Any], host: str, port: int, **_: object
+    ) -> Any:
+        return await self.network.connect(factory, host, port)
+
+    async def getaddrinfo(  # type: ignore[override]
+        self, host: str, port: int, **_: object
+    ) -> Sequence[tuple[int, int, int, str, tuple[str, int]]]:
+        found = self.network.resolve(host)
+        if not found:
+            raise OSError(f"{host}: no such host")
+        return [(2, 1, 6, "", (address, port)) for address in found]

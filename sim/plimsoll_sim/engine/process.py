@@ -1,0 +1,127 @@
+"""A simulated process: what belongs to it dies with it, and nothing else does.
+
+Every callback carries its process in its context (`contextvars`), so the loop knows whose it is: a
+dead process's callbacks are dropped, a paused one's are kept until it goes on.  Nobody tells the
+code of the process; that is what SIGKILL and SIGSTOP are like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import Any, Protocol
+
+PROCESS: ContextVar[Process] = ContextVar("process")
+
+
+class ProcessDied(BaseException):
+    """Raised in a process that was killed in the middle of something: nothing may catch it."""
+
+
+class Handle:
+    """A callback to be run once; what asyncio calls Handle and TimerHandle."""
+
+    __slots__ = ("args", "callback", "cancelled_", "context", "process", "when_s")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        context: Context,
+        when_s: float = 0.0,
+    ) -> None:
+        self.callback: Callable[..., object] | None = callback
+        self.args = args
+        self.context = context
+        self.process: Process | None = context.get(PROCESS)
+        self.cancelled_ = False
+        self.when_s = when_s
+
+    def cancel(self) -> None:
+        self.cancelled_ = True
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.cancelled_
+
+    def when(self) -> float:
+        return self.when_s
+
+
+class ProcessLoop(Protocol):
+    """What a process asks of the event loop that runs it (`loop.SimLoop`)."""
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, Any], *, context: Context
+    ) -> asyncio.Task[Any]: ...
+
+    def put_back(self, handles: list[Handle]) -> None: ...
+
+    def bury(self, objects: list[Any]) -> None: ...
+
+
+class Process:
+    """One lifetime.  `host` is where it runs; `wall_offset_ms` is how wrong its wall clock is."""
+
+    def __init__(self, loop: ProcessLoop, name: str, host: str) -> None:
+        self.name = name
+        self.host = host
+        self.alive = True
+        self.paused = False
+        self.wall_offset_ms = 0
+        self.held: list[Handle] = []
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        self.ended: BaseException | None = None
+        self.exited = False
+        self.at_death: list[Callable[[], None]] = []
+        self.context = Context()
+        self.context.run(PROCESS.set, self)
+        self._loop = loop
+        self.main: asyncio.Task[Any] | None = None
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` as the process's main task; its end is the process's."""
+        self.main = self._loop.create_task(work, context=self.context)
+        self.main.add_done_callback(self._exit, context=self.context)
+
+    def _exit(self, task: asyncio.Task[Any]) -> None:
+        if not self.alive:
+            return
+        self.exited = True
+        if not task.cancelled():
+            self.ended = task.exception()
+        self.die()
+
+    def call(self, callback: Callable[..., Any], *args: Any) -> Any:
+        """Run something in this process, now."""
+        return self.context.run(callback, *args)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        held, self.held = self.held, []
+        self._loop.put_back(held)
+
+    def die(self) -> None:
+        """From now on nothing of it happens any more."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.held.clear()
+        for callback in self.at_death:
+            callback()
+        # Referenced until the loop is closed: a coroutine that is collected runs its `finally`.
+        self._loop.bury(list(self.tasks))
+        self.tasks.clear()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def current() -> Process | None:
+    """Whose code is running."""
+    return PROCESS.get(None)

@@ -1,0 +1,397 @@
+"""TCP between simulated hosts: ordered bytes, seeded delays, links that are cut, hosts that vanish.
+
+A cut link keeps what is sent, as TCP's retransmission does; when it heals, the bytes arrive or the
+connection is reset.  A process that dies closes its connections, a host that loses power does not:
+its peers find out when it is up again and gets what they sent, or by timeouts of their own.  Bytes
+of one connection never overtake each other; those of different ones do.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import random
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from plimsoll_sim.engine.loop import SimLoop
+from plimsoll_sim.engine.process import Process, current
+from plimsoll_sim.environment.latency import LatencyUs
+
+SYN_RETRY_US = 1_000_000
+SYN_ATTEMPTS = 64
+SPLIT = 0.05
+FIN = object()
+RST = object()
+
+
+class SimServer:
+    """A listener, as asyncio's Server."""
+
+    def __init__(self, network: Network, host: str, port: int) -> None:
+        self._network = network
+        self._address = (host, port)
+        self.sockets = (self,)
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._address
+
+    def close(self) -> None:
+        self._network.unlisten(*self._address)
+
+    async def wait_closed(self) -> None:
+        pass
+
+
+class Listener:
+    """Who accepts connections, and in whose name."""
+
+    def __init__(self, process: Process, factory: Callable[[], Any], context: Context) -> None:
+        self.process = process
+        self.factory = factory
+        self.context = context
+
+
+class End:
+    """One side of a connection, and the transport of its protocol."""
+
+    def __init__(self, network: Network, process: Process, context: Context) -> None:
+        self._network = network
+        self.process = process
+        self.context = context
+        self.protocol: Any = None
+        self.peer: End = self
+        self.address = ("", 0)
+        self.closed = False
+        self._reading = True
+        self._unread: list[bytes] = []
+        self.held: deque[Any] = deque()
+        self.arrives_us = 0
+        self.in_flight = 0
+
+    # --- asyncio's transport ----------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self.closed and self.process.alive:
+            self._network.send(self, bytes(data))
+
+    def writelines(self, parts: Any) -> None:
+        self.write(b"".join(parts))
+
+    def abort(self) -> None:
+        self._leave(RST)
+
+    def close(self) -> None:
+        self._leave(FIN)
+
+    def _leave(self, how: object) -> None:
+        if self.closed or not self.process.alive:
+            return
+        self._network.send(self, how)
+        self._lose(None)
+
+    def _lose(self, error: Exception | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._network.forget(self)
+        self._network.loop.call_soon(self.protocol.connection_lost, error, context=self.context)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        if name == "peername":
+            return self.peer.address
+        return self.address if name == "sockname" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def get_write_buffer_size(self) -> int:
+        return self.in_flight
+
+    def get_protocol(self) -> Any:
+        return self.protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        if self._unread:
+            self._network.loop.call_soon(self._read, context=self.context)
+
+    # --- what arrives -----------------------------------------------------------------------------
+
+    def arrive(self, what: Any) -> None:
+        if self.closed:
+            return
+        if what is FIN:
+            self.protocol.eof_received()
+            self._lose(None)
+        elif what is RST:
+            self._lose(ConnectionResetError("connection reset by peer"))
+        else:
+            self._unread.append(what)
+            self._read()
+
+    def _read(self) -> None:
+        while self._unread and self._reading and not self.closed:
+            data = self._unread.pop(0)
+            if hasattr(self.protocol, "data_received"):
+                self.protocol.data_received(data)
+            else:
+                rest = self._fill(data)
+                if rest:
+                    self._unread.insert(0, rest)
+
+    def _fill(self, data: bytes) -> bytes:
+        view = memoryview(data)
+        while view and self._reading and not self.closed:
+            buffer = self.protocol.get_buffer(len(view))
+            size = min(len(buffer), len(view))
+            buffer[:size] = view[:size]
+            self.protocol.buffer_updated(size)
+            view = view[size:]
+        return bytes(view)
+
+
+class Network:
+    """`latency_us`: least and most time a packet takes; `names`: DNS."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random, latency_us: LatencyUs) -> None:
+        self.loop = loop
+        self.latency_us = latency_us
+        self.names: dict[str, list[str]] = {}
+        self.dark: set[str] = set()
+        self.slow: dict[tuple[str, str], int] = {}
+        self.keeps: Callable[[End, Any], bool] = _keeps_nothing
+        """Asked about everything that is sent: True keeps it back, and what follows on that
+        connection, until `release`."""
+        self._rng = rng
+        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._ends: dict[End, None] = {}
+        self._cut: dict[tuple[str, str], None] = {}
+        self._stalled: dict[End, None] = {}
+        self._ports = 40_000
+
+    def resolve(self, host: str) -> list[str]:
+        return self.names.get(host, [host])
+
+    # --- links ------------------------------------------------------------------------------------
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing gets from `source` to `target` until it is healed."""
+        self._cut[source, target] = None
+
+    def heal(self, source: str, target: str) -> None:
+        if self._cut.pop((source, target), self) is self:
+            return
+        self._send_again(lambda *link: link == (source, target))
+
+    def _send_again(self, over: Callable[[str, str], bool]) -> None:
+        """What waited for such a link, if it passes anything now."""
+        for end in list(self._ends):
+            link = (end.process.host, end.peer.process.host)
+            if over(*link) and end.held and end not in self._stalled and self.passes(*link):
+                self.release(end)
+
+    def heal_all(self) -> None:
+        for source, target in list(self._cut):
+            self.heal(source, target)
+        for end in list(self._stalled):
+            self.unstall(end)
+
+    def sides(self, chosen: Callable[[str, str], bool]) -> list[End]:
+        """The connections' sides chosen by the hosts that they send from and to."""
+        return [
+            end
+            for end in self._ends
+            if end not in self._stalled and chosen(end.process.host, end.peer.process.host)
+        ]
+
+    def stall(self, end: End) -> None:
+        """What this side sends is kept back until `unstall`; its process may end meanwhile."""
+        self._stalled[end] = None
+
+    def reset(self, end: End) -> None:
+        """The connection breaks, and what was kept back is lost."""
+        self._stalled.pop(end, None)
+        end.held.clear()
+        self._schedule(end, end.peer, RST)
+        self._schedule(end.peer, end, RST)
+
+    def unstall(self, end: End) -> None:
+        if self._stalled.pop(end, self) is None:
+            self.release(end)
+
+    def light(self, host: str) -> None:
+        """A host that had lost power is up again: what its peers sent meanwhile is sent again, and
+        its kernel knows of no such connection."""
+        if host in self.dark:
+            self.dark.discard(host)
+            self._send_again(lambda _, target: target == host)
+
+    @property
+    def cuts(self) -> list[tuple[str, str]]:
+        return list(self._cut)
+
+    def passes(self, source: str, target: str) -> bool:
+        dark = source in self.dark or target in self.dark
+        return not dark and (source, target) not in self._cut
+
+    def release(self, end: End) -> None:
+        """What was kept back or waited for a link is on its way."""
+        held, end.held = end.held, deque()
+        if self._rng.random() < 0.3:
+            # Given up by a kernel meanwhile.
+            self._schedule(end, end.peer, RST)
+            self._schedule(end.peer, end, RST)
+            return
+        for what in held:
+            self._schedule(end, end.peer, what)
+
+    # --- listening and connecting -----------------------------------------------------------------
+
+    def listen(self, factory: Callable[[], Any], host: str, port: int) -> SimServer:
+        process = current()
+        assert process is not None
+        if not port:
+            self._ports += 1
+            port = self._ports
+        address = (process.host, port)
+        known = self._listeners.get(address)
+        if known is not None and known.process.alive:
+            raise OSError(98, f"{address}: address in use")
+        self._listeners[address] = Listener(process, factory, contextvars.copy_context())
+        return SimServer(self, *address)
+
+    def unlisten(self, host: str, port: int) -> None:
+        self._listeners.pop((host, port), None)
+
+    async def connect(self, factory: Callable[[], Any], host: str, port: int) -> Any:
+        """As loop.create_connection: (transport, protocol), or an OSError."""
+        process = current()
+        assert process is not None
+        target = self.resolve(host)[0]
+        for _ in range(SYN_ATTEMPTS):
+            await self._wait(self._delay())
+            there = self.passes(process.host, target)
+            await self._wait(self._delay())
+            if there and self.passes(target, process.host):
+                break
+            await self._wait(SYN_RETRY_US)
+        else:
+            raise TimeoutError(110, f"{target}:{port}: timed out")
+        listener = self._listeners.get((target, port))
+        if listener is None or not listener.process.alive:
+            raise ConnectionRefusedError(111, f"{target}:{port}: refused")
+        return self._joined(process, factory, listener, target, port)
+
+    def _joined(
+        self, process: Process, factory: Callable[[], Any], listener: Listener, host: str, port: int
+    ) -> tuple[End, Any]:
+        mine = End(self, process, contextvars.copy_context())
+        theirs = End(self, listener.process, listener.context.copy())
+        mine.peer, theirs.peer = theirs, mine
+        self._ports += 1
+        mine.address, theirs.address = (process.host, self._ports), (host, port)
+        for end in (mine, theirs):
+            self._ends[end] = None
+        self.loop.call_soon(self._accept, theirs, listener.factory, context=theirs.context)
+        mine.protocol = factory()
+        mine.protocol.connection_made(mine)
+        return mine, mine.protocol
+
+    def _accept(self, end: End, factory: Callable[[], Any]) -> None:
+        end.protocol = factory()
+        end.protocol.connection_made(end)
+
+    async def _wait(self, us: int) -> None:
+        future = self.loop.create_future()
+        self.loop.at_us(self.loop.now_us + us, _wake, future)
+        await future
+
+    # --- carrying ---------------------------------------------------------------------------------
+
+    def _delay(self) -> int:
+        return self._rng.randint(*self.latency_us)
+
+    def send(self, end: End, what: Any) -> None:
+        peer = end.peer
+        source, target = end.process.host, peer.process.host
+        if source in self.dark:
+            return
+        kept = self.keeps(end, what) or end in self._stalled
+        if kept or target in self.dark or (source, target) in self._cut or end.held:
+            end.held.append(what)
+            return
+        if isinstance(what, bytes) and len(what) > 1 and self._rng.random() < SPLIT:
+            at = self._rng.randrange(1, len(what))
+            self._schedule(end, peer, what[:at])
+            what = what[at:]
+        self._schedule(end, peer, what)
+
+    def _schedule(self, end: End, peer: End, what: Any) -> None:
+        link = (end.process.host, peer.process.host)
+        delay_us = self._delay() + self.slow.get(link, 0)
+        end.arrives_us = max(end.arrives_us + 1, self.loop.now_us + delay_us)
+        if isinstance(what, bytes):
+            end.in_flight += len(what)
+        self.loop.at_us(end.arrives_us, self._carry, end, peer, what, context=EMPTY)
+
+    def _carry(self, end: End, peer: End, what: Any) -> None:
+        """At the receiver's host: the process may be gone, or stopped with its socket open."""
+        if isinstance(what, bytes):
+            end.in_flight -= len(what)
+        if peer.process.host in self.dark:
+            if end in self._ends:
+                end.held.append(what)
+            return
+        if not peer.process.alive:
+            # The kernel of a host that is up says so.
+            if not end.closed and what is not RST:
+                self._schedule(peer, end, RST)
+            return
+        self.loop.call_soon(peer.arrive, what, context=peer.context)
+
+    def forget(self, end: End) -> None:
+        self._ends.pop(end, None)
+
+    def process_died(self, process: Process) -> None:
+        """Its kernel closes what it had open, unless the host lost power."""
+        for address, listener in list(self._listeners.items()):
+            if listener.process is process:
+                del self._listeners[address]
+        silent = process.host in self.dark
+        for end in list(self._ends):
+            if end.process is not process:
+                continue
+            self.forget(end)
+            if not silent and not end.closed:
+                unread = bool(end._unread)
+                self.send(end, RST if unread or self._rng.random() < 0.3 else FIN)
+            end.closed = True
+
+
+EMPTY = contextvars.Context()
+
+
+def _keeps_nothing(end: End, what: Any) -> bool:
+    return False
+
+
+def _wake(future: Any) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,96 @@
+"""Requests of clients that are not among the run's producers and consumers, and of impostors."""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.elections import ElectLeaders
+from plimsoll_sim.cluster import one_off_requests
+from plimsoll_sim.cluster.world import TOPIC
+from plimsoll_sim.faults import observe, steps
+from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
+
+COMMITTED_SHARE = 0.7
+"""How many DeleteRecords ask for nothing above the high watermark; others are refused."""
+UNREGISTERED_EPOCHS_AHEAD = (1, 2**40)
+
+
+def delete_records(context: FaultContext, rng: random.Random) -> str | None:
+    """DeleteRecords of a partition's oldest records."""
+    world = context.world
+    found = [
+        (p, host, hosted)
+        for p, host in observe.led_partitions(world)
+        if (hosted := host.hosted(p.key))
+    ]
+    if not found:
+        return None
+    p, host, hosted = rng.choice(found)
+    ghost = world.ghost.partitions.get(p.key)
+    start, end = hosted.log.log_start_offset, hosted.log.log_end_offset
+    if start >= end or ghost is None:
+        return None
+    if rng.random() < COMMITTED_SHARE:
+        end = max(hosted.replica.high_watermark, start + 1)
+    offset = rng.randint(start + 1, end)
+    one_off_requests.by_somebody(world, one_off_requests.delete_once(host.name, ghost, offset))
+    return f"{TOPIC}-{p.index} up to {offset} at {host.name}"
+
+
+def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
+    """A Fetch as a replica that has everything, in an epoch that nobody registered or on the
+    clients' port; or as one that has nothing, where it is believed.  It names a controller epoch
+    that there is not."""
+    world = context.world
+    found = observe.followed_partitions(world)
+    if not found:
+        return None
+    p, leader, follower = rng.choice(found)
+    broker = world.ghost.image.brokers[BrokerId(follower.id)]
+    ahead, port = rng.choice(
+        (
+            *((epochs, REPLICATION_PORT) for epochs in UNREGISTERED_EPOCHS_AHEAD),
+            (0, KAFKA_PORT),
+            (0, REPLICATION_PORT),
+        )
+    )
+    believed = port == REPLICATION_PORT and not ahead
+    claim = one_off_requests.Claim(
+        follower.id,
+        broker.broker_epoch + ahead,
+        0 if believed else max(observe.log_end(p.key, leader), 0),
+        rng.choice((0, 2**31)),
+    )
+    one_off_requests.by_somebody(world, one_off_requests.pretend(leader.name, port, p, claim))
+    return f"as {follower.name} at {leader.name}:{port}, {claim}"
+
+
+def elect_preferred_leaders(context: FaultContext, _: random.Random) -> str:
+    """ElectLeaders of all partitions."""
+    context.world.wishes.orders.append(ElectLeaders(kind="Preferred", needed_only=True))
+    return "of all partitions"
+
+
+def move_replicas(context: FaultContext, rng: random.Random) -> str | None:
+    """AlterPartitionReassignments to any brokers; replaces a move under way."""
+    world = context.world
+    wanted = world.wishes.topics.get(TOPIC)
+    if wanted is None:
+        return None
+    index = rng.randrange(wanted.partitions)
+    replicas = rng.sample(list(world.brokers), wanted.replication_factor)
+    steps.request_move(world, index, tuple(BrokerId(one) for one in replicas))
+    return f"{TOPIC}-{index} to {replicas}"
+
+
+def cancel_move(context: FaultContext, rng: random.Random) -> str | None:
+    """AlterPartitionReassignments without replicas, for a partition that moves."""
+    partitions = context.world.ghost.image.partitions.values()
+    moving = [p for p in partitions if p.adding or p.removing]
+    if not moving:
+        return None
+    index = rng.choice(moving).index
+    steps.request_move(context.world, index, None)
+    return f"{TOPIC}-{index}"

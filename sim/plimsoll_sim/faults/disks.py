@@ -1,0 +1,79 @@
+"""Faults of brokers' disks: full, broken, slow, replaced by an empty or an older one."""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_sim.cluster.damage import change_disk, image_of
+from plimsoll_sim.faults import observe
+from plimsoll_sim.faults.context import FaultContext
+
+SLOW_IO_US = (200_000, 3_000_000)
+"""How long whatever goes to a thread takes there, at least and at most."""
+
+
+def fill_disk(context: FaultContext, rng: random.Random) -> str | None:
+    """It has room again later; nobody restarts the broker."""
+    host = observe.running_broker(context.world, rng)
+    if host is None:
+        return None
+    host.volume.full = True
+
+    def empty() -> None:
+        host.volume.full = False
+
+    context.heal_later(empty)
+    return host.name
+
+
+def break_disk(context: FaultContext, rng: random.Random) -> str | None:
+    """Every write fails; the broker needs a restart once it is mended."""
+    host = observe.running_broker(context.world, rng)
+    if host is None:
+        return None
+    host.volume.broken = True
+    host.needs_restart = True
+
+    def mend() -> None:
+        host.volume.broken = False
+
+    context.heal_later(mend)
+    return host.name
+
+
+def slow_disk(context: FaultContext, rng: random.Random) -> str | None:
+    host = observe.running_broker(context.world, rng)
+    if host is None:
+        return None
+    slow = context.world.loop.slow_io
+    slow[host.name] = SLOW_IO_US
+
+    def mend() -> None:
+        slow.pop(host.name, None)
+
+    context.heal_later(mend)
+    return host.name
+
+
+def replace_disk_with_empty(context: FaultContext, rng: random.Random) -> str | None:
+    host = observe.running_broker(context.world, rng)
+    if host is None:
+        return None
+    change_disk(context.world, host, None)
+    context.world.expect_liveness = False  # a person may have to say that the data is gone
+    context.start_later(host)
+    return host.name
+
+
+def restore_disk_image(context: FaultContext, rng: random.Random) -> str | None:
+    """An image that was taken when a broker stopped, or some time ago, comes back.  The first time
+    it only takes the image."""
+    host = rng.choice(list(context.world.brokers.values()))
+    image = context.disk_images.get(host.id)
+    if image is None:
+        context.disk_images[host.id] = image_of(host)
+        return None
+    if host.running:
+        context.start_later(host)
+    change_disk(context.world, host, image)
+    return host.name

@@ -1,0 +1,90 @@
+"""Faults of the network: links that are cut or slow, connections that stall."""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_sim.environment.network import End
+from plimsoll_sim.faults import steps
+from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.faults.steps import Link
+
+ONE_WAY_SHARE = 0.3
+"""How many cuts leave the way back open."""
+SLOW_US = (20_000, 300_000, 2_000_000)
+
+
+def cut_link_between_brokers(context: FaultContext, rng: random.Random) -> str | None:
+    one, other = rng.sample(list(context.world.brokers.values()), 2)
+    return _cut(context, rng, [(one.name, other.name)])
+
+
+def cut_broker_from_controllers(context: FaultContext, rng: random.Random) -> str | None:
+    host = rng.choice(list(context.world.brokers.values()))
+    return _cut(context, rng, [(host.name, one.name) for one in context.world.operators])
+
+
+def cut_client_from_broker(context: FaultContext, rng: random.Random) -> str | None:
+    world = context.world
+    if not world.clients:
+        return None
+    client = rng.choice(world.clients).habits.name
+    host = rng.choice(list(world.brokers.values()))
+    return _cut(context, rng, [(client, host.name)])
+
+
+def _cut(context: FaultContext, rng: random.Random, links: list[Link]) -> str:
+    network = context.world.network
+    one_way = rng.random() < ONE_WAY_SHARE
+    both = links if one_way else [*links, *[(b, a) for a, b in links]]
+    for link in both:
+        network.cut(*link)
+    context.heal_later(lambda: steps.heal(context.world, both))
+    return f"{links}{' one way' if one_way else ''}"
+
+
+def slow_link(context: FaultContext, rng: random.Random) -> str | None:
+    """One way, between any two of brokers and controllers."""
+    slow = context.world.network.slow
+    names = [host.name for host in context.world.brokers.values()]
+    names += [host.name for host in context.world.operators]
+    source, target = rng.sample(names, 2)
+    slow[source, target] = rng.choice(SLOW_US)
+
+    def mend() -> None:
+        slow.pop((source, target), None)
+
+    context.heal_later(mend)
+    return f"{(source, target)}"
+
+
+def stall_connection(context: FaultContext, rng: random.Random) -> str | None:
+    """What one side of a connection sends arrives late, perhaps after its sender's end."""
+    names = {host.name for host in context.world.brokers.values()}
+    ends = context.world.network.sides(lambda source, to: source in names or to in names)
+    return _stall(context, [rng.choice(ends)]) if ends else None
+
+
+def stall_sends_of_broker(context: FaultContext, rng: random.Random) -> str | None:
+    """All that it sends to other brokers, and perhaps to controllers too."""
+    world = context.world
+    host = rng.choice(list(world.brokers.values()))
+    receivers = {one.name for one in world.brokers.values()}
+    if rng.random() < 0.5:
+        receivers |= {one.name for one in world.operators}
+    ends = world.network.sides(lambda source, to: source == host.name and to in receivers)
+    return _stall(context, ends) if ends else None
+
+
+def stall_metadata_stream(context: FaultContext, rng: random.Random) -> str | None:
+    """A broker replays late what was committed; its own requests get through."""
+    names = {host.name for host in context.world.operators}
+    host = rng.choice(list(context.world.brokers.values()))
+    ends = context.world.network.sides(lambda source, to: source in names and to == host.name)
+    return _stall(context, [rng.choice(ends)]) if ends else None
+
+
+def _stall(context: FaultContext, ends: list[End]) -> str:
+    steps.stall(context.world, ends)
+    context.heal_later(lambda: steps.unstall(context.world, ends))
+    return "; ".join(f"{end.process} to {end.peer.process}" for end in ends)

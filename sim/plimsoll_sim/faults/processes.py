@@ -1,0 +1,134 @@
+"""Faults of processes: brokers and operators that are killed, stopped, paused, lose power."""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_sim.cluster.damage import cut_power, image_of
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.faults import observe
+from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.operators import OperatorHost
+
+CRASH_WRITES_MAX = 30
+CLOCK_STEPS_MS = (-86_400_000, -3_600_000, -5_000, 5_000, 3_600_000, 86_400_000)
+ACTIVE_OPERATOR_SHARE = 0.7
+"""How often a fault of an operator is one of the active controller, where there is one."""
+
+# --- brokers --------------------------------------------------------------------------------------
+
+
+def kill_broker(context: FaultContext, rng: random.Random) -> str | None:
+    host = observe.running_broker(context.world, rng)
+    if host is None:
+        return None
+    host.kill()
+    context.start_later(host)
+    return host.name
+
+
+def stop_broker(context: FaultContext, rng: random.Random) -> str | None:
+    """Cleanly; half of the time its disk is remembered as it is then (`restore_disk_image`)."""
+    host = observe.running_broker(context.world, rng)
+    if host is None or host.process is None:
+        return None
+    kept = rng.random() < 0.5
+
+    def ended() -> None:
+        if kept:
+            context.disk_images[host.id] = image_of(host)
+        context.start_later(host)
+
+    host.process.at_death.append(ended)
+    host.stop()
+    return host.name
+
+
+def cut_power_of_broker(context: FaultContext, rng: random.Random) -> str:
+    return _cut_power(context, rng.choice(list(context.world.brokers.values())))
+
+
+def cut_power_of_all_brokers(context: FaultContext, _: random.Random) -> str:
+    return "; ".join(_cut_power(context, host) for host in context.world.brokers.values())
+
+
+def _cut_power(context: FaultContext, host: BrokerHost) -> str:
+    """Also where no broker runs at the moment: what it wrote may not be on the disk yet."""
+    if host.running:
+        context.start_later(host)
+    lost = ", ".join(map(str, cut_power(context.world, host)))
+    return f"{host.name}, data of [{lost}] is lost"
+
+
+def crash_broker_at_io(context: FaultContext, rng: random.Random) -> str | None:
+    """In the midst of one of its next writes or syncs."""
+    host = observe.running_broker(context.world, rng)
+    if host is None or host.process is None:
+        return None
+    host.volume.crash_in = rng.randint(0, CRASH_WRITES_MAX)
+    host.process.at_death.append(lambda: context.start_later(host))
+    return f"{host.name} in {host.volume.crash_in} writes"
+
+
+def pause_broker(context: FaultContext, rng: random.Random) -> str | None:
+    host = observe.running_broker(context.world, rng)
+    return None if host is None or host.process is None else _pause(context, host.process)
+
+
+def step_wall_clock(context: FaultContext, rng: random.Random) -> str | None:
+    """A broker's; for as long as its process lives."""
+    host = observe.running_broker(context.world, rng)
+    if host is None or host.process is None:
+        return None
+    host.process.wall_offset_ms = rng.choice(CLOCK_STEPS_MS)
+    return f"{host.name} by {host.process.wall_offset_ms} ms"
+
+
+# --- operators ------------------------------------------------------------------------------------
+
+
+def any_operator(context: FaultContext, rng: random.Random) -> OperatorHost | None:
+    """One that runs, more often than not the active controller's."""
+    hosts = [one for one in context.world.operators if one.running]
+    active = [one for one in hosts if one.active]
+    if active and rng.random() < ACTIVE_OPERATOR_SHARE:
+        hosts = active
+    return rng.choice(hosts) if hosts else None
+
+
+def kill_operator(context: FaultContext, rng: random.Random) -> str | None:
+    host = any_operator(context, rng)
+    if host is None:
+        return None
+    host.kill()
+    context.heal_later(lambda: context.world.start_operator(host))
+    return host.name
+
+
+def stop_operator(context: FaultContext, rng: random.Random) -> str | None:
+    """Cleanly: it releases its Lease."""
+    host = any_operator(context, rng)
+    if host is None:
+        return None
+    host.stop()
+    context.heal_later(lambda: context.world.start_operator(host))
+    return host.name
+
+
+def pause_operator(context: FaultContext, rng: random.Random) -> str | None:
+    host = any_operator(context, rng)
+    return None if host is None or host.process is None else _pause(context, host.process)
+
+
+def _pause(context: FaultContext, process: Process) -> str | None:
+    if process.paused:
+        return None
+    process.pause()
+
+    def resume() -> None:
+        if process.alive:
+            process.resume()
+
+    context.heal_later(resume)
+    return process.name

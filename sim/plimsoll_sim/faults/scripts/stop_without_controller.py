@@ -1,0 +1,30 @@
+"""A broker stops cleanly while no controller runs, and is back before any controller missed it."""
+
+from __future__ import annotations
+
+import random
+
+from plimsoll_sim.faults import observe
+from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.hosts.brokers import BrokerHost
+
+
+def strike(context: FaultContext, rng: random.Random) -> str | None:
+    host = observe.running_broker(context.world, rng)
+    if host is None:
+        return None
+    context.run(_script(context, host))
+    return host.name
+
+
+def _script(context: FaultContext, host: BrokerHost) -> Script:
+    world = context.world
+    gone = [one for one in world.operators if one.running]
+    for one in gone:
+        one.kill()
+    host.stop()
+    yield Wait(lambda: not host.running, 20_000)
+    for one in gone:
+        world.start_operator(one)
+    yield pause(context.rng.randint(0, 500))
+    world.start_broker(host)

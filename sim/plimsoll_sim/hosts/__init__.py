@@ -1,0 +1,1 @@
+"""Machines and what runs on them: brokers, operators, clients, and the pods of brokers."""

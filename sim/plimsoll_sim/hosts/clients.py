@@ -1,0 +1,289 @@
+"""Simulated Kafka clients: producers that retry as real ones do, consumers that remember.
+
+Each is a process of its own.  What they sent, what was acknowledged and what they saw goes to the
+`Witness`, which the checkers hold against the committed logs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from plimsoll_core.errors import Code
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.hosts.client_calls import (
+    PRODUCER_ID_VALUES,
+    Caller,
+    ClientConnection,
+    Lost,
+    ProducerIdAndEpoch,
+    Sent,
+    fetch_values,
+    list_offsets_values,
+    produce_values,
+    sealed,
+)
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_wire.batches import iter_headers
+from plimsoll_wire.versions import ApiKey
+
+WINDOW = 5
+MANY_RECORDS = (9, 20)
+"""In some batches, for segments that do not all end alike."""
+EARLIEST, LATEST = -2, -1
+FATAL_FOR_PRODUCER = frozenset(
+    {Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH, Code.INVALID_RECORD}
+)
+
+
+class Witness(Protocol):
+    """Who remembers what clients did and saw."""
+
+    def sent(self, at: TopicPartition, ident: bytes) -> None: ...
+    def acked(self, at: TopicPartition, ident: bytes, offset: int, acks: int) -> None: ...
+    def consumed(self, at: TopicPartition, offset: int, ident: bytes) -> None: ...
+    def latest(self, at: TopicPartition, offset: int, epoch: int = -1, who: str = "") -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """How a client behaves.  `stopped` says when it shall come to an end."""
+
+    name: str
+    topic: str
+    partition: int
+    hosts: tuple[str, ...]
+    stopped: Callable[[], bool]
+    acks: int = -1
+    idempotent: bool = True
+    think_ms: tuple[int, int] = (1, 300)
+    records_max: int = 3
+
+
+class Client(Caller):
+    """What producers and consumers share: finding the leader, and going on for ever."""
+
+    def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
+        super().__init__(habits.name)
+        self.habits = habits
+        self._rng = rng
+        self._witness = witness
+        self.leader_epoch = -1
+        self.idle = True
+
+    @property
+    def at(self) -> TopicPartition:
+        return TopicPartition(self.habits.topic, self.habits.partition)
+
+    async def leader(self) -> str:
+        """The leader's host, from any broker's metadata."""
+        connection = await self.connect(self._rng.choice(self.habits.hosts))
+        try:
+            values = {
+                "topics": [{"name": self.habits.topic}],
+                "allow_auto_topic_creation": False,
+                "include_cluster_authorized_operations": False,
+                "include_topic_authorized_operations": False,
+            }
+            reply = await self.ask(connection, ApiKey.METADATA, 9, values)
+        finally:
+            connection.close()
+        for topic in reply.topics:
+            for partition in topic.partitions:
+                found = partition.partition_index == self.habits.partition
+                if found and int(partition.leader_id) >= 0:
+                    self.leader_epoch = int(partition.leader_epoch)
+                    return f"broker-{int(partition.leader_id)}"
+        raise Lost("no leader")
+
+    async def think(self, factor: float = 1.0) -> None:
+        await asyncio.sleep(self._rng.randint(*self.habits.think_ms) * factor / 1000)
+
+    async def forever(self) -> None:
+        """Sessions, one after another; ends when it is stopped and has nothing left to do."""
+        while not (self.habits.stopped() and self.idle):
+            try:
+                await self.session()
+            except Lost:
+                await asyncio.sleep(self._rng.uniform(0.02, 0.4))
+
+    async def session(self) -> None:
+        raise NotImplementedError
+
+
+class Producer(Client):
+    """Idempotent ones send again, in order, until it is certain; others never do."""
+
+    def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
+        super().__init__(habits, rng, witness)
+        self._producer: ProducerIdAndEpoch | None = None
+        self._sequence = 0
+        self._unacked: deque[Sent] = deque()
+        self._made = 0
+        self._gap = False
+        self.wants = True
+
+    async def session(self) -> None:
+        connection = await self.connect(await self.leader())
+        try:
+            if self.habits.idempotent and self._producer is None:
+                await self._begin(connection)
+            await self._send_all(connection)
+        finally:
+            connection.close()
+            if not self.habits.idempotent:
+                self._unacked.clear()
+            elif self._gap:
+                self._next_epoch()
+            self.idle = not self._unacked
+
+    async def _begin(self, connection: ClientConnection) -> None:
+        reply = await self.ask(connection, ApiKey.INIT_PRODUCER_ID, 1, PRODUCER_ID_VALUES)
+        if int(reply.error_code):
+            raise Lost(f"no producer id: {reply.error_code}")
+        self._producer = ProducerIdAndEpoch(int(reply.producer_id), int(reply.producer_epoch))
+        self._sequence = 0
+        self._unacked.clear()
+
+    async def _send_all(self, connection: ClientConnection) -> None:
+        in_flight: deque[tuple[Sent, asyncio.Future[bytes]]] = deque()
+        for one in self._unacked:
+            self._send(connection, one, in_flight)
+        while True:
+            while len(self._unacked) < WINDOW and not self.habits.stopped():
+                self._send(connection, self._next(), in_flight)
+                if self._rng.random() < 0.5:
+                    break
+            if in_flight:
+                await self._settle(in_flight)
+            elif self.habits.stopped():
+                return
+            await self.think()
+
+    def _next(self) -> Sent:
+        records = self._rng.randint(1, self.habits.records_max)
+        if self._rng.random() < 0.3:
+            records = self._rng.choice(MANY_RECORDS)
+        self._made += 1
+        ident = f"{self.habits.name}/{self._made}".encode()
+        sent = Sent(ident, self._sequence, records)
+        self._sequence += records
+        self._unacked.append(sent)
+        self.idle = False
+        self._witness.sent(self.at, sent.ident)
+        return sent
+
+    def _send(
+        self,
+        connection: ClientConnection,
+        sent: Sent,
+        in_flight: deque[tuple[Sent, asyncio.Future[bytes]]],
+    ) -> None:
+        acks = self.habits.acks
+        values = produce_values(self.at, acks, sealed(sent, self._producer))
+        future = connection.send(self.frame(ApiKey.PRODUCE, 9, values), answered=acks != 0)
+        if future is not None:
+            in_flight.append((sent, future))
+        else:
+            self._unacked.remove(sent)
+
+    async def _settle(self, in_flight: deque[tuple[Sent, asyncio.Future[bytes]]]) -> None:
+        """Take the oldest answer; if it is a refusal, those to what was sent behind it, too."""
+        code = await self._answered(*in_flight.popleft())
+        if code == Code.NONE:
+            return
+        if self._producer is not None and code in FATAL_FOR_PRODUCER:
+            # What is in flight may or may not have happened: begin again under another id.
+            self._producer = None
+            self._unacked.clear()
+            self.idle = True
+        elif self._producer is not None:
+            while in_flight:
+                later = await self._answered(*in_flight.popleft())
+                self._gap = self._gap or later == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+        raise Lost(f"produce: {code}")
+
+    async def _answered(self, sent: Sent, future: asyncio.Future[bytes]) -> int:
+        reply = await self.answer(future, ApiKey.PRODUCE, 9)
+        partition = reply.responses[0].partition_responses[0]
+        code = int(partition.error_code)
+        if code == Code.NONE:
+            self._unacked.remove(sent)
+            self.idle = not self._unacked
+            self._witness.acked(self.at, sent.ident, int(partition.base_offset), self.habits.acks)
+        return code
+
+    def _next_epoch(self) -> None:
+        """As librdkafka does when what it sent behind a refused batch is out of order: whatever was
+        not acknowledged is sent again as if it were new, also what may have been written."""
+        known = self._producer
+        assert known is not None
+        self._producer = known._replace(epoch=known.epoch + 1)
+        self._sequence, self._gap = 0, False
+        for sent in self._unacked:
+            sent.sequence = self._sequence
+            self._sequence += sent.records
+
+
+class Consumer(Client):
+    """Reads one partition from its start, again and again asks for its end, remembers both."""
+
+    def __init__(self, habits: Habits, rng: random.Random, witness: Witness) -> None:
+        super().__init__(habits, rng, witness)
+        self.offset = 0
+
+    async def session(self) -> None:
+        connection = await self.connect(await self.leader())
+        try:
+            while not self.habits.stopped():
+                if self._rng.random() < 0.2:
+                    await self._ask_end(connection)
+                await self._fetch(connection)
+                await self.think()
+        finally:
+            connection.close()
+
+    async def _ask_end(self, connection: ClientConnection) -> None:
+        offset, epoch = await self._offset(connection, LATEST)
+        self._witness.latest(self.at, offset, epoch, self.habits.name)
+
+    async def _offset(self, connection: ClientConnection, which: int) -> tuple[int, int]:
+        """Where the log begins or ends, and in which term."""
+        values = list_offsets_values(self.at, which)
+        reply = await self.ask(connection, ApiKey.LIST_OFFSETS, 7, values)
+        one = reply.topics[0].partitions[0]
+        if int(one.error_code):
+            raise Lost(f"list offsets: {one.error_code}")
+        return int(one.offset), int(one.leader_epoch)
+
+    async def _begin_anew(self, connection: ClientConnection) -> None:
+        """Its next record is not there: it was let go of, or, only where committed records were
+        lost, the log ends before it."""
+        start, _ = await self._offset(connection, EARLIEST)
+        if start <= self.offset:
+            self._witness.latest(self.at, -1)
+        self.offset = start
+
+    async def _fetch(self, connection: ClientConnection) -> None:
+        epoch = self.leader_epoch if self._rng.random() < 0.5 else -1
+        wait_ms = self._rng.choice((0, 100, 500))
+        values = fetch_values(self.at, self.offset, epoch, wait_ms)
+        reply = await self.ask(connection, ApiKey.FETCH, 12, values)
+        one = reply.responses[0].partitions[0]
+        code = int(one.error_code)
+        if code == Code.OFFSET_OUT_OF_RANGE:
+            await self._begin_anew(connection)
+        if code:
+            raise Lost(f"fetch: {code}")
+        records = bytes(one.records or b"")
+        at = 0
+        for header in iter_headers(records):
+            ident = ident_of(records, at)
+            at += header.length
+            if header.last_offset >= self.offset:
+                self._witness.consumed(self.at, header.base_offset, ident)
+                self.offset = header.next_offset

@@ -1,0 +1,1 @@
+"""Random runs: their options, profiles, outcome, many of them, and fewer faults that still fail."""

@@ -1,0 +1,96 @@
+"""Many seeds, over several processes, with a progress bar and a summary."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from plimsoll_sim.runs.run import EXIT_CODES, Result, run
+
+SHOWN_MAX = 10
+
+
+def run_for(seconds: float, steps: int, jobs: int) -> int:
+    """New seeds, from one that the clock chooses, until the time is up."""
+    first = time.time_ns() // 1_000_000
+    print(f"seeds from {first} on")
+    return run_many(range(first, first + 10_000_000), steps, jobs, seconds_max=seconds)
+
+
+def run_many(
+    seeds: Sequence[int], steps: int, jobs: int, *, seconds_max: float | None = None
+) -> int:
+    """Runs every seed, or as many as there is time for; the exit code is the worst outcome's.
+
+    A failure is printed when it happens, and SIGINT ends with the summary of what was done: hours
+    of seeds must not be lost to an early end.
+    """
+    began = time.monotonic()
+    done = 0
+    outcomes: Counter[str] = Counter()
+    faults: Counter[str] = Counter()
+    failed = 0
+    total = unclean = 0
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns) as progress:
+        task = progress.add_task("seeds", total=len(seeds))
+        try:
+            for result in _results(seeds, steps, jobs):
+                outcomes[result.outcome] += 1
+                faults.update(result.faults)
+                total += result.steps
+                unclean += result.unclean
+                done += 1
+                if result.sentence:
+                    failed += 1
+                    if failed <= SHOWN_MAX:
+                        progress.console.print(_line(result), markup=False, soft_wrap=True)
+                progress.update(task, advance=1, description=f"{failed} failed")
+                if seconds_max is not None and time.monotonic() - began > seconds_max:
+                    break
+        except KeyboardInterrupt:
+            print("interrupted: what follows is about the seeds that were done", file=sys.stderr)
+    seconds = time.monotonic() - began
+    print(f"{done} seeds, {total} steps in {seconds:.0f} s: {total / seconds:.0f} steps/s")
+    print(f"outcomes: {dict(outcomes)}; unclean elections: {unclean}")
+    print("faults: " + ", ".join(f"{name} {count}" for name, count in faults.most_common()))
+    return max((EXIT_CODES[outcome] for outcome in outcomes), default=0)
+
+
+def _line(result: Result) -> str:
+    sentence = result.sentence.strip().splitlines()[-1]
+    return f"seed {result.seed}: {result.outcome}: {sentence}"
+
+
+def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:
+    work = partial(_small, steps=steps)
+    gc.freeze()
+    if jobs <= 1:
+        yield from map(work, seeds)
+        return
+    context = multiprocessing.get_context("fork")
+    with context.Pool(jobs, _leave_sigint_to_the_parent, maxtasksperchild=50) as pool:
+        yield from pool.imap_unordered(work, seeds)
+
+
+def _leave_sigint_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _small(seed: int, steps: int) -> Result:
+    result = run(seed, steps)
+    result.events = result.events[-40:] if result.sentence else []
+    return result

@@ -1,0 +1,127 @@
+"""Runs about disks and what they hold, where logs begin, and impostors."""
+
+from __future__ import annotations
+
+from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, STORY, THREE, Profile
+
+DISKS: dict[str, Profile] = {
+    # What is on the disks after a crash, and whether it may be trusted.
+    "disks": Profile(
+        faults={
+            "cut_power_of_broker": 6,
+            "cut_power_of_all_brokers": 2,
+            "crash_broker_at_io": 5,
+            "stop_broker": 5,
+            "restore_disk_image": 4,
+            "kill_broker": 3,
+            "cut_link_between_brokers": 3,
+            "fill_disk": 1,
+        },
+        choices={
+            **CLOSE,
+            "at_once": (2, 3),
+            "replication_factor": (2, 3),
+            "min_isr": (2, 3),
+            "flush_messages": (None, None, 1),
+            "segment_bytes": (200, 1_000),
+            "lag_time_max_ms": (1_000,),
+            "producers": ACKED,
+        },
+    ),
+    # Old records go, and whoever was away begins again where the others do.
+    "beginnings": Profile(
+        faults={
+            "elect_leader_behind_log_start": 8,
+            "delete_records": 5,
+            "change_retention": 2,
+            "step_wall_clock": 3,
+            "kill_broker": 2,
+            "cut_power_of_broker": 1,
+            "crash_broker_at_io": 1,
+            "cut_link_between_brokers": 1,
+        },
+        choices={
+            **STORY,
+            "brokers": (3,),
+            "replication_factor": (2, 3),
+            "min_isr": (1, 2),
+            "partitions": (1, 2),
+            "at_once": (1, 2),
+            "retention_bytes": (None, 300, 1_000),
+            "retention_ms": (None, 5_000, 20_000),
+            "segment_bytes": (100, 200, 300),
+            "chores_faster": (20,),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "think_ms": ((50, 500),),
+            "producers": ACKED,
+        },
+    ),
+    # What was flushed stays, whatever loses power, and what was cut stays cut.
+    "flushed": Profile(
+        faults={
+            "cut_power_of_broker": 6,
+            "cut_power_of_all_brokers": 4,
+            "diverge_logs_in_two_epochs": 8,
+            "elect_leader_with_unflushed_log": 8,
+            "crash_broker_at_io": 2,
+            "cut_link_between_brokers": 4,
+            "kill_broker": 2,
+            "stop_broker": 1,
+            "slow_disk": 1,
+            "delete_records": 3,
+            "change_retention": 2,
+        },
+        choices={
+            **CLOSE,
+            "at_once": (2, 3),
+            "replication_factor": (2, 3),
+            "min_isr": (1, 2),
+            "partitions": (1, 2),
+            "flush_messages": (1,),
+            "retention_bytes": (None, 300, 1_000),
+            "chores_faster": (1, 20),
+            "segment_bytes": (200, 300, 600),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "unclean_recovery": ("Balanced",),
+            "producers": (*ACKED, ((1, False), (-1, True))),
+        },
+    ),
+    # Disks fill, and have room again.
+    "room": Profile(
+        faults={
+            "fill_disk": 5,
+            "fill_disk_during_proposal": 8,
+            "kill_broker": 1,
+            "cut_link_between_brokers": 1,
+        },
+        choices={
+            **STORY,
+            **THREE,
+            "at_once": (1, 2),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000,),
+            "chores_faster": (20,),
+            "think_ms": ((1, 50), (10, 500)),
+            "producers": ACKED,
+        },
+    ),
+    # Somebody who is no broker says that he is one.
+    "strangers": Profile(
+        faults={
+            "fetch_as_impostor": 8,
+            "cut_link_between_brokers": 3,
+            "slow_link": 2,
+            "kill_broker": 1,
+        },
+        choices={
+            **CLOSE,
+            **THREE,
+            "at_once": (2, 3),
+            "lag_time_max_ms": (5_000, 30_000),
+            "think_ms": ((1, 50), (10, 500)),
+            "producers": ACKED,
+        },
+    ),
+}

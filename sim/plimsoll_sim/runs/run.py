@@ -1,0 +1,162 @@
+"""One run: come up, live through faults, heal, settle; and what came of it."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
+from plimsoll_sim.engine.determinism import faster, instead
+from plimsoll_sim.engine.loop import Livelock
+from plimsoll_sim.faults.schedule import FaultSchedule
+from plimsoll_sim.oracle.committed import Violation
+from plimsoll_sim.runs.options import draw
+
+EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
+
+
+@dataclass(kw_only=True)
+class Result:
+    """`sentence` is empty when all predicates held."""
+
+    seed: int
+    outcome: str = "held"
+    sentence: str = ""
+    options: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    steps: int = 0
+    virtual_s: float = 0.0
+    digest: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    clients: dict[str, int] = field(default_factory=dict)
+    unclean: int = 0
+    predicate: str = ""
+    struck: list[int] = field(default_factory=list)
+
+
+class _Virtual(logging.Formatter):
+    """Log lines with virtual time."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__("%(name)s %(message)s")
+        self._world = world
+
+    def format(self, record: logging.LogRecord) -> str:
+        process = ",".join(p.name for p in self._world.loop.touched) or "-"
+        return f"{self._world.loop.now_us / 1e6:12.6f}  [{process}] {super().format(record)}"
+
+
+class _IntoEvents(logging.Handler):
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+        self.setFormatter(_Virtual(world))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.events.append(self.format(record))
+
+
+def run(
+    seed: int,
+    steps: int,
+    *,
+    profile: str | None = None,
+    logs: bool = False,
+    only: frozenset[int] | None = None,
+) -> Result:
+    """Always returns; what failed is in the result.  `only`: the faults that happen, by number;
+    `profile`: one of `PROFILES`, None for whatever the seed says."""
+    rng = random.Random(seed)
+    options = draw(rng, profile)
+    world = World(rng.getrandbits(64), options)
+    result = Result(seed=seed, options=options.lines())
+    with alone(world, logs=logs):
+        _live(world, steps, result, only)
+    return result
+
+
+@contextmanager
+def alone(world: World, *, logs: bool = False) -> Iterator[None]:
+    """The interpreter is this world's: its clock, its chance, its log lines among its events, and
+    nothing collected meanwhile.  The world is over at the end of it."""
+    root = logging.getLogger()
+    handler = _IntoEvents(world) if logs else None
+    if handler is not None:
+        logging.disable(logging.NOTSET)
+        root.addHandler(handler)
+        root.setLevel(logging.INFO)
+    else:
+        logging.disable(logging.CRITICAL)
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with instead(world.loop, world.entropy), faster(world.options.chores_faster):
+            yield
+    finally:
+        if handler is not None:
+            root.removeHandler(handler)
+        logging.disable(logging.NOTSET)
+        _bury(world)
+        if enabled:
+            gc.enable()
+
+
+def _live(world: World, steps: int, result: Result, only: frozenset[int] | None) -> None:
+    faults = FaultSchedule(world, only)
+    try:
+        world.start_all()
+        world.declare()
+        world.until(lambda: _up(world), UP_US_MAX, "coming up")
+        world.start_clients()
+        faults.begin()
+        end = world.loop.steps + steps
+        while world.loop.steps < end:
+            world.step()
+        faults.end()
+        world.settle()
+    except Violation as error:
+        result.outcome, result.sentence = "safety", str(error)
+        result.predicate = error.predicate
+    except NotAlive as error:
+        result.outcome, result.sentence = "liveness", str(error)
+    except Livelock as error:
+        result.outcome, result.sentence = "liveness", f"Livelock: {error}"
+    except (Crash, AssertionError) as error:
+        seen = error.__cause__
+        result.outcome = "safety" if isinstance(seen, Violation) else "crash"
+        bug = type(seen or error).__name__
+        result.predicate = seen.predicate if isinstance(seen, Violation) else bug
+        result.sentence = "".join(traceback.format_exception(error))
+    result.events, result.struck = world.events, faults.struck
+    result.steps = world.loop.steps
+    result.virtual_s = world.loop.now_us / 1e6
+    result.digest = world.digest
+    result.faults = world.counts
+    result.unclean = len(world.ghost.unclean)
+    witness = world.witness
+    result.clients = {
+        "sent": witness.sent_batches,
+        "acked": witness.acked_batches,
+        "consumed": witness.consumed_batches,
+    }
+
+
+def _up(world: World) -> bool:
+    return bool(world.ghost.image.topics) and all(host.serving for host in world.brokers.values())
+
+
+def _bury(world: World) -> None:
+    """Coroutines that will never go on are collected here; what they say then means nothing."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        world.end()
+        gc.collect()
+    finally:
+        sys.unraisablehook = hook

@@ -1,0 +1,42 @@
+"""Which of a failing run's faults are needed for it to fail: leaves out as many as it can.
+
+Delta debugging over the numbers of the faults.  Each fault keeps its own random numbers, so the
+others stay what they were, though the moments between them shift.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from plimsoll_sim.runs.run import Result, run
+
+TRIALS_MAX = 300
+
+
+def shrink(seed: int, steps: int) -> frozenset[int]:
+    """A smaller set of faults with which the run still fails in the same way."""
+    console = Console(stderr=True)
+    whole = run(seed, steps)
+    if not whole.sentence:
+        console.print("it does not fail: there is nothing to shrink")
+        return frozenset(whole.struck)
+    kept, size, trials = list(whole.struck), max(len(whole.struck) // 2, 1), 0
+    while trials < TRIALS_MAX:
+        smaller = None
+        for first in range(0, len(kept), size):
+            trial = [*kept[:first], *kept[first + size :]]
+            trials += 1
+            if _alike(run(seed, steps, only=frozenset(trial)), whole):
+                smaller = trial
+                break
+        if smaller is not None:
+            kept = smaller
+            console.print(f"{len(kept)} of {len(whole.struck)} faults")
+        elif size == 1:
+            break
+        size = max(min(size, len(kept)) // 2, 1) if smaller is None else min(size, len(kept) or 1)
+    return frozenset(kept)
+
+
+def _alike(one: Result, other: Result) -> bool:
+    return (one.outcome, one.predicate) == (other.outcome, other.predicate)

@@ -1,0 +1,41 @@
+"""The contract of the API server in memory, on a real one: what is imitated is true.
+
+Topics are of another group, so that no operator that is at work looks after them.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kubectl import Cluster
+from tests.plimsoll_operator.kube.contract import *  # noqa: F403
+from tests.plimsoll_operator.kube.contract import ContractServer
+
+from plimsoll_operator.api import GROUP
+from plimsoll_operator.kube.access import from_kubeconfig
+from plimsoll_operator.kube.official import OfficialTransport
+from plimsoll_operator.kube.resources import TOPICS, Kind
+
+CRD = Path(__file__).resolve().parent.parent.parent / "crds" / f"{GROUP}_topics.yaml"
+TEST_GROUP = f"contract-test.{GROUP}"
+
+
+@pytest.fixture(scope="module")
+def topics(cluster: Cluster) -> Iterator[Kind]:
+    name = f"topics.{TEST_GROUP}"
+    cluster.kubectl("apply", "-f", "-", stdin=CRD.read_text().replace(GROUP, TEST_GROUP))
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+    yield replace(TOPICS, api_version=TOPICS.api_version.replace(GROUP, TEST_GROUP))
+    cluster.kubectl("delete", "crd", name, "--timeout=60s")
+
+
+@pytest.fixture
+async def api(cluster: Cluster, namespace: str, topics: Kind) -> AsyncIterator[ContractServer]:
+    cluster.kubectl(
+        "wait", "--for=create", "--timeout=60s", "-n", namespace, "serviceaccount/default"
+    )
+    access = await from_kubeconfig(cluster.environment["KUBECONFIG"])
+    transport = OfficialTransport(access, connections=4)
+    yield ContractServer(transport=transport, namespace=namespace, topics=topics)
+    await transport.close()

@@ -1,0 +1,24 @@
+"""An index is opened again by its name: that of a file which is gone is nobody's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plimsoll_broker.storage.disk import Disk, StorageError
+from plimsoll_broker.storage.index import TimeIndex
+
+
+def test_index_whose_file_is_gone_is_not_made_anew_empty(tmp_path: Path) -> None:
+    """An empty one in its place, or another topic's, was read as if it had the entries."""
+    path = tmp_path / "00000000000000000000.timeindex"
+    index = TimeIndex(Disk(), path, 0)
+    index.add(1_000, 7)
+    index.close()
+    assert index.last == (1_000, 7)
+    index.release()
+    path.unlink()
+    with pytest.raises(StorageError):
+        index.entry_for(1_000)
+    assert not path.exists()

@@ -1,0 +1,295 @@
+"""What a create, an update and a status may do.  Part of `contract`."""
+
+import json
+
+import pytest
+from tests.plimsoll_operator.kube.contract_server import (
+    MODIFIED,
+    ContractServer,
+    changed,
+    condition,
+    lease,
+    version,
+)
+
+from plimsoll_operator.kube.errors import Conflict, NotFound, Rejected, Unavailable
+from plimsoll_operator.kube.memory.status import qualified
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import (
+    CONFIG_MAPS,
+    LEASES,
+    STATEFUL_SETS,
+)
+
+# --- create, get ----------------------------------------------------------------------------------
+
+
+async def test_api_server_gives_a_new_object_uid_version_and_time(api: ContractServer):
+    made = await api.kube.create(CONFIG_MAPS, api.config_map())
+    meta = made["metadata"]
+    assert {"uid", "resourceVersion", "creationTimestamp"} <= meta.keys()
+    assert await api.kube.get(CONFIG_MAPS, api.namespace, "one") == made
+
+
+async def test_api_server_refuses_a_second_object_of_one_name(api: ContractServer):
+    await api.kube.create(CONFIG_MAPS, api.config_map())
+    with pytest.raises(Conflict, match='configmaps "one" already exists'):
+        await api.kube.create(CONFIG_MAPS, api.config_map())
+
+
+async def test_api_server_tells_of_absent_objects_with_404(api: ContractServer):
+    with pytest.raises(NotFound, match=f'{qualified(api.topics)} "none" not found'):
+        await api.kube.get(api.topics, api.namespace, "none")
+
+
+async def test_api_server_makes_nothing_in_a_namespace_that_is_not_there(api: ContractServer):
+    body = api.config_map(namespace="nowhere-at-all")
+    with pytest.raises(NotFound, match='namespaces "nowhere-at-all" not found'):
+        await api.kube.create(CONFIG_MAPS, body)
+
+
+async def test_api_server_completes_a_generated_name(api: ContractServer):
+    body = api.config_map()
+    body["metadata"] = {"generateName": "plan-", "namespace": api.namespace}
+    path = CONFIG_MAPS.path(api.namespace)
+    names = []
+    for _ in range(2):
+        made = await api.send("POST", path, body)
+        assert made.status == 201
+        names.append(json.loads(made.body)["metadata"]["name"])
+    assert names[0] != names[1]
+    assert all(name.startswith("plan-") and len(name) == 10 for name in names)
+
+
+async def test_api_server_refuses_names_that_are_no_dns_names(api: ContractServer):
+    with pytest.raises(Rejected, match=r"metadata\.name: Invalid value") as refused:
+        await api.kube.create(CONFIG_MAPS, api.config_map("Not_A_Name"))
+    assert refused.value.status == 422
+
+
+async def test_api_server_refuses_labels_that_are_none(api: ContractServer):
+    with pytest.raises(Rejected, match=r"metadata\.labels: Invalid value") as refused:
+        await api.kube.create(CONFIG_MAPS, api.config_map(labels={"a": "b c"}))
+    assert refused.value.status == 422
+
+
+async def test_api_server_says_what_time_it_is_in_whole_seconds(api: ContractServer):
+    listed = await api.kube.list(CONFIG_MAPS, api.namespace)
+    assert listed.server_ms is not None
+    assert listed.server_ms % 1_000 == 0
+
+
+# --- compare and set ------------------------------------------------------------------------------
+
+
+async def test_api_server_stores_an_update_under_the_version_that_was_read(api: ContractServer):
+    made = await api.kube.create(CONFIG_MAPS, api.config_map())
+    stored = await api.kube.replace(CONFIG_MAPS, changed(made, data={"a": "2"}))
+    assert (stored["data"], stored["metadata"]["uid"]) == ({"a": "2"}, made["metadata"]["uid"])
+    assert version(stored) != version(made)
+
+
+async def test_api_server_refuses_an_update_of_an_earlier_version(api: ContractServer):
+    made = await api.kube.create(CONFIG_MAPS, api.config_map())
+    await api.kube.replace(CONFIG_MAPS, changed(made, data={"a": "2"}))
+    with pytest.raises(Conflict, match=MODIFIED):
+        await api.kube.replace(CONFIG_MAPS, changed(made, data={"a": "3"}))
+    found = await api.kube.get(CONFIG_MAPS, api.namespace, "one")
+    assert found["data"] == {"a": "2"}
+
+
+async def test_api_server_refuses_an_update_of_another_uid(api: ContractServer):
+    made = await api.kube.create(LEASES, lease(api))
+    other = {**made["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}
+    with pytest.raises(Conflict, match="UID in precondition"):
+        await api.kube.replace(LEASES, changed(made, metadata=other))
+
+
+async def test_api_server_updates_nothing_that_is_gone(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic())
+    await api.kube.delete(api.topics, api.namespace, "orders", uid=made["metadata"]["uid"])
+    with pytest.raises(NotFound):
+        await api.kube.replace(api.topics, made)
+
+
+async def test_lease_that_is_gone_is_not_made_again_by_its_holder(api: ContractServer):
+    made = await api.kube.create(LEASES, lease(api))
+    await api.kube.delete(LEASES, api.namespace, "main", uid=made["metadata"]["uid"])
+    with pytest.raises(Conflict):
+        await api.kube.replace(LEASES, made)
+    bare = {k: v for k, v in made["metadata"].items() if k != "uid"}
+    assert await api.kube.replace(LEASES, changed(made, metadata=bare))
+
+
+@pytest.mark.parametrize("of", ["Topic", "Lease"])
+async def test_api_server_asks_for_a_version_in_an_update(api: ContractServer, of: str):
+    kind, body = (api.topics, api.topic("x")) if of == "Topic" else (LEASES, lease(api))
+    made = await api.kube.create(kind, body)
+    bare = {k: v for k, v in made["metadata"].items() if k != "resourceVersion"}
+    with pytest.raises(Rejected, match="must be specified for an update"):
+        await api.kube.replace(kind, changed(made, metadata=bare))
+
+
+async def test_api_server_takes_an_update_without_version_of_a_config_map(api: ContractServer):
+    await api.kube.create(CONFIG_MAPS, api.config_map())
+    stored = await api.kube.replace(CONFIG_MAPS, changed(api.config_map(), data={"a": "2"}))
+    assert stored["data"] == {"a": "2"}
+
+
+async def test_update_that_changes_nothing_keeps_the_version(api: ContractServer):
+    made = await api.kube.create(CONFIG_MAPS, api.config_map())
+    assert version(await api.kube.replace(CONFIG_MAPS, made)) == version(made)
+
+
+async def test_dry_run_answers_and_stores_nothing(api: ContractServer):
+    made = await api.kube.create(CONFIG_MAPS, api.config_map())
+    tried = await api.kube.replace(CONFIG_MAPS, changed(made, data={"a": "2"}), dry_run=True)
+    assert tried["data"] == {"a": "2"}
+    assert await api.kube.get(CONFIG_MAPS, api.namespace, "one") == made
+
+
+async def test_dry_run_shows_the_defaults_that_a_stateful_set_gets(api: ContractServer):
+    made = await api.kube.create(STATEFUL_SETS, api.stateful_set())
+    bare = changed(made, spec=api.stateful_set()["spec"])
+    tried = await api.kube.replace(STATEFUL_SETS, bare, dry_run=True)
+    assert tried["spec"] == made["spec"] != bare["spec"]
+
+
+async def test_immutable_config_map_stays_as_it_is(api: ContractServer):
+    made = await api.kube.create(CONFIG_MAPS, {**api.config_map(), "immutable": True})
+    with pytest.raises(Rejected, match="immutable") as refused:
+        await api.kube.replace(CONFIG_MAPS, changed(made, data={"a": "2"}))
+    assert refused.value.status == 422
+
+
+async def test_stateful_set_keeps_the_selector_that_it_was_made_with(api: ContractServer):
+    made = await api.kube.create(STATEFUL_SETS, api.stateful_set())
+    spec = {**made["spec"], "serviceName": "other"}
+    with pytest.raises(Rejected, match="updates to statefulset spec for fields other than"):
+        await api.kube.replace(STATEFUL_SETS, changed(made, spec=spec))
+
+
+# --- generation and status ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ["Topic", "StatefulSet"])
+async def test_generation_grows_with_the_spec_alone(api: ContractServer, of: str):
+    kind = api.topics if of == "Topic" else STATEFUL_SETS
+    body = api.topic("x", partitions=3) if of == "Topic" else api.stateful_set("x")
+    made = await api.kube.create(kind, body)
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    labelled = await api.kube.merge(kind, api.namespace, "x", labels)
+    field_ = {"partitions": 4} if of == "Topic" else {"minReadySeconds": 4}
+    edited = await api.kube.merge(kind, api.namespace, "x", {"spec": field_})
+    generations = [one["metadata"]["generation"] for one in (made, labelled, edited)]
+    assert generations == [1, 1, 2]
+
+
+async def test_status_is_written_through_its_own_path_alone(api: ContractServer):
+    await api.kube.create(api.topics, {**api.topic(), "status": {"partitions": 9}})
+    found = await api.kube.get(api.topics, api.namespace, "orders")
+    assert "status" not in found
+    shown = await api.kube.apply_status(api.topics, api.namespace, "orders", {"partitions": 3})
+    assert (shown["status"], shown["spec"]) == ({"partitions": 3}, found["spec"])
+    assert shown["metadata"]["generation"] == found["metadata"]["generation"]
+    edited = await api.kube.replace(api.topics, changed(shown, status={"partitions": 7}))
+    assert edited["status"] == {"partitions": 3}
+
+
+async def test_applied_status_loses_what_is_no_longer_stated(api: ContractServer):
+    await api.kube.create(api.topics, api.topic())
+    first = {"partitions": 3, "conditions": [condition("Ready"), condition("Blocked")]}
+    await api.kube.apply_status(api.topics, api.namespace, "orders", first)
+    second = {"conditions": [condition("Ready")]}
+    shown = await api.kube.apply_status(api.topics, api.namespace, "orders", second)
+    assert shown["status"] == second
+
+
+async def test_same_status_again_changes_nothing(api: ContractServer):
+    await api.kube.create(api.topics, api.topic())
+    status = {"conditions": [condition("Ready")]}
+    one = await api.kube.apply_status(api.topics, api.namespace, "orders", status)
+    two = await api.kube.apply_status(api.topics, api.namespace, "orders", status)
+    assert version(one) == version(two)
+
+
+async def test_status_of_an_absent_object_is_refused(api: ContractServer):
+    with pytest.raises(NotFound):
+        await api.kube.apply_status(api.topics, api.namespace, "none", {"partitions": 3})
+
+
+@pytest.mark.parametrize(
+    "status",
+    [{"partitions": -1}, {"partitions": None}, {"conditions": [{"type": "Ready"}]}],
+    ids=["minimum", "null", "required"],
+)
+async def test_status_that_the_schema_does_not_take_is_refused(api: ContractServer, status: Object):
+    await api.kube.create(api.topics, api.topic())
+    with pytest.raises(Rejected, match=rf"status\.{next(iter(status))}") as refused:
+        await api.kube.apply_status(api.topics, api.namespace, "orders", status)
+    assert refused.value.status == 422
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence"),
+    [
+        ({"partitions": "many"}, r"\.status\.partitions: expected numeric"),
+        ({"unheardOf": 1}, r"\.status\.unheardOf: field not declared in schema"),
+        ({"conditions": [{"type": "A"}, {"type": "A"}]}, r"\.status\.conditions: duplicate"),
+    ],
+    ids=["type", "unknown", "duplicate"],
+)
+async def test_applied_status_of_another_shape_is_an_error_of_the_server(
+    api: ContractServer, status: Object, sentence: str
+):
+    """Not final by its code: whoever applies has to be right about the schema."""
+    await api.kube.create(api.topics, api.topic())
+    with pytest.raises(Unavailable, match=sentence) as failed:
+        await api.kube.apply_status(api.topics, api.namespace, "orders", status)
+    assert failed.value.status == 500
+
+
+async def test_status_that_was_applied_is_never_applied_empty(api: ContractServer):
+    await api.kube.create(api.topics, api.topic())
+    await api.kube.apply_status(api.topics, api.namespace, "orders", {"partitions": 3})
+    with pytest.raises(Rejected, match='status: Invalid value: "null"'):
+        await api.kube.apply_status(api.topics, api.namespace, "orders", {})
+
+
+# --- schemas --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        ({"partitions": 0}, r"spec\.partitions.* should be greater than or equal to 1"),
+        ({"partitions": "3"}, r"spec\.partitions.* must be of type integer"),
+        ({"clusterRef": {}}, r"spec\.clusterRef\.name: Required value"),
+        ({"deletionPolicy": "Keep"}, r"spec\.deletionPolicy: Unsupported value"),
+        ({"topicName": "a b"}, r"spec\.topicName.* should match"),
+    ],
+    ids=["minimum", "type", "required", "enum", "pattern"],
+)
+async def test_custom_resource_is_held_to_its_schema(
+    api: ContractServer, spec: Object, sentence: str
+):
+    with pytest.raises(Rejected, match=sentence) as refused:
+        await api.kube.create(api.topics, api.topic(**spec))
+    assert refused.value.status == 422
+
+
+async def test_custom_resource_loses_what_its_schema_does_not_know(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic(unheardOf={"a": 1}))
+    assert "unheardOf" not in made["spec"]
+
+
+async def test_custom_resource_loses_a_null(api: ContractServer):
+    made = await api.kube.create(api.topics, api.topic(partitions=None))
+    assert "partitions" not in made["spec"]
+
+
+async def test_custom_resource_says_what_it_is(api: ContractServer):
+    body = {k: v for k, v in api.topic().items() if k != "kind"}
+    with pytest.raises(Rejected) as refused:
+        await api.kube.create(api.topics, body)
+    assert refused.value.status == 400

@@ -1,0 +1,40 @@
+"""The API server in memory is held to the contract that the real one passes in `tests/e2e`, without
+a socket and through one.
+"""
+
+import itertools
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.plimsoll_operator.kube.contract import *  # noqa: F403
+from tests.plimsoll_operator.kube.contract import ContractServer
+from tests.plimsoll_operator.transports import transport_to
+
+from plimsoll_operator.kube.memory import garbage
+from plimsoll_operator.kube.memory.definitions import shipped
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.serving import ServedApi
+from plimsoll_operator.kube.memory.transport import MemoryTransport
+from plimsoll_operator.kube.port import Transport
+
+
+@pytest.fixture(params=["direct", "served"])
+async def api(request: pytest.FixtureRequest) -> AsyncIterator[ContractServer]:
+    uids = itertools.count(1)
+    server = MemoryApiServer(
+        lambda: 1_800_000_000_123,
+        lambda: f"00000000-0000-0000-0000-{next(uids):012x}",
+        definitions=shipped(),
+        namespaces=("kafka",),
+    )
+    served = ServedApi(server)
+    transport: Transport = MemoryTransport(server)
+    if request.param == "served":
+        await served.start()
+        transport = transport_to(served.url)
+    yield ContractServer(
+        transport=transport, namespace="kafka", control=lambda: garbage.collect(server)
+    )
+    await transport.close()
+    if request.param == "served":
+        await served.stop()

@@ -1,0 +1,27 @@
+"""What the predicates hold logs against: what an unclean election leaves of what was committed."""
+
+from uuid import UUID
+
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_sim.oracle.committed import CommittedBatch, Copy, PartitionGhost
+
+KEY = PartitionKey(UUID(int=1), 0)
+
+
+def committed(*bounds: tuple[int, int]) -> PartitionGhost:
+    ghost = PartitionGhost(KEY, ("orders", 0))
+    for base, last in bounds:
+        ghost.commit(CommittedBatch(base, last, 0, b"%d" % base, (-1, -1, -1)))
+    return ghost
+
+
+def test_a_log_without_a_batch_keeps_nothing_of_the_one_that_its_start_lies_in() -> None:
+    ghost = committed((0, 9), (10, 19), (20, 29))
+    assert ghost.kept_by(Copy(start=15, end=15)) == 1
+    assert ghost.kept_by(Copy(start=20, end=20)) == 2
+    assert ghost.kept_by(Copy()) == 0
+
+
+def test_a_log_keeps_the_batch_that_holds_its_start_where_it_has_it() -> None:
+    ghost = committed((0, 9), (10, 19), (20, 29))
+    assert ghost.kept_by(Copy(batches=ghost.committed[1:2], start=15, end=20)) == 2
