@@ -72,12 +72,14 @@ def test_oracle_counts_what_a_leader_commits_in_the_step_in_which_its_disk_fails
     assert result.sentence == ""
 
 
-@pytest.mark.parametrize("seed", [1206571, 1206831])
+@pytest.mark.parametrize("seed", [1206571, 1206831, 1208921])
 def test_run_holds_in_which_a_replica_goes_behind_the_log_start_of_an_unclean_leader(
     seed: int,
 ) -> None:
     """Seed 1206571: a cut within the batch that held the log's start left a log that ended below
-    it.  Seed 1206831: a restarted replica held a batch twice, the one below the committed start."""
+    it.  Seed 1206831: a restarted replica held a batch twice, the one below the committed start.
+    Seed 1208921: a second unclean leader's log began within a batch, behind all that was committed.
+    """
     result = run(seed, 2_000)
     assert result.faults["elect_leader_behind_log_start"]
     assert result.sentence == ""

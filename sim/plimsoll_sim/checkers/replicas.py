@@ -173,7 +173,7 @@ class ReplicaChecker:
     def _commit(self, ghost: PartitionGhost, broker_id: int, hw: int) -> None:
         copy = ghost.copy_of(broker_id)
         known = ghost.true_high_watermark
-        first = bisect_left(copy.batches, known, key=lambda batch: batch.base)
+        first = bisect_left(copy.batches, known, key=lambda batch: batch.last)
         for batch in copy.batches[first:]:
             if batch.last >= hw:
                 break
@@ -387,7 +387,7 @@ def _compare(ghost: PartitionGhost, copy: Copy) -> None:
     same = copy.same
     shift = ghost.shift(copy)
     while same < len(batches) and same + shift < len(committed):
-        if batches[same] != committed[same + shift]:
+        if same + shift >= 0 and batches[same] != committed[same + shift]:
             break
         same += 1
     copy.same = same

@@ -123,8 +123,13 @@ class PartitionGhost:
         self.committed.append(batch)
 
     def shift(self, copy: Copy) -> int:
-        """Which committed batch is its first."""
-        return self.index.get(copy.batches[0].base, 0) if copy.batches else 0
+        """Which committed batch is its first; below 0: how many it has before the first."""
+        if not copy.batches:
+            return 0
+        begins = copy.batches[0].base
+        if self.committed and begins < self.committed[0].base:
+            return -bisect_left(copy.batches, self.committed[0].base, key=lambda one: one.base)
+        return self.index.get(begins, 0)
 
     def beyond(self, copy: Copy) -> list[CommittedBatch]:
         """What is committed and below its beginning, and was not let go of."""
@@ -325,6 +330,8 @@ class MetadataGhost:
         self.unclean.append((ghost.key, leader, cause))
         copy = ghost.copy_of(leader)
         gone = ghost.beyond(copy) + ghost.cut(ghost.kept_by(copy))
+        if ghost.committed and ghost.committed[-1].last + 1 < copy.start:
+            ghost.cut(0)  # it begins behind all of that, and what is committed has no hole
         for other in ghost.copies.values():
             # Also in its last step, which nobody has seen.
             other.begins = max(other.begins, ghost.start)
