@@ -35,7 +35,7 @@ TIERS = (
     Tier(name="unit", about="pure tests, properties, chart, manifests",
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=900),
     Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
-         marker="simulation", limit_s=1500),
+         marker="simulation", limit_s=2400),
     Tier(name="integration", about="local clusters of real processes, kill -9",
          marker="integration", limit_s=1800),
     Tier(name="conformance", about="unmodified Kafka clients and tools",

@@ -25,7 +25,7 @@ from plimsoll_sim.runs.profiles.table import PROFILES
 
 MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST)
 NAMES = [mutant.name for mutant in MUTANTS]
-TIMEOUT_S = 900
+TIMEOUT_S = 1_500
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them
 
 
