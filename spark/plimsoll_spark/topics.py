@@ -59,8 +59,8 @@ class TopicClient:
             self._admin.poll(RETRY_S)
 
     def topic_id(self, timeout_s: float) -> str | None:
-        """The topic's id, where the brokers tell it; asks again while a broker that it was to come
-        from is gone (one that was removed has no address any more)."""
+        """The topic's id, where the brokers tell it; asks again while the broker that it was to
+        come from is gone: librdkafka waits for that one alone until it reads metadata again."""
         until_s = time.monotonic() + timeout_s
         while True:
             try:
@@ -71,7 +71,7 @@ class TopicClient:
             except KafkaException:
                 if time.monotonic() >= until_s:
                     raise
-                self._admin.poll(RETRY_S)
+                self._look_again(self._admin)
             else:
                 return None if identity is None else str(identity)
 
@@ -101,12 +101,12 @@ class TopicClient:
                 return ranges
             self._admin.poll(RETRY_S)
 
-    def _look_again(self) -> None:
+    def _look_again(self, client: AdminClient | Consumer) -> None:
         """librdkafka takes a leader that its cached metadata lack, or a broker that these do not
         name any more, for a lasting error, and asks by itself only every five minutes."""
         self._admin.poll(RETRY_S)
         with contextlib.suppress(KafkaException):
-            self._consumer.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
+            client.list_topics(self._topic, timeout=REQUEST_TIMEOUT_S)
 
     def _partitions_now(self) -> tuple[tuple[int, ...], str]:
         try:
@@ -124,6 +124,6 @@ class TopicClient:
         except KafkaException:
             if give_up:
                 raise
-            self._look_again()
+            self._look_again(self._consumer)
             return {}
         return {partition: OffsetRange(log_start_offset=low, log_end_offset=high)}

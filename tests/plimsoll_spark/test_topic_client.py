@@ -13,20 +13,27 @@ ID = "qk2rVn0cQ3u9"
 
 
 class Admin:
-    """Fails as often as it is told, then answers."""
+    """Waits for a broker that is gone until it has read metadata as often as it is told."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures
         self.asked = 0
+        self.metadata_reads = 0
 
     def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
         self.asked += 1
         answer: Future[Any] = Future()
-        if self.asked <= self.failures:
-            answer.set_exception(KafkaException(KafkaError(KafkaError._RESOLVE)))
+        if self.metadata_reads < self.failures:
+            answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
         else:
             answer.set_result(SimpleNamespace(topic_id=ID))
         return {"orders": answer}
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        assert topic == "orders"
+        self.metadata_reads += 1
+        if self.metadata_reads == 1:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     def poll(self, timeout_s: float) -> None:
         """Nothing to wait for."""
@@ -39,7 +46,7 @@ def client(failures: int) -> tuple[TopicClient, Admin]:
     return made, admin
 
 
-def test_the_id_is_asked_for_again_when_a_broker_has_no_address() -> None:
+def test_the_id_is_asked_for_again_with_fresh_metadata_when_a_broker_is_gone() -> None:
     made, admin = client(3)
     assert made.topic_id(timeout_s=60) == ID
     assert admin.asked == 4

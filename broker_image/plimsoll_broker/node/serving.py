@@ -64,13 +64,13 @@ class Serving:
     def settled(self) -> bool:
         """In the ISR of every own partition whose ISR is at or below its min ISR, and not about to
         be restarted: while this pod counts as unavailable, no other one is evicted."""
-        image = self.stream.image
-        if image.restart_granted(BrokerId(self.config.id)):
+        image, own_id = self.stream.image, BrokerId(self.config.id)
+        if image.restart_granted(own_id):
             return False
-        for key in image.hosted.get(BrokerId(self.config.id)) or ():
+        for key in image.hosted.get(own_id) or ():
             partition = image.partitions[key]
             short = len(partition.isr) <= partition.effective_min_isr
-            if short and BrokerId(self.config.id) not in partition.isr:
+            if short and own_id not in partition.isr:
                 return False
         return True
 

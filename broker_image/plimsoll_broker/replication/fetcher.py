@@ -231,9 +231,8 @@ class Fetcher:
         replies = list(replies)
         asked = (self._following.asked.get((each.topic_id, each.partition)) for each in replies)
         logs = (one.followed.hosted for one in asked if one is not None)
-        new = [(h.name, h.key.index) for h in logs if h.log.make_durable is not None]
-        if new:
-            await self._manager.flusher.make_durable(self._manager.store, new)
+        places = ((hosted.name, hosted.key.index) for hosted in logs)
+        await self._manager.flusher.make_durable(self._manager.store, places)
         cuts: list[_Cut] = []
         lost: list[_Lost] = []
         appended: list[Hosted] = []

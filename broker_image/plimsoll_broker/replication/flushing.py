@@ -70,15 +70,11 @@ class Flusher:
     async def settle(self, logs: Iterable[Hosted]) -> None:
         """Until all that is in them may be acknowledged, or is out of service."""
 
-        due = [hosted for hosted in logs if _is_due(hosted)]
-        if not due:
-            return
-
         async def flush(hosted: Hosted) -> None:
             while _is_due(hosted) and not hosted.replica.failed and self._owner.is_here(hosted):
                 await self.sync(hosted)
 
-        await several(due, flush)
+        await several([hosted for hosted in logs if _is_due(hosted)], flush)
 
     async def settle_cuts(self, logs: Iterable[Hosted]) -> None:
         """Until what was cut stays cut, or the log is out of service."""
@@ -120,6 +116,8 @@ async def several(items: Iterable[T], work: Callable[[T], Awaitable[None]]) -> N
     """Work on each, several at a time.  As of `in_thread`, an error is raised also when the caller
     was cancelled."""
     wanted = list(items)
+    if not wanted:
+        return
     left = iter(wanted)
 
     async def worker() -> None:

@@ -72,9 +72,13 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _watch(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
         """One timer serves request after request: a new one for each would cost more than it."""
+        self._forget_timer()
+        self._timer = loop.call_later(delay_s, self._check_silence, loop)
+
+    def _forget_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = loop.call_later(delay_s, self._check_silence, loop)
+            self._timer = None
 
     def _check_silence(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
@@ -85,8 +89,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if left_s > 0:
             self._watch(loop, left_s)
             return
-        silence_s = self._silence_s
-        self._break(f"nothing came for {silence_s} s, or the reply took {REPLY_S_MAX} s")
+        self._break(f"nothing came for {self._silence_s} s, or the reply took {REPLY_S_MAX} s")
 
     def close(self) -> None:
         """Give up the connection; whoever waits for a reply gets `PeerLost`."""
@@ -96,9 +99,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def _fail(self, why: str) -> None:
         self._lost = self._lost or why
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._forget_timer()
         reply = self._reply
         if reply is not None and not reply.done():
             reply.set_exception(PeerLost(why))

@@ -16,21 +16,16 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.isr import CommittedIsr, IsrState, PendingExpand
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.replica import Replica
-from plimsoll_sim.checkers import contents, starts
+from plimsoll_sim.checkers import contents, copies, starts
 from plimsoll_sim.checkers.lifetimes import LifetimeChecker
 from plimsoll_sim.hosts.brokers import BrokerHost
-from plimsoll_sim.hosts.payload import ident_of
 from plimsoll_sim.oracle.committed import (
-    CommittedBatch,
     Copy,
     LogRetention,
     MetadataGhost,
     PartitionGhost,
     Violation,
 )
-from plimsoll_wire.batches import iter_headers
-
-READ_BYTES = 2**30
 
 
 class ReplicaChecker:
@@ -85,23 +80,23 @@ class ReplicaChecker:
 
     def _changed(self, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...] | None) -> None:
         ghost = self._ghost.partitions.get(hosted.key)
-        if ghost is None or hosted.replica.failed:
-            if ghost is not None and before is not None:
-                self._last_commit(ghost, host, hosted, before)
+        if ghost is None:
+            return
+        if hosted.replica.failed:
+            self._last_commit(ghost, host, hosted, before)
             return
         replica, log = hosted.replica, hosted.log
         copy = ghost.copy_of(host.id)
-        fresh = before is None
         begun, copy.start = copy.start, log.log_start_offset
         held = tuple(copy.batches) if copy.start != begun else ()
         cut = before is not None and before[1] != log.cuts
         if before is None or cut or before[5] != log.log_start_offset:
-            _reread(ghost, copy, hosted)
+            copies.reread(ghost, copy, hosted)
             if copy.start != begun:
                 starts.moved(ghost, host, hosted, held, cut=cut)
             contents.check_producers(ghost, copy, hosted)
         elif before[0] != log.log_end_offset:
-            _extend(ghost, copy, _read(hosted, copy.end))
+            copies.extend(ghost, copy, copies.read(hosted, copy.end))
         copy.retention = LogRetention(log.config.retention_bytes, log.config.retention_ms)
         copy.end = log.log_end_offset
         contents.check_epochs(ghost, host.id, copy, hosted)
@@ -110,11 +105,7 @@ class ReplicaChecker:
         leader = replica.leader
         if leader is not None:
             self._check_leader(ghost, host, replica, leader, before)
-        elif (
-            not fresh
-            and before is not None
-            and before[3].partition_epoch > (replica.partition.partition_epoch)
-        ):
+        elif before is not None and before[3].partition_epoch > replica.partition.partition_epoch:
             raise Violation("EpochsMonotone", f"{ghost.name}: broker {host.id} went back")
         self._check_copy(ghost, host, copy)
 
@@ -138,15 +129,27 @@ class ReplicaChecker:
         same_term = before is not None and before[4] is leader
         if same_term and before is not None and hw < before[2]:
             raise Violation("HWMonotone", f"{ghost.name}: {host.id} went from {before[2]} to {hw}")
+        self._check_commit(ghost, host, replica, leader, same_term=same_term)
+        self._check_isr(ghost, host, replica, leader)
+        news = before is not None and leader.isr is not before[6]
+        if news and not isinstance(leader.isr, CommittedIsr):
+            self._proposed()
+
+    def _check_commit(
+        self,
+        ghost: PartitionGhost,
+        host: BrokerHost,
+        replica: Replica,
+        leader: Leader,
+        *,
+        same_term: bool,
+    ) -> None:
+        hw = replica.high_watermark
         if hw > ghost.true_high_watermark and leader.epoch >= ghost.unclean_epoch:
             # Elected uncleanly, with an old disk, it may remember commits that were given up.
             if same_term or leader.epoch != ghost.unclean_epoch:
                 self._check_quorum(ghost, host.id, replica, leader)
             self._commit(ghost, host.id, hw)
-        self._check_isr(ghost, host, replica, leader)
-        news = before is not None and leader.isr is not before[6]
-        if news and not isinstance(leader.isr, CommittedIsr):
-            self._proposed()
 
     def _check_quorum(
         self, ghost: PartitionGhost, broker_id: int, replica: Replica, leader: Leader
@@ -188,18 +191,21 @@ class ReplicaChecker:
             ghost.note_producer(batch)
 
     def _last_commit(
-        self, ghost: PartitionGhost, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...]
+        self,
+        ghost: PartitionGhost,
+        host: BrokerHost,
+        hosted: Hosted,
+        before: tuple[Any, ...] | None,
     ) -> None:
         """What a leader committed in the very step in which its disk failed: clients hear of it."""
-        replica, leader = hosted.replica, before[4]
-        if leader is None or replica.high_watermark <= before[2]:
+        replica, leader = hosted.replica, None if before is None else before[4]
+        if before is None or leader is None or replica.high_watermark <= before[2]:
             return
         copy = ghost.copy_of(host.id)
-        _extend(ghost, copy, _read(hosted, copy.end))
+        copies.extend(ghost, copy, copies.read(hosted, copy.end))
         copy.end = hosted.log.log_end_offset
         copy.high_watermark = replica.high_watermark
-        self._check_quorum(ghost, host.id, replica, leader)
-        self._commit(ghost, host.id, replica.high_watermark)
+        self._check_commit(ghost, host, replica, leader, same_term=True)
 
     def _check_isr(
         self, ghost: PartitionGhost, host: BrokerHost, replica: Replica, leader: Leader
@@ -239,13 +245,14 @@ class ReplicaChecker:
     def _check_copy(self, ghost: PartitionGhost, host: BrokerHost, copy: Copy) -> None:
         """I1, I2, I3: equal to the committed log as far as it must be."""
         known = ghost.true_high_watermark
-        _compare(ghost, copy)
+        copies.compare(ghost, copy)
+        matching = copies.matches(ghost, copy)
         p = self._ghost.image.partitions.get(ghost.key)
         replica_epoch = self._replica_epoch(host, ghost)
         if copy.suspect and replica_epoch >= ghost.unclean_epoch and copy.end <= known:
             copy.suspect = copy.same < len(copy.batches)
         must = min(copy.high_watermark, known)
-        if not copy.suspect and host.id not in ghost.lossy_open and _matches(ghost, copy) < must:
+        if not copy.suspect and host.id not in ghost.lossy_open and matching < must:
             raise Violation(
                 "LogMatchingUnderHW",
                 f"{ghost.name}: {host.id}'s log differs from the committed one below {must}: "
@@ -256,16 +263,16 @@ class ReplicaChecker:
         broker = self._ghost.image.brokers.get(p.replicas[0].__class__(host.id))
         present = broker is not None and int(broker.broker_epoch) == host.epoch and host.serving
         leads = p.leader == host.id and replica_epoch == p.leader_epoch
-        if leads and _matches(ghost, copy) < known:
+        if leads and matching < known:
             raise Violation(
                 "LeaderCompleteness",
-                f"{ghost.name}: leader {host.id} has {_matches(ghost, copy)} of {known} committed",
+                f"{ghost.name}: leader {host.id} has {matching} of {known} committed",
             )
-        if present and host.id in (*p.isr, *p.elr) and _matches(ghost, copy) < known:
+        if present and host.id in (*p.isr, *p.elr) and matching < known:
             raise Violation(
                 "LeaderCandidate",
                 f"{ghost.name}: {host.id} of isr {p.isr}, elr {p.elr} has "
-                f"{_matches(ghost, copy)} of {known} committed",
+                f"{matching} of {known} committed",
             )
         if leads:
             starts.check(ghost, host.id, copy, leads=True)
@@ -314,87 +321,3 @@ def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bo
     lost = ghost.lossy_lives.get(int(member), -1)
     epochs = {one.broker_id: one.broker_epoch for one in isr.proposal.new_isr}
     return (epoch := epochs[member]) is not None and lost >= int(epoch)
-
-
-def _read(hosted: Hosted, start: int) -> list[CommittedBatch]:
-    """The batches from the one that holds `start` on; I20: the log ends on the boundary of one."""
-    log = hosted.log
-    found: list[CommittedBatch] = []
-    offset = start
-    while offset < log.log_end_offset:
-        data = log.read(offset, READ_BYTES, log.log_end_offset)
-        at = 0
-        for header in iter_headers(data):
-            ident = ident_of(data, at)
-            at += header.length
-            producer = (header.producer_id, header.producer_epoch, header.base_sequence)
-            if header.last_offset >= start:
-                found.append(
-                    CommittedBatch(
-                        header.base_offset,
-                        header.last_offset,
-                        header.leader_epoch,
-                        ident,
-                        producer,
-                        header.max_timestamp,
-                        header.length,
-                    )
-                )
-            offset = header.next_offset
-        if not data:
-            break
-    if offset != log.log_end_offset:
-        raise Violation("BatchAtomic", f"{hosted!r} ends at {log.log_end_offset}, read {offset}")
-    return found
-
-
-def _reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-    copy.cut(0)
-    _extend(ghost, copy, _read(hosted, hosted.log.log_start_offset))
-
-
-def _extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> None:
-    """I4: an offset and a term name one batch and one history; I19: no producer's batch twice."""
-    for batch in batches:
-        before = copy.batches[-1] if copy.batches else None
-        place = (batch.base, batch.epoch)
-        history = None if before is None else (before.base, before.epoch)
-        known = ghost.seen.get(place)
-        if known is None:
-            ghost.seen[place] = (batch.ident, history)
-        elif known[0] != batch.ident or (
-            history is not None and known[1] is not None and history != known[1]
-        ):
-            raise Violation(
-                "EpochOffsetUnique",
-                f"{ghost.name}: {place} is {batch.ident!r} after {history}, and was "
-                f"{known[0]!r} after {known[1]}",
-            )
-        if batch.producer[0] >= 0:
-            if copy.sequences.get(batch.producer, -1) >= ghost.start:
-                raise Violation(
-                    "NoDuplicate",
-                    f"{ghost.name}: {batch.producer} is at {copy.sequences[batch.producer]} and "
-                    f"at {batch.base}",
-                )
-            copy.sequences[batch.producer] = batch.base
-        copy.batches.append(batch)
-
-
-def _compare(ghost: PartitionGhost, copy: Copy) -> None:
-    """Take up how many of its batches equal the committed ones."""
-    committed, batches = ghost.committed, copy.batches
-    same = copy.same
-    shift = ghost.shift(copy)
-    while same < len(batches) and same + shift < len(committed):
-        if same + shift >= 0 and batches[same] != committed[same + shift]:
-            break
-        same += 1
-    copy.same = same
-
-
-def _matches(ghost: PartitionGhost, copy: Copy) -> int:
-    """Up to which offset the copy certainly equals the committed log."""
-    if copy.same:
-        return copy.batches[copy.same - 1].last + 1
-    return copy.start if copy.start <= ghost.true_high_watermark else 0

@@ -1,0 +1,98 @@
+"""A replica's log as the predicates see it: its batches, read once and kept as a `Copy`.
+
+Called by `replicas`.  Predicates I4, I19 and I20 of the protocol hold for every batch that is read.
+"""
+
+from __future__ import annotations
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_sim.oracle.committed import CommittedBatch, Copy, PartitionGhost, Violation
+from plimsoll_wire.batches import iter_headers
+
+READ_BYTES = 2**30
+
+
+def read(hosted: Hosted, start: int) -> list[CommittedBatch]:
+    """The batches from the one that holds `start` on; I20: the log ends on the boundary of one."""
+    log = hosted.log
+    found: list[CommittedBatch] = []
+    offset = start
+    while offset < log.log_end_offset:
+        data = log.read(offset, READ_BYTES, log.log_end_offset)
+        at = 0
+        for header in iter_headers(data):
+            ident = ident_of(data, at)
+            at += header.length
+            producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+            if header.last_offset >= start:
+                found.append(
+                    CommittedBatch(
+                        header.base_offset,
+                        header.last_offset,
+                        header.leader_epoch,
+                        ident,
+                        producer,
+                        header.max_timestamp,
+                        header.length,
+                    )
+                )
+            offset = header.next_offset
+        if not data:
+            break
+    if offset != log.log_end_offset:
+        raise Violation("BatchAtomic", f"{hosted!r} ends at {log.log_end_offset}, read {offset}")
+    return found
+
+
+def reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
+    """All of it anew."""
+    copy.cut(0)
+    extend(ghost, copy, read(hosted, hosted.log.log_start_offset))
+
+
+def extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> None:
+    """I4: an offset and a term name one batch and one history; I19: no producer's batch twice."""
+    for batch in batches:
+        before = copy.batches[-1] if copy.batches else None
+        place = (batch.base, batch.epoch)
+        history = None if before is None else (before.base, before.epoch)
+        known = ghost.seen.get(place)
+        if known is None:
+            ghost.seen[place] = (batch.ident, history)
+        elif known[0] != batch.ident or (
+            history is not None and known[1] is not None and history != known[1]
+        ):
+            raise Violation(
+                "EpochOffsetUnique",
+                f"{ghost.name}: {place} is {batch.ident!r} after {history}, and was "
+                f"{known[0]!r} after {known[1]}",
+            )
+        if batch.producer[0] >= 0:
+            if copy.sequences.get(batch.producer, -1) >= ghost.start:
+                raise Violation(
+                    "NoDuplicate",
+                    f"{ghost.name}: {batch.producer} is at {copy.sequences[batch.producer]} and "
+                    f"at {batch.base}",
+                )
+            copy.sequences[batch.producer] = batch.base
+        copy.batches.append(batch)
+
+
+def compare(ghost: PartitionGhost, copy: Copy) -> None:
+    """Take up how many of its batches equal the committed ones."""
+    committed, batches = ghost.committed, copy.batches
+    same = copy.same
+    shift = ghost.shift(copy)
+    while same < len(batches) and same + shift < len(committed):
+        if same + shift >= 0 and batches[same] != committed[same + shift]:
+            break
+        same += 1
+    copy.same = same
+
+
+def matches(ghost: PartitionGhost, copy: Copy) -> int:
+    """Up to which offset the copy certainly equals the committed log."""
+    if copy.same:
+        return copy.batches[copy.same - 1].last + 1
+    return copy.start if copy.start <= ghost.true_high_watermark else 0
