@@ -15,30 +15,28 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.failures import surface
 from plimsoll_operator.kube.access import Access, NoCluster, find_access
-from plimsoll_operator.kube.cache import Objects
+from plimsoll_operator.kube.cache import Key, Objects
 from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.port import Transport
 from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.metalog.kubernetes import KubernetesLog
 from plimsoll_operator.options import BadOption, from_environment
-from plimsoll_operator.process.child_watches import OwnedWatches
 from plimsoll_operator.process.http_server import Health
-from plimsoll_operator.process.kopf_watches import Watches, WatchReceiver
-from plimsoll_operator.process.missing_cluster import look_after_strays
-from plimsoll_operator.process.resync import resync
-from plimsoll_operator.process.supervisor import Clusters
+from plimsoll_operator.process.kopf_watches import KopfWatches
+from plimsoll_operator.process.operator import Operator
 from plimsoll_operator.status.metrics import Metrics
 from plimsoll_process.collector import tune
 from plimsoll_process.loopwatch import LoopWatch
 
 logger = logging.getLogger("plimsoll")
 
-WATCHES_STOP_S_MAX = 5.0
 LOG_CONNECTIONS = 16
 """For one cluster's log: appends go one at a time, slots of a new ring several at once."""
 
@@ -95,7 +93,7 @@ def main() -> None:
         lease_kube=Kube(pools.lease),
         status_kube=Kube(pools.status),
         watch_kube=Kube(pools.watch),
-        log_transport=lambda: OfficialTransport(access, connections=LOG_CONNECTIONS),
+        metadata_log=partial(_log, access),
         objects=Objects(),
         server=ControllerServer("0.0.0.0", options.controller_port),
         metrics=Metrics(),
@@ -110,22 +108,21 @@ def main() -> None:
         sys.exit(1)
 
 
+def _log(access: Access, key: Key, cluster_id: UUID) -> KubernetesLog:
+    return KubernetesLog(OfficialTransport(access, connections=LOG_CONNECTIONS), *key, cluster_id)
+
+
 async def run(parts: Parts, pools: Pools, access: Access) -> None:
     """Everything, until a signal."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    clusters = Clusters(parts)
-    watches = Watches(parts.options, access, WatchReceiver(parts.objects, clusters))
-    health = Health(parts, lambda: watches.ready)
+    operator = Operator(parts, partial(KopfWatches, parts.options, access))
+    health = Health(parts, lambda: operator.ready)
     parts.metrics.watch(parts)
-    await parts.server.start()
     await health.start(parts.options.metrics_port, parts.options.health_port)
-    watching = asyncio.ensure_future(watches.run())
-    comparing = asyncio.ensure_future(resync(parts, clusters))
-    strays = asyncio.ensure_future(look_after_strays(parts))
-    owned = asyncio.ensure_future(OwnedWatches(parts, clusters).run())
+    running = asyncio.ensure_future(operator.run())
     stopping = asyncio.ensure_future(stop.wait())
     failed: asyncio.Future[None] = loop.create_future()
     surface(loop, partial(_fail, failed))
@@ -133,23 +130,19 @@ async def run(parts: Parts, pools: Pools, access: Access) -> None:
     parts.metrics.watch_loop(loop_watch.holds)
     loop_watch.start()
     try:
-        parts_of_it: list[asyncio.Future[None]] = [watching, comparing, strays, failed]
-        watched: list[asyncio.Future[Any]] = [*parts_of_it, stopping]
+        watched: list[asyncio.Future[Any]] = [running, failed, stopping]
         await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
-        for task in parts_of_it:
-            if task.done():
-                task.result()
+        for ended in (running, failed):
+            if ended.done():
+                ended.result()
     finally:
         logger.info("stopping")
         loop_watch.stop()
-        for helper in (comparing, strays, owned, stopping):
-            helper.cancel()
-        watches.stop()
-        await clusters.stop()
-        await parts.server.close()
+        stopping.cancel()
+        running.cancel()
+        await asyncio.wait([running])
         await health.close()
         await pools.close()
-        await asyncio.wait([watching], timeout=WATCHES_STOP_S_MAX)
         logger.info("stopped")
 
 

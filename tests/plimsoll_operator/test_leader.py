@@ -58,7 +58,7 @@ class Scene:
             lease_kube=kube,
             status_kube=kube,
             watch_kube=kube,
-            log_transport=kube,
+            metadata_log=kube,
             objects=Objects(),
             server=NoServer(),  # type: ignore[arg-type]
             metrics=NoMetrics(),  # type: ignore[arg-type]

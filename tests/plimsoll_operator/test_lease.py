@@ -64,6 +64,22 @@ async def test_released_lease_is_taken_without_waiting_for_its_end(api: Scripted
     assert holder(api) == "y"
 
 
+async def test_lease_that_somebody_edited_since_its_renewal_is_released(api: ScriptedKube):
+    lease = a_candidate(api, "x")
+    await lease.acquire()
+    await api.merge(LEASES, "kafka", "main-0123", {"metadata": {"labels": {"team": "a"}}})
+    await lease.release()
+    assert holder(api) == ""
+
+
+async def test_lease_that_another_took_meanwhile_is_left_to_it(api: ScriptedKube):
+    lease = a_candidate(api, "x")
+    await lease.acquire()
+    await api.merge(LEASES, "kafka", "main-0123", {"spec": {"holderIdentity": "y"}})
+    await lease.release()
+    assert holder(api) == "y"
+
+
 async def test_holder_that_cannot_renew_gives_up_in_time(api: ScriptedKube):
     lease = a_candidate(api, "x")
     await lease.acquire()

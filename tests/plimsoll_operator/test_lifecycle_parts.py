@@ -34,7 +34,7 @@ class Scene:
             lease_kube=self.kube,
             status_kube=self.kube,
             watch_kube=self.kube,
-            log_transport=None,  # type: ignore[arg-type]
+            metadata_log=None,  # type: ignore[arg-type]
             objects=self.objects,
             server=None,  # type: ignore[arg-type]
             metrics=None,  # type: ignore[arg-type]

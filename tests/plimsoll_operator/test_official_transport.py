@@ -266,7 +266,7 @@ async def test_kube_hands_on_watch_events_until_the_api_server_ends() -> None:
     events = [{"type": "ADDED", "object": {"n": n}} for n in range(3)]
     body = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     async with served(Reply(body=body)) as (server, transport):
-        changes = Kube(transport).metadata_changes(PODS, "n", "a", "7")
+        changes = Kube(transport).changes(PODS, "n", "a", "7", metadata_only=True)
         assert [change async for change in changes] == events
     asked = server.received[0]
     assert asked.params == {

@@ -136,7 +136,7 @@ async def watching(server: Watched, objects: Objects) -> AsyncIterator[Offers]:
         lease_kube=kube,
         status_kube=kube,
         watch_kube=kube,
-        log_transport=none,
+        metadata_log=none,
         objects=objects,
         server=none,
         metrics=none,

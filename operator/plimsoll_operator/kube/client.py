@@ -86,8 +86,14 @@ class Kube:
         items: list[Object] = page.get("items") or []
         return items[0] if items else None
 
-    async def metadata_changes(
-        self, kind: Kind, namespace: str | None, selector: str | None, version: str
+    async def changes(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        selector: str | None,
+        version: str,
+        *,
+        metadata_only: bool = False,
     ) -> AsyncIterator[Object]:
         """For `WATCH_SECONDS`; a connection that is silent for longer is `Unavailable`."""
         params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
@@ -97,7 +103,7 @@ class Kube:
             method="GET",
             path=kind.path(namespace),
             params=params,
-            accept=METADATA,
+            accept=METADATA if metadata_only else JSON,
             timeout_s=WATCH_SILENCE_SECONDS,
         )
         async for line in self._transport.watch(request):

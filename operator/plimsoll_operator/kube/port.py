@@ -96,10 +96,16 @@ class KubeApi(Protocol):
     async def first(self, kind: Kind, namespace: str, *, label_selector: str) -> Object | None:
         """Any one object that the selector takes, fresh."""
 
-    def metadata_changes(
-        self, kind: Kind, namespace: str | None, selector: str | None, version: str
+    def changes(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        selector: str | None,
+        version: str,
+        *,
+        metadata_only: bool = False,
     ) -> AsyncIterator[Object]:
-        """Watch events after `version`, with objects' metadata alone, for half a minute."""
+        """Watch events after `version`, for half a minute."""
 
     async def create(
         self, kind: Kind, manifest: Object, *, timeout_s: float = TIMEOUT_SECONDS

@@ -77,6 +77,8 @@ METADATA_SNAPSHOTS = Kind(
     api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataSnapshot", plural="metadatasnapshots"
 )
 
+USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS)
+"""What users apply."""
 _CHILDREN = (
     CONFIG_MAPS,
     SERVICES,

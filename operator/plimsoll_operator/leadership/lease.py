@@ -121,9 +121,16 @@ class Lease:
         held, self._held = self._held, None
         if held is None:
             return
-        held["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+        timeout_s = self.timing.call_ms / 1000
         try:
-            await self._api.replace(LEASES, held, timeout_s=self.timing.call_ms / 1000)
+            try:
+                await self._api.replace(LEASES, _released(held), timeout_s=timeout_s)
+            except Conflict:  # somebody edited it since it was renewed, perhaps only its metadata
+                found = await self._api.get(
+                    LEASES, self._namespace, self._name, timeout_s=timeout_s
+                )
+                if (found.get("spec") or {}).get("holderIdentity") == self._identity:
+                    await self._api.replace(LEASES, _released(found), timeout_s=timeout_s)
         except ApiError as error:
             logger.info("lease %s could not be released: %s", self._name, error)
 
@@ -199,6 +206,11 @@ class Lease:
             "renewTime": now,
             "leaseTransitions": transitions,
         }
+
+
+def _released(lease: Object) -> Object:
+    lease["spec"] |= {"holderIdentity": "", "leaseDurationSeconds": 1}
+    return lease
 
 
 def _now_ms() -> int:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+from uuid import UUID
 
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.kube.cache import Key, Objects
-from plimsoll_operator.kube.port import KubeApi, Transport
+from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.context import Term, Work
 from plimsoll_operator.status.metrics import Controllers, Metrics
@@ -32,14 +34,14 @@ class Led(Protocol):
 class Parts:
     """`kube` reads and applies; Lease renewals and status writes never wait behind it.
 
-    `log_transport` makes the connections of one cluster's metadata log, whose they then are."""
+    `metadata_log` makes the log of one cluster, which closes what it opened."""
 
     options: OperatorOptions
     kube: KubeApi
     lease_kube: KubeApi
     status_kube: KubeApi
     watch_kube: KubeApi
-    log_transport: Callable[[], Transport]
+    metadata_log: Callable[[Key, UUID], MetadataLog]
     objects: Objects
     server: ControllerServer
     metrics: Metrics

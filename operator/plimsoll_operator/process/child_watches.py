@@ -128,7 +128,7 @@ class OwnedWatches:
         seen.list(found.items, found.resource_version)
         self._tell(seen)
         while True:
-            changes = kube.metadata_changes(seen.kind, namespace, selector, seen.version)
+            changes = kube.changes(seen.kind, namespace, selector, seen.version, metadata_only=True)
             async for change in changes:
                 if change["type"] == "ERROR":
                     return  # too old: list again

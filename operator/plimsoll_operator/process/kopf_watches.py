@@ -14,19 +14,16 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import kopf
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.kube.access import Access
-from plimsoll_operator.kube.cache import Key, Objects
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import USER_KINDS
 from plimsoll_operator.options import OperatorOptions
-from plimsoll_operator.process.supervisor import Clusters
-from plimsoll_operator.reconcile.context import Task, Work
-
-Event = dict[str, Any]
+from plimsoll_operator.process.watch_receiver import Event, WatchReceiver
 
 WATCH_SECONDS = 10
 INACTIVITY_SECONDS = 15
@@ -72,53 +69,8 @@ async def connection(access: Access) -> kopf.ConnectionInfo:
     )
 
 
-class WatchReceiver:
-    """Takes events on the main loop: remembers the object, tells whoever leads its cluster."""
-
-    def __init__(self, objects: Objects, clusters: Clusters) -> None:
-        self._objects = objects
-        self._clusters = clusters
-
-    def log_cluster(self, event: Event) -> None:
-        gone, body, key = _read(event)
-        if gone:
-            self._objects.clusters.drop(key)
-            self._clusters.gone(key)
-        elif cluster := self._objects.clusters.put(body):
-            self._clusters.seen(cluster)
-            self._clusters.offer(cluster.key, Work(Task.CLUSTER, cluster.key))
-
-    def topic(self, event: Event) -> None:
-        gone, body, key = _read(event)
-        shelf = self._objects.topics
-        seen = shelf.drop(key) if gone else shelf.put(body)
-        if seen is not None:
-            self._clusters.offer(seen.cluster_key, Work(Task.TOPIC, key))
-
-    def reassignment(self, event: Event) -> None:
-        gone, body, key = _read(event)
-        shelf = self._objects.reassignments
-        seen = shelf.drop(key) if gone else shelf.put(body)
-        if seen is not None:
-            self._clusters.offer(seen.cluster_key, Work(Task.REASSIGNMENT, key))
-
-    def rebalance(self, event: Event) -> None:
-        gone, body, key = _read(event)
-        shelf = self._objects.rebalances
-        seen = shelf.drop(key) if gone else shelf.put(body)
-        if seen is not None:
-            self._clusters.offer(seen.cluster_key, Work(Task.REBALANCE, key))
-
-    def verification(self, event: Event) -> None:
-        gone, body, key = _read(event)
-        shelf = self._objects.verifications
-        seen = shelf.drop(key) if gone else shelf.put(body)
-        if seen is not None:
-            self._clusters.offer(seen.cluster_key, Work(Task.VERIFICATION, key))
-
-
-class Watches:
-    """kopf, from `run` to `stop`.  Both are called on the main loop."""
+class KopfWatches:
+    """`process.operator.UserWatches`, by kopf."""
 
     def __init__(self, options: OperatorOptions, access: Access, receiver: WatchReceiver) -> None:
         self._options = options
@@ -133,13 +85,13 @@ class Watches:
         return self._ready.is_set()
 
     async def run(self) -> None:
-        """Until `stop`; raises what kopf raises."""
-        main = asyncio.get_running_loop()
-        registry = self._registry(main)
-        await asyncio.to_thread(asyncio.run, self._operate(registry))
-
-    def stop(self) -> None:
-        self._stop.set()
+        """Until it is cancelled; raises what kopf raises.  kopf's thread ends by itself, soon
+        after: nobody waits for it, since Leases are to be released at once."""
+        registry = self._registry(asyncio.get_running_loop())
+        try:
+            await asyncio.to_thread(asyncio.run, self._operate(registry))
+        finally:
+            self._stop.set()
 
     async def _operate(self, registry: kopf.OperatorRegistry) -> None:
         await kopf.operator(
@@ -159,15 +111,9 @@ class Watches:
             return await connection(self._access)
 
         kopf.on.login(registry=found)(login)
-        for plural, receive in (
-            ("logclusters", self._receiver.log_cluster),
-            ("topics", self._receiver.topic),
-            ("reassignments", self._receiver.reassignment),
-            ("rebalances", self._receiver.rebalance),
-            ("verifications", self._receiver.verification),
-        ):
-            handler = _forward(main, receive)
-            kopf.on.event(GROUP, VERSION, plural, registry=found, id=plural)(handler)
+        for kind in USER_KINDS:
+            handler = _forward(main, partial(self._receiver.take, kind))
+            kopf.on.event(GROUP, VERSION, kind.plural, registry=found, id=kind.plural)(handler)
         return found
 
 
@@ -178,10 +124,3 @@ def _forward(
         main.call_soon_threadsafe(receive, dict(event))
 
     return handler
-
-
-def _read(event: Event) -> tuple[bool, Object, Key]:
-    """Whether the object is gone, the object, and its key."""
-    body = dict(event["object"])
-    meta = body["metadata"]
-    return event.get("type") == "DELETED", body, (meta["namespace"], meta["name"])

@@ -22,7 +22,6 @@ from plimsoll_operator.leadership.cluster_identity import objection
 from plimsoll_operator.leadership.lease import Lease
 from plimsoll_operator.leadership.led_cluster import LedCluster
 from plimsoll_operator.leadership.services import Parts
-from plimsoll_operator.metalog.kubernetes import KubernetesLog
 from plimsoll_operator.reconcile.context import Work
 
 logger = logging.getLogger("plimsoll.clusters")
@@ -118,7 +117,7 @@ class _Run:
             identity=parts.options.identity,
             wall_ms=parts.now_ms,
         )
-        self._log = KubernetesLog(parts.log_transport(), namespace, name, self._id)
+        self._log = parts.metadata_log(found.key, self._id)
         leader = LedCluster(parts, found, self._id, self._log, lease_name)
         self._candidate = Candidate(lease, leader, self._objection)
 

@@ -1,0 +1,62 @@
+"""The users' objects, listed and watched through a `KubeApi`: for hosts that do not run kopf.
+
+A local cluster and the simulator have their API server in memory.  A list that follows a lost watch
+tells of every object there is; one that was deleted meanwhile is found by `resync`, as with kopf.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.resources import USER_KINDS, Kind
+from plimsoll_operator.process.watch_receiver import WatchReceiver
+
+logger = logging.getLogger("plimsoll.watches")
+
+AGAIN_SECONDS = 1.0
+
+
+class ObjectWatches:
+    """`process.operator.UserWatches`, of every namespace."""
+
+    def __init__(self, kube: KubeApi, receiver: WatchReceiver) -> None:
+        self._kube = kube
+        self._receiver = receiver
+        self._listed: set[Kind] = set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every kind was listed."""
+        return len(self._listed) == len(USER_KINDS)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for kind in USER_KINDS:
+                group.create_task(self._follow(kind))
+
+    async def _follow(self, kind: Kind) -> None:
+        while True:
+            try:
+                await self._look(kind)
+            except ApiError as error:
+                logger.info("watching %s: %s", kind.plural, error)
+                await asyncio.sleep(AGAIN_SECONDS)
+
+    async def _look(self, kind: Kind) -> None:
+        """One list, and the changes after it until a watch ends with an error."""
+        found = await self._kube.list(kind)
+        for body in found.items:
+            self._receiver.take(kind, {"type": "ADDED", "object": body})
+        self._listed.add(kind)
+        version = found.resource_version
+        while True:
+            async for change in self._kube.changes(kind, None, None, version):
+                if change["type"] == "ERROR":
+                    return  # too old: list again
+                version = change["object"]["metadata"]["resourceVersion"]
+                if change["type"] != "BOOKMARK":
+                    self._receiver.take(kind, change)

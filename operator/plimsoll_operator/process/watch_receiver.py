@@ -1,0 +1,66 @@
+"""Events of the users' objects, taken on the main loop: remembered, and told to who leads.
+
+What watches differs between hosts (kopf in the operator, `object_watches` elsewhere); what an event
+means does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from plimsoll_operator.kube.cache import Key, Objects
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    REBALANCES,
+    TOPICS,
+    VERIFICATIONS,
+    Kind,
+)
+from plimsoll_operator.process.supervisor import Clusters
+from plimsoll_operator.reconcile.context import Task, Work
+
+Event = dict[str, Any]
+
+TASKS = {
+    TOPICS: Task.TOPIC,
+    REASSIGNMENTS: Task.REASSIGNMENT,
+    REBALANCES: Task.REBALANCE,
+    VERIFICATIONS: Task.VERIFICATION,
+}
+
+
+class WatchReceiver:
+    """`take` each event of a kind in `USER_KINDS`, in the order in which they come."""
+
+    def __init__(self, objects: Objects, clusters: Clusters) -> None:
+        self._objects = objects
+        self._clusters = clusters
+
+    def take(self, kind: Kind, event: Event) -> None:
+        """A watch event as the API server sends it, or of an object that was listed (any type but
+        `DELETED`)."""
+        gone, body, key = _read(event)
+        if kind is LOG_CLUSTERS:
+            self._take_cluster(gone, body, key)
+            return
+        shelf = self._objects.shelf(kind.kind)
+        seen = shelf.drop(key) if gone else shelf.put(body)
+        if seen is not None:
+            self._clusters.offer(seen.cluster_key, Work(TASKS[kind], key))
+
+    def _take_cluster(self, gone: bool, body: Object, key: Key) -> None:
+        if gone:
+            self._objects.clusters.drop(key)
+            self._clusters.gone(key)
+        elif cluster := self._objects.clusters.put(body):
+            self._clusters.seen(cluster)
+            self._clusters.offer(cluster.key, Work(Task.CLUSTER, cluster.key))
+
+
+def _read(event: Event) -> tuple[bool, Object, Key]:
+    """Whether the object is gone, the object, and its key."""
+    body = dict(event["object"])
+    meta = body["metadata"]
+    return event.get("type") == "DELETED", body, (meta["namespace"], meta["name"])

@@ -1,0 +1,106 @@
+"""The operator as it ships, over an API server in memory."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+
+from tests.plimsoll_operator.builders import a_cluster_body
+
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
+from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.cache import Objects
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.memory.definitions import shipped
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.stateful_sets import listed
+from plimsoll_operator.kube.memory.transport import MemoryTransport
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.metalog.kubernetes import KubernetesLog
+from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.process.object_watches import ObjectWatches
+from plimsoll_operator.process.operator import Operator
+from plimsoll_operator.status.metrics import Metrics
+
+WAIT_S = 20.0
+
+
+def parts_over(server: MemoryApiServer) -> Parts:
+    transport = MemoryTransport(server)
+    kube = Kube(transport)
+    return Parts(
+        options=OperatorOptions(identity="one", broker_image="b:1", controllers=("c:1",)),
+        kube=kube,
+        lease_kube=kube,
+        status_kube=kube,
+        watch_kube=kube,
+        metadata_log=lambda key, cluster_id: KubernetesLog(transport, *key, cluster_id),
+        objects=Objects(),
+        server=ControllerServer("127.0.0.1", 0),
+        metrics=Metrics(),
+        now_ms=wall_ms,
+        monotonic_ms=monotonic_ms,
+    )
+
+
+class Scene:
+    """An operator, and a LogCluster `kafka/main` that was applied when it began."""
+
+    def __init__(self) -> None:
+        self.server = MemoryApiServer(
+            wall_ms, lambda: str(uuid.uuid4()), definitions=shipped(), namespaces=("kafka",)
+        )
+        self.parts = parts_over(self.server)
+        kube = self.parts.watch_kube
+        self.operator = Operator(self.parts, lambda receiver: ObjectWatches(kube, receiver))
+        self._changed = asyncio.Event()
+        self.server.store.observers.append(lambda _: self._changed.set())
+
+    async def run(self) -> asyncio.Task[None]:
+        body = a_cluster_body()
+        body["metadata"] = {"name": "main", "namespace": "kafka"}
+        await self.parts.kube.create(resources.LOG_CLUSTERS, body)
+        return asyncio.ensure_future(self.operator.run())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Looked at whenever an object changed."""
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def names(self, kind: resources.Kind) -> list[str]:
+        return [one.metadata["name"] for one in listed(self.server, kind)]
+
+    @property
+    def holder(self) -> str:
+        return "".join(
+            one.body["spec"]["holderIdentity"] for one in listed(self.server, resources.LEASES)
+        )
+
+    async def end(self, running: asyncio.Task[None]) -> None:
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+
+async def test_operator_over_an_api_server_in_memory_leads_a_cluster_and_makes_its_children():
+    scene = Scene()
+    running = await scene.run()
+    brokers = {f"main-broker-{number}" for number in range(3)}
+    await scene.until(lambda: brokers <= set(scene.names(resources.STATEFUL_SETS)))
+    assert scene.operator.ready
+    assert scene.holder == "one"
+    await scene.end(running)
+    assert scene.holder == ""
+
+
+async def test_operator_whose_cluster_is_deleted_releases_its_lease():
+    scene = Scene()
+    running = await scene.run()
+    await scene.until(lambda: scene.holder == "one")
+    kube = scene.parts.kube
+    found = await kube.get(resources.LOG_CLUSTERS, "kafka", "main")
+    await kube.delete(resources.LOG_CLUSTERS, "kafka", "main", uid=found["metadata"]["uid"])
+    await scene.until(lambda: scene.holder == "")
+    await scene.end(running)
