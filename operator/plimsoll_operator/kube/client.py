@@ -7,7 +7,8 @@ and reads never ask for a cached answer (they send no resourceVersion): they are
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 
 from plimsoll_operator.kube.errors import Unavailable, answered
 from plimsoll_operator.kube.port import (
@@ -94,7 +95,7 @@ class Kube:
         version: str,
         *,
         metadata_only: bool = False,
-    ) -> AsyncIterator[Object]:
+    ) -> AsyncGenerator[Object, None]:
         """For `WATCH_SECONDS`; a connection that is silent for longer is `Unavailable`."""
         params = {"watch": "1", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
         if selector is not None:
@@ -106,8 +107,9 @@ class Kube:
             accept=METADATA if metadata_only else JSON,
             timeout_s=WATCH_SILENCE_SECONDS,
         )
-        async for line in self._transport.watch(request):
-            yield _decoded(line, request)
+        async with aclosing(self._transport.watch(request)) as lines:
+            async for line in lines:
+                yield _decoded(line, request)
 
     # --- writing ------------------------------------------------------------------------------
 

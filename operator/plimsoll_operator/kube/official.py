@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Any
@@ -60,7 +60,7 @@ class OfficialTransport:
             status=response.status, body=body, server_ms=_milliseconds(response.headers.get("Date"))
         )
 
-    async def watch(self, request: HttpRequest) -> AsyncIterator[bytes]:
+    async def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         """See `Transport`."""
         silent = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=request.timeout_s
@@ -69,11 +69,14 @@ class OfficialTransport:
             async with asyncio.timeout(request.timeout_s):
                 begun = await self._request(request, silent)
             async with begun as response:
-                if response.status >= 400:
-                    body = await response.read()
-                    raise answered(request.method, request.path, response.status, body)
-                async for line in response.content:
-                    yield line
+                try:
+                    if response.status >= 400:
+                        body = await response.read()
+                        raise answered(request.method, request.path, response.status, body)
+                    async for line in response.content:
+                        yield line
+                finally:
+                    _drop(response)
         except (*LOST, ValueError) as failure:  # ValueError: a line beyond the client's buffer
             raise _lost(request, failure) from failure
 
@@ -124,6 +127,15 @@ async def _one_attempt(
         response.close()
         raise Unavailable(0, f"{request.method} {request.url.path}: redirected elsewhere")
     return response
+
+
+def _drop(response: aiohttp.ClientResponse) -> None:
+    """End the connection of an answer that is not read to its end.
+
+    aiohttp would begin TLS's farewell and forget the connection: nothing that `close` waits for."""
+    connection = response.connection
+    if connection is not None and connection.transport is not None:
+        connection.transport.abort()
 
 
 def _lost(request: HttpRequest, failure: Exception) -> Unavailable:

@@ -8,7 +8,7 @@ objects; knows nothing of HTTP libraries.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -54,7 +54,7 @@ class Transport(Protocol):
         """One attempt.  Raises `Unavailable` with status 0 when nobody knows whether the request
         happened, or still will: it timed out, the connection was lost."""
 
-    def watch(self, request: HttpRequest) -> AsyncIterator[bytes]:
+    def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         """The answer's lines as they come, one event (JSON) each, until the API server ends it.
 
         Raises what `kube.errors.error` makes of a status from 400 on, and `Unavailable` with
@@ -104,8 +104,8 @@ class KubeApi(Protocol):
         version: str,
         *,
         metadata_only: bool = False,
-    ) -> AsyncIterator[Object]:
-        """Watch events after `version`, for half a minute."""
+    ) -> AsyncGenerator[Object, None]:
+        """Watch events after `version`, for half a minute; close it to end it earlier."""
 
     async def create(
         self, kind: Kind, manifest: Object, *, timeout_s: float = TIMEOUT_SECONDS

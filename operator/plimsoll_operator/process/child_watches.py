@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Hashable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from plimsoll_operator.api import labels
@@ -129,12 +130,13 @@ class OwnedWatches:
         self._tell(seen)
         while True:
             changes = kube.changes(seen.kind, namespace, selector, seen.version, metadata_only=True)
-            async for change in changes:
-                if change["type"] == "ERROR":
-                    return  # too old: list again
-                if change["type"] != "BOOKMARK":
-                    seen.event(change["type"], change["object"])
-                    self._tell(seen)
+            async with aclosing(changes):
+                async for change in changes:
+                    if change["type"] == "ERROR":
+                        return  # too old: list again
+                    if change["type"] != "BOOKMARK":
+                        seen.event(change["type"], change["object"])
+                        self._tell(seen)
 
     def _tell(self, seen: SeenChildren) -> None:
         changed, seen.changed = seen.changed, []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import aclosing
 
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.port import KubeApi
@@ -54,9 +55,10 @@ class ObjectWatches:
         self._listed.add(kind)
         version = found.resource_version
         while True:
-            async for change in self._kube.changes(kind, None, None, version):
-                if change["type"] == "ERROR":
-                    return  # too old: list again
-                version = change["object"]["metadata"]["resourceVersion"]
-                if change["type"] != "BOOKMARK":
-                    self._receiver.take(kind, change)
+            async with aclosing(self._kube.changes(kind, None, None, version)) as changes:
+                async for change in changes:
+                    if change["type"] == "ERROR":
+                        return  # too old: list again
+                    version = change["object"]["metadata"]["resourceVersion"]
+                    if change["type"] != "BOOKMARK":
+                        self._receiver.take(kind, change)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from plimsoll_operator.kube.errors import Unavailable
@@ -104,7 +104,7 @@ class SimulatedTransport:
             await self._give_up()
         return answer
 
-    def watch(self, request: HttpRequest) -> AsyncIterator[bytes]:
+    def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         """No simulated process watches, so no weather is around this."""
         return MemoryTransport(self._server).watch(request)
 

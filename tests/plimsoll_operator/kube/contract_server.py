@@ -176,7 +176,7 @@ async def watching(
     try:
         yield lines
     finally:
-        await lines.aclose()  # type: ignore[attr-defined]
+        await lines.aclose()
 
 
 async def next_types(lines: AsyncIterator[bytes], count: int) -> list[str]:

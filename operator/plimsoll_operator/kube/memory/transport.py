@@ -6,7 +6,7 @@ Whoever wants latency or loss puts it around this.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import msgspec
 
@@ -27,7 +27,7 @@ class MemoryTransport:
     async def send(self, request: HttpRequest) -> HttpResponse:
         return self.server.handle(request)
 
-    async def watch(self, request: HttpRequest) -> AsyncIterator[bytes]:
+    async def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:
         try:
             watch = self.server.watch(request)
         except StatusError as refused:
