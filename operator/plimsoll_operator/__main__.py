@@ -32,6 +32,7 @@ from plimsoll_operator.process.http_server import Health
 from plimsoll_operator.process.kopf_watches import KopfWatches
 from plimsoll_operator.process.operator import Operator
 from plimsoll_operator.status.metrics import Metrics
+from plimsoll_operator.status.writer import WRITES_AT_ONCE
 from plimsoll_process.collector import tune
 from plimsoll_process.loopwatch import LoopWatch
 
@@ -84,7 +85,7 @@ def main() -> None:
     pools = Pools(
         kube=OfficialTransport(access),
         lease=OfficialTransport(access, connections=32),
-        status=OfficialTransport(access, connections=2),
+        status=OfficialTransport(access, connections=WRITES_AT_ONCE + 1),
         watch=OfficialTransport(access, connections=0),
     )
     parts = Parts(

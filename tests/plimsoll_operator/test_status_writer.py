@@ -1,5 +1,9 @@
 """Status is written on change only, once for many changes, and survives what it meets."""
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
 import msgspec
 import pytest
 from tests.plimsoll_operator.builders import an_image, isr_changed, replay, with_topic
@@ -18,8 +22,9 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.rebalance import Progress, RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.clocks import wall_ms
-from plimsoll_operator.kube.errors import Unavailable
-from plimsoll_operator.kube.resources import REBALANCES, TOPICS
+from plimsoll_operator.kube.errors import ApiError, Unavailable, error
+from plimsoll_operator.kube.resources import REBALANCES, TOPICS, Kind
+from plimsoll_operator.status import writer
 from plimsoll_operator.status.causes import word
 from plimsoll_operator.status.metrics import Metrics
 from plimsoll_operator.status.record_events import (
@@ -28,7 +33,7 @@ from plimsoll_operator.status.record_events import (
     occurrences,
     unclean_elections,
 )
-from plimsoll_operator.status.writer import StatusDraft, StatusWriter, Target
+from plimsoll_operator.status.writer import WRITES_AT_ONCE, StatusDraft, StatusWriter, Target
 
 TARGET = Target(TOPICS, "kafka", "orders")
 
@@ -114,6 +119,133 @@ async def test_object_that_is_gone_is_forgotten():
     scene.api.drop(TOPICS, "kafka", "orders")
     await scene.writer.write(TARGET)
     assert scene.writes == 1
+
+
+class SlowApi:
+    """Answers a write when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun: list[str] = []
+        self.waiting: dict[str, asyncio.Future[None]] = {}
+        self.changed = asyncio.Event()
+        self.fail: list[ApiError] = []
+
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: dict[str, Any]
+    ) -> dict[str, Any]:
+        assert name not in self.waiting, "two writes of one object at a time"
+        self.begun.append(name)
+        self.waiting[name] = asyncio.get_running_loop().create_future()
+        self.changed.set()
+        try:
+            await self.waiting[name]
+        finally:
+            del self.waiting[name]
+            self.changed.set()
+        if self.fail:
+            raise self.fail.pop()
+        return {}
+
+    async def answer(self, name: str) -> None:
+        self.waiting[name].set_result(None)
+        await self.until(lambda: name not in self.waiting)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Crowd:
+    """Many topics, and a writer that runs."""
+
+    def __init__(self) -> None:
+        self.api = SlowApi()
+        self.statuses: dict[str, TopicStatus] = {}
+        self.writer = StatusWriter(self.api, self.render, wall_ms)
+        self.running = asyncio.ensure_future(self.writer.run())
+
+    def render(self, target: Target) -> StatusDraft | None:
+        return StatusDraft(uid="u", status=self.statuses[target.name], generation=1, shown=())
+
+    def show(self, name: str, status: str, partitions: int = 1, *, urgent: bool = False) -> None:
+        self.statuses[name] = TopicStatus(partitions=partitions, conditions=(ready(status),))
+        self.writer.mark(Target(TOPICS, "kafka", name), urgent=urgent)
+
+    async def settle(self, *names: str) -> None:
+        """These are Ready, and show it."""
+        for name in names:
+            self.show(name, "True")
+            await self.api.until(lambda name=name: name in self.api.waiting)
+            await self.api.answer(name)
+        self.api.begun.clear()
+
+
+@pytest.fixture
+async def crowd() -> AsyncIterator[Crowd]:
+    made = Crowd()
+    yield made
+    made.running.cancel()
+    await asyncio.wait([made.running])
+    assert made.running.cancelled()
+
+
+async def test_first_statuses_are_written_several_at_a_time(crowd: Crowd):
+    for number in range(20):
+        crowd.show(f"t{number}", "True")
+    await crowd.api.until(lambda: len(crowd.api.waiting) == WRITES_AT_ONCE)
+    await crowd.api.answer("t0")
+    await crowd.api.until(lambda: len(crowd.api.begun) == WRITES_AT_ONCE + 1)
+
+
+async def test_refreshes_are_written_one_at_a_time(crowd: Crowd):
+    await crowd.settle("a", "b", "c")
+    for name in ("a", "b", "c"):
+        crowd.show(name, "True", partitions=2)
+    await crowd.api.until(lambda: crowd.api.begun == ["a"])
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert list(crowd.api.waiting) == ["a"]
+
+
+async def test_changed_condition_does_not_wait_behind_refreshes(crowd: Crowd):
+    await crowd.settle("a", "b", "c")
+    for name in ("a", "b"):
+        crowd.show(name, "True", partitions=2)
+    await crowd.api.until(lambda: crowd.api.begun == ["a"])
+    crowd.show("c", "False", urgent=True)
+    await crowd.api.until(lambda: crowd.api.begun == ["a", "c"])
+
+
+async def test_urgent_mark_whose_conditions_are_as_they_were_becomes_a_refresh(crowd: Crowd):
+    await crowd.settle("a", "b")
+    crowd.show("a", "True", partitions=2)
+    await crowd.api.until(lambda: crowd.api.begun == ["a"])
+    crowd.show("b", "True", partitions=2, urgent=True)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert list(crowd.api.waiting) == ["a"]
+
+
+async def test_object_that_changes_while_it_is_written_is_written_again(crowd: Crowd):
+    crowd.show("a", "True")
+    await crowd.api.until(lambda: crowd.api.begun == ["a"])
+    crowd.show("a", "False")
+    await crowd.api.answer("a")
+    await crowd.api.until(lambda: crowd.api.begun == ["a", "a"])
+
+
+async def test_write_that_the_api_server_throttles_is_made_again(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer, "THROTTLED_SECONDS", 0)
+    monkeypatch.setattr(writer, "RETRY_MS", 0)
+    crowd.api.fail = [error(429, "too many requests")]
+    crowd.show("a", "True")
+    await crowd.api.until(lambda: crowd.api.begun == ["a"])
+    await crowd.api.answer("a")
+    await crowd.api.until(lambda: crowd.api.begun == ["a", "a"])
 
 
 def test_causes_have_few_words():

@@ -106,7 +106,7 @@ class LedCluster:
             lease_name=lease_name,
             add=self._queue.add,
             add_later=self._queue.add_later,
-            mark=self._mark,
+            mark=partial(self._mark, urgent=True),
             tell=self._tell,
             now_ms=parts.now_ms,
             monotonic_ms=parts.monotonic_ms,
@@ -238,12 +238,12 @@ class LedCluster:
             shown = self.term.objects.clusters.conditions(self.term.key)
             self._drafts.unhealthy.begin(new, now_ms)
             self._drafts.unclean.begin(new, shown, now_ms)
-        self._drafts.unhealthy.update(old, new, records, now_ms)
+        leaderless = self._drafts.unhealthy.update(old, new, records, now_ms)
         self._drafts.unclean.update(records, happened, now_ms)
         for occurrence in happened:
             self._tell(occurrence)
         for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
-            self._mark_topic(new, topic_id)
+            self._mark_topic(new, topic_id, urgent=topic_id in leaderless)
         if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
             for key in self.term.refusals:
                 self._queue.add(Work(Task.TOPIC, key))
@@ -253,18 +253,19 @@ class LedCluster:
 
     # --- status ---------------------------------------------------------------------------------
 
-    def _mark(self, target: Target) -> None:
+    def _mark(self, target: Target, *, urgent: bool = False) -> None:
         """A cluster's own status counts all partitions: once a second is often enough."""
         if target.kind is not LOG_CLUSTERS:
-            self._writer.mark(target)
+            self._writer.mark(target, urgent=urgent)
         elif self._cluster_due is None:
             loop = asyncio.get_running_loop()
             self._cluster_due = loop.call_later(CLUSTER_STATUS_MS / 1000, self._mark_cluster)
 
-    def _mark_topic(self, image: ClusterImage, topic_id: UUID) -> None:
+    def _mark_topic(self, image: ClusterImage, topic_id: UUID, *, urgent: bool = False) -> None:
         known = image.topics.get(topic_id)
         if known is not None and known.object is not None:
-            self._mark(Target(TOPICS, known.object.namespace, known.object.name))
+            target = Target(TOPICS, known.object.namespace, known.object.name)
+            self._mark(target, urgent=urgent)
 
     def _mark_cluster(self) -> None:
         self._cluster_due = None

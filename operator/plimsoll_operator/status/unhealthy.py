@@ -28,7 +28,9 @@ class Unhealthy:
 
     def update(
         self, old: ClusterImage, new: ClusterImage, records: Iterable[Record], now_ms: int
-    ) -> None:
+    ) -> set[TopicId]:
+        """The topics of which nobody leads some partition since these records."""
+        leaderless: set[TopicId] = set()
         for record in records:
             match record:
                 case PartitionsChanged(topic_id=topic_id, ranges=ranges):
@@ -42,6 +44,10 @@ class Unhealthy:
                     continue
             for index in indexes:
                 self._look(new, topic_id, index, now_ms)
+                partition = new.partitions.get(PartitionKey(topic_id, index))
+                if partition is not None and partition.leader is None:
+                    leaderless.add(topic_id)
+        return leaderless
 
     def _look(self, image: ClusterImage, topic_id: TopicId, index: int, now_ms: int) -> None:
         key = PartitionKey(topic_id, index)

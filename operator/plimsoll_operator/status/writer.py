@@ -1,8 +1,9 @@
 """Status out to the API server: one patch per object, only on change, never in the commits' way.
 
-Objects are marked dirty and rendered when their turn comes, so that a storm of changes costs one
-write each.  The writer has a client of its own and a fixed rate; it is the only one that writes
-status.
+Objects are marked and rendered when their turn comes, so that a storm of changes costs one write
+each.  What changes a condition (a first answer, bad news, good news after it) is written at once,
+several objects at a time, as fast as the API server takes it; what only refreshes figures keeps to
+a fixed rate.  The writer has a client of its own; it is the only one that writes status.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -28,8 +30,12 @@ from plimsoll_operator.kube.resources import Kind
 logger = logging.getLogger("plimsoll.status")
 
 Status = LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
-WRITES_PER_SECOND = 20
+REFRESHES_PER_SECOND = 20
+WRITES_AT_ONCE = 8
 RETRY_MS = 2_000
+THROTTLED = 429
+THROTTLED_SECONDS = 1.0
+"""How long one of `WRITES_AT_ONCE` pauses after the API server's flow control refused a write."""
 
 
 class StatusApi(Protocol):
@@ -73,40 +79,97 @@ class StatusWriter:
         self._api = api
         self._now_ms = now_ms
         self._render = render
-        self._dirty: dict[Target, None] = {}
+        self._urgent: dict[Target, None] = {}
+        """Looked at as soon as one of `WRITES_AT_ONCE` is free."""
+        self._refreshes: dict[Target, None] = {}
+        """Whose conditions stay as they are: written at the refreshes' rate."""
+        self._busy: dict[Target, bool | None] = {}
+        """Being written; marked again meanwhile: whether urgently."""
+        self._ready: set[Target] = set()
+        """Last seen with the condition Ready."""
         self._written: dict[Target, tuple[str, dict[str, Any]]] = {}
+        """What was written last, and of which object (uid)."""
         self._shown: dict[Target, tuple[Condition, ...]] = {}
-        self._wake = asyncio.Event()
+        """The conditions in it."""
+        self._any_urgent = asyncio.Event()
+        self._any_refresh = asyncio.Event()
 
-    def mark(self, target: Target) -> None:
-        """The object's status may have changed."""
-        self._dirty[target] = None
-        self._wake.set()
+    def mark(self, target: Target, *, urgent: bool = False) -> None:
+        """The object's status may have changed.  `urgent`: look at its conditions now; those of an
+        object that is not Ready are looked at in any case."""
+        if target in self._busy:
+            self._busy[target] = urgent or bool(self._busy[target])
+        elif urgent or (target not in self._ready and target not in self._refreshes):
+            self._refreshes.pop(target, None)
+            self._urgent[target] = None
+            self._any_urgent.set()
+        elif target not in self._urgent:
+            self._refreshes[target] = None
+            self._any_refresh.set()
 
     def forget(self, target: Target) -> None:
         """The object is gone, or is another one now."""
-        for memory in (self._dirty, self._written, self._shown):
+        for memory in (self._urgent, self._refreshes, self._written, self._shown):
             memory.pop(target, None)
+        self._ready.discard(target)
 
     async def run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._dirty:
-                target = next(iter(self._dirty))
-                del self._dirty[target]
-                if await self.write(target):
-                    await asyncio.sleep(1 / WRITES_PER_SECOND)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._refresh())
+            for _ in range(WRITES_AT_ONCE):
+                group.create_task(self._answer())
 
-    async def write(self, target: Target) -> bool:
-        """Render and write if it differs from what was written last; whether a call was made."""
+    async def _answer(self) -> None:
+        """Whatever is urgent; what turns out not to be waits with the refreshes."""
+        while True:
+            while not self._urgent:
+                self._any_urgent.clear()
+                await self._any_urgent.wait()
+            target = next(iter(self._urgent))
+            del self._urgent[target]
+            await self._turn(target, refresh=False)
+            await asyncio.sleep(0)  # rendering many takes its time; others have their turn between
+
+    async def _refresh(self) -> None:
+        while True:
+            while not self._refreshes:
+                self._any_refresh.clear()
+                await self._any_refresh.wait()
+            target = next(iter(self._refreshes))
+            del self._refreshes[target]
+            if await self._turn(target, refresh=True):
+                await asyncio.sleep(1 / REFRESHES_PER_SECOND)
+
+    async def _turn(self, target: Target, *, refresh: bool) -> bool:
+        """`write`, never twice at a time for one object."""
+        self._busy[target] = None
+        try:
+            called = await self.write(target, refresh=refresh)
+        finally:
+            again = self._busy.pop(target)
+        if again is not None:
+            self.mark(target, urgent=again)
+        return called
+
+    async def write(self, target: Target, *, refresh: bool = True) -> bool:
+        """Render and write if it differs from what was written last; whether a call was made.
+        Without `refresh`, a status whose conditions are as they were is left to the refreshes."""
         draft = self._render(target)
         if draft is None:
             return False
         if self._written.get(target, (draft.uid,))[0] != draft.uid:
             self.forget(target)
         body, conditions = self._body(target, draft)
+        before = self._shown.get(target, draft.shown)
+        if any(c.type == "Ready" and c.status == "True" for c in conditions):
+            self._ready.add(target)
+        else:
+            self._ready.discard(target)
         if (draft.uid, body) == self._written.get(target):
+            return False
+        if not refresh and _condition_key(before) == _condition_key(conditions):
+            self._refreshes[target] = None
+            self._any_refresh.set()
             return False
         try:
             await self._api.apply_status(target.kind, target.namespace, target.name, body)
@@ -115,7 +178,10 @@ class StatusWriter:
             return True
         except ApiError as error:
             logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
-            asyncio.get_running_loop().call_later(RETRY_MS / 1000, self.mark, target)
+            again = partial(self.mark, target, urgent=not refresh)
+            asyncio.get_running_loop().call_later(RETRY_MS / 1000, again)
+            if error.status == THROTTLED:
+                await asyncio.sleep(THROTTLED_SECONDS)
             return True
         self._written[target] = (draft.uid, body)
         self._shown[target] = conditions
@@ -134,6 +200,11 @@ class StatusWriter:
             draft.status, conditions=conditions, observed_generation=draft.generation
         )
         return _stated(msgspec.to_builtins(status)), conditions
+
+
+def _condition_key(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, int | None]]:
+    """What a change of is worth telling at once."""
+    return sorted((c.type, c.status, c.reason, c.observed_generation) for c in conditions)
 
 
 def _stated(value: Any) -> Any:
