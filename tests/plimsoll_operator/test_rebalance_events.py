@@ -37,7 +37,7 @@ async def test_an_event_tells_of_each_plan_that_waits_once():
     assert [(o.reason, o.message) for o in told] == [
         (
             "RebalanceAwaitsApproval",
-            f"Rebalance fill waits for its approvedPlan to be {first} (6 replicas, {leaders} "
+            f"Rebalance fill waits for approvedPlan: {first} (6 replicas, {leaders} "
             "leaders, 600Mi to be copied).",
         )
     ]
