@@ -41,6 +41,11 @@ from plimsoll_operator.status.metrics import Metrics
 
 R = TypeVar("R")
 
+NO_DRIVER = (
+    "A local cluster starts no Spark drivers: run `python -m plimsoll_spark.verification` by hand,"
+    " as spark/README.md shows."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
@@ -105,10 +110,11 @@ class LocalCluster:
         start = Start(parts, objects, pods, self._wishes.documents, image)
         start.prepare(planned.cluster_id)
         operator = self._spawn("operator", self._operate(parts))
-        workloads = self._spawn("workloads", machine.run())
-        members = None
+        workloads = members = None
         try:
-            members = await self._until_stop(start.run())
+            if await self._until_stop(start.led()) is not None:
+                workloads = self._spawn("workloads", machine.run())
+                members = await self._until_stop(start.run())
             if members is not None:
                 await self._serve(api)
                 objects.save()
@@ -117,7 +123,8 @@ class LocalCluster:
                 await self._until_stop(self._stop_wanted.wait())
         finally:
             # Brokers first, while the controller can still grant them their leave.
-            await _cancelled(workloads)
+            if workloads is not None:
+                await _cancelled(workloads)
             await pods.stop_all()
             await _cancelled(operator)
             for task in list(self._tasks):
@@ -152,6 +159,7 @@ class LocalCluster:
                 identity=f"local-{os.getpid()}",
                 broker_image=f"plimsoll-broker:{RELEASE}",
                 controllers=(f"{LOOPBACK}:{port}",),
+                no_driver=NO_DRIVER,
             ),
             kube=kube,
             lease_kube=kube,

@@ -9,6 +9,7 @@ status has.  Called by `cluster`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
@@ -28,6 +29,8 @@ from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.local.documents import KIND_OF, manifest
 from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
 from plimsoll_operator.metalog.files import write_whole
+
+logger = logging.getLogger("plimsoll.local")
 
 MANAGER = "plimsoll-local"
 """Owns the fields that files state."""
@@ -166,9 +169,9 @@ class LocalObjects:
         )
 
     def save(self) -> None:
-        """Write the file now."""
+        """Write the file now, while nobody else does."""
         self._due_ms = None
-        write_whole(self.layout.objects, msgspec.json.encode(self._kept()))
+        self._write(msgspec.json.encode(self._kept()))
 
     async def save_forever(self) -> None:
         """Until it is cancelled."""
@@ -180,7 +183,24 @@ class LocalObjects:
                 self._changed.clear()
             self._due_ms = None
             content = msgspec.json.encode(self._kept())
-            await asyncio.to_thread(write_whole, self.layout.objects, content)
+            writing = asyncio.ensure_future(asyncio.to_thread(self._write, content))
+            try:
+                written = await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await asyncio.wait([writing])  # the thread goes on, and `save` may come next
+                raise
+            if not written:
+                self._due_ms = _now_ms() + LATER_MS
+                self._changed.set()
+
+    def _write(self, content: bytes) -> bool:
+        """Whether it was written."""
+        try:
+            write_whole(self.layout.objects, content)
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", self.layout.objects, error)
+            return False
+        return True
 
     def _observe(self, change: ObjectChange) -> None:
         if change.resource.kind in NOT_KEPT:

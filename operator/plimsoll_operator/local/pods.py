@@ -63,6 +63,8 @@ class BrokerPods:
         self._restart = restart
         # By uid, until the kubelet is told that the pod has ended.
         self._pods: dict[str, _Running] = {}
+        # As the directory's file says.
+        self._shown: dict[str, int] = {}
         self._helpers: set[asyncio.Task[None]] = set()
 
     # --- what kubelets ask ------------------------------------------------------------------------
@@ -186,7 +188,10 @@ class BrokerPods:
         running.ready = False
 
     def _changed(self) -> None:
-        self._layout.show_pids(self.pids)
+        pids = self.pids
+        if pids != self._shown:
+            self._shown = pids
+            self._layout.show_pids(pids)
         self.on_change()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -17,13 +17,16 @@ from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Refused, SetMembers
-from plimsoll_operator.api.load import Resource
+from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
+from plimsoll_operator.api.load import Resource, Unreadable, from_object
+from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.memory.stateful_sets import found
+from plimsoll_operator.kube.memory.store import StoredObject
 from plimsoll_operator.leadership.services import Led, Parts
 from plimsoll_operator.local import earlier
 from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
@@ -70,18 +73,13 @@ class Start:
         cluster = local_cluster(self._documents.cluster)
         cluster = replace(cluster, metadata=replace(cluster.metadata, uid=str(cluster_id)))
         objects = self._objects
-        for stored in list(objects.of_files(resources.LOG_CLUSTERS)):
-            if stored.key != self._key:
-                objects.drop(stored)
+        self._drop_undeclared()
         known = found(objects.server, resources.LOG_CLUSTERS, *self._key)
+        if known is not None and _cluster_id(known) != cluster_id:
+            # Somebody deleted the object and made another one: it is not of this directory.
+            objects.server.store.remove(known)
+            known = None
         before = known.metadata["generation"] if known else 0
-        declared = {
-            (KIND_OF[type(one).__name__], one.metadata.uid) for one in self._documents.others
-        }
-        for kind in ONCE:
-            for stored in list(objects.of_files(kind)):
-                if (kind, stored.metadata["uid"]) not in declared:
-                    objects.drop(stored)
         try:
             self._is_edited = objects.apply(cluster).metadata["generation"] != before
             for topic in earlier.declared_topics(self._image, cluster):
@@ -91,6 +89,27 @@ class Start:
             raise CannotRun(str(error)) from error
         if self._is_edited:
             objects.drop_brokers()
+
+    def _drop_undeclared(self) -> None:
+        """What files declared at an earlier start, and do not now; topics stay."""
+        objects, others = self._objects, self._documents.others
+        declared = {(KIND_OF[type(one).__name__], one.metadata.uid) for one in others}
+        for stored in list(objects.of_files(resources.LOG_CLUSTERS)):
+            if stored.key != self._key:
+                objects.drop(stored)
+        for kind in ONCE:
+            for stored in list(objects.of_files(kind)):
+                if (kind, stored.metadata["uid"]) not in declared:
+                    objects.drop(stored)
+
+    async def led(self) -> Led:
+        """Until this process leads the cluster: nobody else uses the directory.  Raises CannotRun,
+        after `START_MS_MAX`."""
+        try:
+            async with asyncio.timeout(START_MS_MAX / 1000):
+                return await self._led()
+        except TimeoutError:
+            raise self._too_late() from None
 
     async def run(self) -> tuple[BrokerId, ...]:
         """Until everything runs and was looked at; returns the members.  Raises CannotRun."""
@@ -103,10 +122,13 @@ class Start:
                 await self._apply()
                 return members
         except TimeoutError:
-            raise CannotRun(
-                f"the cluster was not ready after {START_MS_MAX // 1000} s; see"
-                f" {self._objects.layout.logs}"
-            ) from None
+            raise self._too_late() from None
+
+    def _too_late(self) -> CannotRun:
+        return CannotRun(
+            f"the cluster was not ready after {START_MS_MAX // 1000} s; see"
+            f" {self._objects.layout.logs}"
+        )
 
     # --- brokers ----------------------------------------------------------------------------------
 
@@ -156,7 +178,13 @@ class Start:
         await asyncio.sleep(LOOK_MS / 1000)
 
     def _stalled(self) -> str | None:
-        """What the LogCluster says that only a person ends."""
+        """Why the cluster cannot serve before somebody does something."""
+        leader = self._parts.leaders.get(self._key)
+        if leader is not None:
+            if leader.controller.stalled is not None:
+                return leader.controller.stalled.message
+            causes = leader.term.stall_causes.values()
+            return next((cause.message for cause in causes if not cause.serves), None)
         stored = found(self._objects.server, resources.LOG_CLUSTERS, *self._key)
         status = {} if stored is None else stored.body.get("status") or {}
         for shown in status.get("conditions") or ():
@@ -216,3 +244,11 @@ class Start:
             if status.get("observedGeneration") == generation:
                 return
             await self._look_again()
+
+
+def _cluster_id(stored: StoredObject) -> UUID | None:
+    """Whose log the LogCluster says it has; None when nobody can read it."""
+    try:
+        return cluster_id_of(from_object(stored.body, LogCluster))
+    except Unreadable:
+        return None
