@@ -21,6 +21,7 @@ class ApiEndpoint:
     """`start`, then `url`; `stop` in any case."""
 
     def __init__(self, server: MemoryApiServer, port: int) -> None:
+        # Where it is served; empty before that.
         self.url = ""
         self._server = server
         self._port = port

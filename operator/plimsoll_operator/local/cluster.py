@@ -88,7 +88,9 @@ class LocalCluster:
         self._wishes = wishes
         self._layout = DirectoryLayout(wishes.root)
         self._stop_wanted = asyncio.Event()
+        # All that run now; one that fails ends the cluster.
         self._tasks: set[asyncio.Task[Any]] = set()
+        # The first error of any part, which `run` raises.
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stop(self) -> None:
@@ -100,6 +102,7 @@ class LocalCluster:
         if why := stranger(self._wishes.documents):
             raise CannotRun(why)
         self._layout.prepare()
+        # Ids and ports; brokers that join later are added.
         planned = self._planned = self._plan()
         image = await earlier.committed(self._layout, planned.cluster_id)
         objects = LocalObjects(self._layout)

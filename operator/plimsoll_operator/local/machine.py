@@ -36,6 +36,7 @@ class Machine:
     ) -> None:
         self._server = server
         self._workloads = Workloads(server, pods)
+        # Set by what the controllers may have to act on.
         self._changed = asyncio.Event()
         pods.on_change = self._changed.set
         pods.on_failure = failed

@@ -71,6 +71,7 @@ class LocalObjects:
         self._next_uid = ""
         # When the file has to be written, by the loop's clock in ms; None: it holds everything.
         self._due_ms: float | None = None
+        # Set when `_due_ms` is earlier than it was.
         self._changed = asyncio.Event()
         self.server = MemoryApiServer(wall_ms, self._new_uid, definitions=shipped(), namespaces=())
         self._restore()

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -65,6 +66,7 @@ class BrokerPods:
         self._pods: dict[str, _Running] = {}
         # As the directory's file says.
         self._shown: dict[str, int] = {}
+        # Pods' lives, their probes and their stops.
         self._helpers: set[asyncio.Task[None]] = set()
 
     # --- what kubelets ask ------------------------------------------------------------------------
@@ -160,21 +162,10 @@ class BrokerPods:
         stored = found(self._server, resources.CONFIG_MAPS, meta["namespace"], names[0])
         if stored is None:
             return None
-        config = json.loads(stored.body["data"][FILE])
-        config.pop("health", None)  # served where metrics are
         broker_id = int(meta["labels"][labels.BROKER_ID])
-        ports = self._ports(broker_id)
-        config |= {
-            "broker_id": broker_id,
-            "data_dir": str(self._layout.data(broker_id)),
-            "listen": {"host": LOOPBACK, "port": ports.kafka},
-            "advertised": {"host": LOOPBACK, "port": ports.kafka},
-            "replication": {"host": LOOPBACK, "port": ports.replication},
-            "metrics": {"host": LOOPBACK, "port": ports.metrics},
-            "pod_uid": meta["uid"],
-            "revision": (meta.get("annotations") or {}).get(labels.REVISION, ""),
-        }
-        return msgspec.json.format(msgspec.json.encode(config))
+        return local_config(
+            stored.body["data"][FILE], pod, self._layout.data(broker_id), self._ports(broker_id)
+        )
 
     async def _probe_forever(self, running: _Running) -> None:
         """What a kubelet's readiness probe finds, until the pod has ended."""
@@ -204,6 +195,24 @@ class BrokerPods:
         self._helpers.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.on_failure(error)
+
+
+def local_config(text: str, pod: Object, data: Path, ports: Ports) -> bytes:
+    """What a pod's ConfigMap says, for a process that has `data` and `ports` of this machine."""
+    meta = pod["metadata"]
+    config = json.loads(text)
+    config.pop("health", None)  # served where metrics are
+    config |= {
+        "broker_id": int(meta["labels"][labels.BROKER_ID]),
+        "data_dir": str(data),
+        "listen": {"host": LOOPBACK, "port": ports.kafka},
+        "advertised": {"host": LOOPBACK, "port": ports.kafka},
+        "replication": {"host": LOOPBACK, "port": ports.replication},
+        "metrics": {"host": LOOPBACK, "port": ports.metrics},
+        "pod_uid": meta["uid"],
+        "revision": (meta.get("annotations") or {}).get(labels.REVISION, ""),
+    }
+    return msgspec.json.format(msgspec.json.encode(config))
 
 
 def _number(process: BrokerProcess) -> int:
