@@ -21,11 +21,11 @@ import uvloop
 from plimsoll_core.errors import Refusal
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
-from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.failures import surface
-from plimsoll_operator.local.cluster import CannotRun, LocalCluster, LocalOptions, LocalReady
+from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
+from plimsoll_operator.local.start import CannotRun
 from plimsoll_operator.metalog.interface import MetadataLogError
 from plimsoll_process.collector import tune
 
@@ -47,7 +47,8 @@ def local(
         int | None, typer.Option(min=1, max=65_000, help="The first broker's; others follow it.")
     ] = None,
     file: Annotated[
-        list[Path] | None, typer.Option("--file", "-f", help="YAML: a LogCluster, Topics.")
+        list[Path] | None,
+        typer.Option("--file", "-f", help="YAML: a LogCluster, Topics, …"),
     ] = None,
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave a broker dead that dies.")
@@ -84,7 +85,12 @@ async def _local(wishes: LocalOptions) -> None:
 
 
 def _announce(ready: LocalReady) -> None:
-    line = {"bootstrap": ready.bootstrap, "controller": ready.controller, "pids": ready.pids}
+    line = {
+        "bootstrap": ready.bootstrap,
+        "controller": ready.controller,
+        "api": ready.api,
+        "pids": ready.pids,
+    }
     typer.echo(json.dumps(line))
     sys.stdout.flush()
 
@@ -101,10 +107,6 @@ def _documents(files: list[Path], brokers: int | None) -> Documents:
         if not found:
             _fail(f"{path}: there is no object of {API_VERSION} in it.", 2)
         resources += found
-    for resource in resources:
-        if isinstance(resource, Verification):
-            name = resource.metadata.name
-            typer.echo(f"Verification {name} is left out: it needs Kubernetes.", err=True)
     try:
         documents = gather(resources, brokers)
     except msgspec.ValidationError as error:

@@ -25,14 +25,16 @@ class BadOption(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorOptions:
     """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
-    by release.  `spark_image` empty: Verifications are not run.  `namespaces` empty: all are
-    watched.  `namespace`: the operator's own, empty when nobody said.  `metrics_from`:
-    NetworkPolicy peers that may read brokers' metrics, none: everybody."""
+    by release.  `spark_image` empty: Verifications are not run.  `no_driver`: nor are those that
+    name an image, and this sentence says why.  `namespaces` empty: all are watched.  `namespace`:
+    the operator's own, empty when nobody said.  `metrics_from`: NetworkPolicy peers that may read
+    brokers' metrics, none: everybody."""
 
     identity: str
     broker_image: str
     broker_images: Mapping[str, str] = field(default_factory=dict)
     spark_image: str = ""
+    no_driver: str = ""
     image_pull_policy: str = "IfNotPresent"
     controllers: tuple[str, ...]
     controller_port: int = CONTROLLER_PORT

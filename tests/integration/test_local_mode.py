@@ -61,7 +61,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def test_ready_line_says_where_everything_is(shared: LocalCluster) -> None:
-    assert set(shared.ready) == {"bootstrap", "controller", "pids"}
+    assert set(shared.ready) == {"bootstrap", "controller", "api", "pids"}
     assert set(shared.ready["pids"]) == {"0", "1", "2", "controller"}
     assert len(shared.bootstrap.split(",")) == 3
     for pid in shared.ready["pids"].values():

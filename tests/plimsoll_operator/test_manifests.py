@@ -23,8 +23,8 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
 from plimsoll_operator.api.load import from_object
 from plimsoll_operator.api.verification import Verification
-from plimsoll_operator.local.brokers import BrokerProcess
-from plimsoll_operator.local.layout import DirectoryLayout, Ports
+from plimsoll_operator.local.layout import Ports
+from plimsoll_operator.local.pods import local_config
 from plimsoll_operator.manifests.configmap import FILE, config_map
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy
@@ -156,12 +156,12 @@ def test_brokers_are_told_what_to_do_without_a_controller(
     in_pod = tmp_path / FILE
     in_pod.write_text(config_map(a_context(**spec))["data"][FILE])
     assert ("on_controller_loss" in in_pod.read_text()) == bool(spec)
-    layout = DirectoryLayout(tmp_path)
-    process = BrokerProcess(0, layout, restart=False, changed=lambda: None)
-    wish = a_cluster(**spec).on_controller_loss
-    process.configure(UUID(CLUSTER_UID), "127.0.0.1:9", Ports(kafka=1, metrics=2), {}, wish)
+    local = tmp_path / "local.json"
+    pod = {"metadata": {"uid": "a", "labels": {labels.BROKER_ID: "0"}}}
+    ports = Ports(kafka=1, metrics=2)
+    local.write_bytes(local_config(in_pod.read_text(), pod, tmp_path, ports))
     environment = {"PLIMSOLL_BROKER_ID": "0", "PLIMSOLL_ADVERTISED_HOST": "b"}
-    for path in (in_pod, layout.broker_config(0)):
+    for path in (in_pod, local):
         assert broker_config.read(path, environment).on_controller_loss == means
 
 

@@ -37,14 +37,14 @@ async def test_an_event_tells_of_each_plan_that_waits_once():
     assert [(o.reason, o.message) for o in told] == [
         (
             "RebalanceAwaitsApproval",
-            f"Rebalance fill waits for its approvedPlan to be {first} (6 replicas, {leaders} "
+            f"Rebalance fill waits for approvedPlan: {first} (6 replicas, {leaders} "
             "leaders, 600Mi to be copied).",
         )
     ]
     scene.change(mode="RemoveBrokers", brokers=[0])
     second = (await scene.look()).plan.hash
     assert second != first
-    assert [o.message.split()[8] for o in told] == [first, second]
+    assert [o.message.split()[5] for o in told] == [first, second]
     scene.change(3, mode="RemoveBrokers", brokers=[0], approvedPlan=second)
     await scene.look()
     assert len(told) == 2

@@ -1,7 +1,7 @@
 """A Rebalance's plan: from a committed image to moves that can be approved and begun.
 
-Called by the operator, outside of any turn, since it may take seconds; by local mode and by the
-simulator.  The planner chooses; this says what it has to know, and numbers what it answers.  What
+Called by the operator, outside of any turn, since it may take seconds; and by the simulator.  The
+planner chooses; this says what it has to know, and numbers what it answers.  What
 is planned is compared with the cluster again when it begins.
 """
 

@@ -21,6 +21,7 @@ logger = logging.getLogger("plimsoll.candidate")
 
 OBJECTION_BACKOFF_S = 10.0
 HAND_OVER_S = 12.0
+ALONE_S = 0.05
 STALLED_BACKOFF_S = 30.0
 DEPOSED_S = 5.0
 DEPOSED_S_MAX = 300.0
@@ -47,7 +48,11 @@ Objection = Callable[[], Awaitable[tuple[str, str] | None]]
 class Candidate:
     """`forever` is the task; cancel it to step down for good."""
 
-    def __init__(self, lease: Lease, leader: LeadsWithLease, objection: Objection) -> None:
+    def __init__(
+        self, lease: Lease, leader: LeadsWithLease, objection: Objection, *, alone: bool = False
+    ) -> None:
+        """`alone`: there is nobody to leave the Lease to."""
+        self._alone = alone
         self._lease = lease
         self._leader = leader
         self._objection = objection
@@ -92,6 +97,8 @@ class Candidate:
         if outcome is Outcome.DEPOSED:
             return await self._after_deposition(holding)
         self._deposed = 0
+        if self._alone and outcome is Outcome.HANDED_OVER:
+            return ALONE_S
         return {
             Outcome.HANDED_OVER: HAND_OVER_S,
             Outcome.STALLED: STALLED_BACKOFF_S,

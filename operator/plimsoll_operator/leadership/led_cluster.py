@@ -22,7 +22,7 @@ from plimsoll_core.cluster.records import (
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.leadership.drafts import Drafts
@@ -86,6 +86,7 @@ class LedCluster:
             log=log,
             settings=settings_of(found, parts.options.session_timeout_ms),
             identity=parts.options.identity,
+            options=ControllerOptions(always_confirmed=parts.alone),
         )
         self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
         self._writer = StatusWriter(

@@ -49,6 +49,9 @@ class Parts:
     now_ms: Callable[[], int]
     # Its monotonic clock, in milliseconds.
     monotonic_ms: Callable[[], int]
+    # Whether nobody else can lead these clusters: the next term begins as soon as one has ended,
+    # and that the log is locked by this process is proof enough of leading.
+    alone: bool = False
     leaders: dict[Key, Led] = field(default_factory=dict)
 
     def known(self) -> list[Key]:

@@ -1,1 +1,1 @@
-"""Local mode: the same controller and brokers as in Kubernetes, as processes on loopback."""
+"""Local mode: the same operator and brokers as in Kubernetes, as processes on loopback."""

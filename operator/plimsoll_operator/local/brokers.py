@@ -1,7 +1,7 @@
 """Broker processes of a local cluster: started, watched, restarted, stopped.
 
-`cluster` owns one `BrokerProcess` per broker.  A process dies with its parent (it asks the kernel
-for that itself), so nothing is left behind however this one ends.
+`pods` owns one `BrokerProcess` for each pod of a broker.  A process dies with its parent (it asks
+the kernel for that itself), so nothing is left behind however this one ends.
 """
 
 from __future__ import annotations
@@ -15,12 +15,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from uuid import UUID
 
-import msgspec
-
-from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports
-from plimsoll_operator.metalog.files import write_whole
+from plimsoll_operator.local.layout import DirectoryLayout
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -35,43 +31,30 @@ LOG_BYTES_MAX = 16 * 1024 * 1024
 
 
 class BrokerProcess:
-    """One broker.  `run` is the task that keeps it alive."""
+    """One pod's broker.  `run` is the task that keeps it alive; its config has been written."""
 
     def __init__(
         self, broker_id: int, layout: DirectoryLayout, *, restart: bool, changed: Callable[[], None]
     ) -> None:
         self.broker_id = broker_id
+        # Of the process that runs now; None between two of them.
         self.pid: int | None = None
+        # Whether no other process will follow, though nobody asked for a stop.
         self.ended = False
+        # How often a process followed another one.
+        self.restarts = 0
+        # Why the last process ended; empty before that.
+        self.why = ""
         self._layout = layout
         self._restart = restart
         self._changed = changed
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
 
-    def configure(
-        self,
-        cluster_id: UUID,
-        controller: str,
-        ports: Ports,
-        configs: dict[str, str],
-        on_controller_loss: str,
-    ) -> None:
-        """Write the broker's config."""
-        config = {
-            "cluster_id": str(cluster_id),
-            "broker_id": self.broker_id,
-            "data_dir": str(self._layout.data(self.broker_id)),
-            "listen": {"host": LOOPBACK, "port": ports.kafka},
-            "advertised": {"host": LOOPBACK, "port": ports.kafka},
-            "replication": {"host": LOOPBACK, "port": ports.replication},
-            "controllers": [controller],
-            "metrics": {"host": LOOPBACK, "port": ports.metrics},
-            "configs": configs,
-            "on_controller_loss": on_controller_loss,
-        }
-        path = self._layout.broker_config(self.broker_id)
-        write_whole(path, msgspec.json.format(msgspec.json.encode(config)))
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopping.is_set()
 
     @property
     def last_words(self) -> str:
@@ -86,18 +69,21 @@ class BrokerProcess:
         while not self._stopping.is_set():
             started = time.monotonic()
             code = await self._run_once()
+            # Killed, it could say nothing; else its last line is why.
+            self.why = self.last_words if code > 0 else _signal_name(-code)
             if self._stopping.is_set() or not self._restart or code in FINAL_CODES:
-                self.ended = True
+                self.ended = not self._stopping.is_set()
                 logger.info("broker %d ended: %d", self.broker_id, code)
+                self._changed()
                 return
+            self._changed()
             ran_ms = (time.monotonic() - started) * 1000
             backoff_ms = BACKOFF_MS if ran_ms > STEADY_MS else min(backoff_ms * 2, BACKOFF_MS_MAX)
-            # Killed, it could say nothing; else its last line is why.
-            why = self.last_words if code > 0 else _signal_name(-code)
-            logger.warning("broker %d ended (%s); starting it again", self.broker_id, why)
+            logger.warning("broker %d ended (%s); starting it again", self.broker_id, self.why)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(backoff_ms / 1000):
                     await self._stopping.wait()
+            self.restarts += 1
 
     async def _run_once(self) -> int:
         log_path = self._layout.broker_log(self.broker_id)
@@ -121,9 +107,8 @@ class BrokerProcess:
             return await process.wait()
         finally:
             self._process, self.pid = None, None
-            self._changed()
 
-    async def stop(self) -> None:
+    async def stop(self, grace_ms: int = STOP_MS_MAX) -> None:
         """Ask it to leave, wait, and kill it only when it does not."""
         self._stopping.set()
         process = self._process
@@ -132,7 +117,7 @@ class BrokerProcess:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(STOP_MS_MAX / 1000):
+            async with asyncio.timeout(grace_ms / 1000):
                 await process.wait()
         except TimeoutError:
             logger.warning("broker %d does not stop; killing it", self.broker_id)

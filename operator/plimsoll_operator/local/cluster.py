@@ -1,51 +1,50 @@
-"""A local cluster from its start to its stop: controller, its server, broker processes, topics.
+"""A local cluster from its start to its stop: the operator, an API server in memory, brokers.
 
-The command line runs one `LocalCluster`.  It uses the very controller, server and reconcile
-functions of the operator; only the metadata log is a directory, and processes stand for pods.
+The command line runs one `LocalCluster`.  It is one more host of `process.operator`: processes
+stand for pods, a directory for the metadata log's objects, the files are what a user has applied.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
 
 from plimsoll_core.controller.brokers.membership import next_members
-from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.messages.elections import ElectionsAnswer
-from plimsoll_core.messages.membership import UnregisterBroker
-from plimsoll_core.messages.reassignments import LimitMovement
-from plimsoll_core.messages.requests import Refused, Request, SetMembers, TopicsAnswer
-from plimsoll_operator.api.broker_configs import broker_configs_of, settings_of
-from plimsoll_operator.api.cluster_ids import cluster_id
-from plimsoll_operator.api.quantities import bytes_per_second
-from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
-from plimsoll_operator.controller.runtime import Controller
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.release import RELEASE
+from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
+from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.controller.server import ControllerServer
-from plimsoll_operator.local.brokers import BrokerProcess
-from plimsoll_operator.local.documents import Documents, declaration
-from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Remembered, plan
-from plimsoll_operator.local.moves import Moves
-from plimsoll_operator.local.rebalances import Rebalances
+from plimsoll_operator.kube.cache import Key, Objects
+from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.memory.transport import MemoryTransport
+from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.local import earlier
+from plimsoll_operator.local.api_endpoint import ApiEndpoint
+from plimsoll_operator.local.documents import Documents, stranger
+from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports, Remembered, plan
+from plimsoll_operator.local.machine import Machine
+from plimsoll_operator.local.objects import LocalObjects
+from plimsoll_operator.local.pods import BrokerPods
+from plimsoll_operator.local.start import CannotRun, Start
 from plimsoll_operator.metalog.directory import DirectoryLog
-from plimsoll_operator.reconcile.topic.request import named_leaders
+from plimsoll_operator.metalog.interface import LogCorrupt, MetadataLog, OpenedLog
+from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.process.object_watches import ObjectWatches
+from plimsoll_operator.process.operator import Operator
+from plimsoll_operator.status.metrics import Metrics
 
-logger = logging.getLogger("plimsoll.local")
+R = TypeVar("R")
 
-START_MS_MAX = 120_000
-RETRY_MS = 50
-NAMING_MS_MAX = 10_000
-FORGET_MS = 1_000
-
-
-class CannotRun(Exception):
-    """The cluster cannot be started; a sentence for the user."""
+NO_DRIVER = (
+    "A local cluster starts no Spark drivers: run `python -m plimsoll_spark.verification` by hand,"
+    " as spark/README.md shows."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,22 @@ class LocalReady:
 
     bootstrap: str
     controller: str
+    api: str
     pids: dict[str, int]
+
+
+class OtherCluster(DirectoryLog):
+    """The log of a LogCluster that this directory is not for: whoever opens it hears why."""
+
+    def __init__(self, path: Path, cluster_id: UUID, own: UUID) -> None:
+        super().__init__(path, cluster_id)
+        self._own = own
+
+    async def open(self) -> OpenedLog:
+        raise LogCorrupt(
+            f"a local cluster is one LogCluster, and this one is {kafka_id(self._own)}; to make its"
+            " object again, state that in spec.clusterId"
+        )
 
 
 class LocalCluster:
@@ -74,9 +88,9 @@ class LocalCluster:
         self._wishes = wishes
         self._layout = DirectoryLayout(wishes.root)
         self._stop_wanted = asyncio.Event()
+        # All that run now; one that fails ends the cluster.
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._brokers: list[BrokerProcess] = []
-        self._members: tuple[BrokerId, ...] = ()
+        # The first error of any part, which `run` raises.
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stop(self) -> None:
@@ -84,217 +98,128 @@ class LocalCluster:
         self._stop_wanted.set()
 
     async def run(self, when_ready: Callable[[LocalReady], None]) -> None:
-        """Raises CannotRun, and whatever the controller cannot go on with."""
-        planned = self._plan()
-        log = DirectoryLog(self._layout.metadata, planned.cluster_id)
-        controller = self._controller(planned, log)
-        server = ControllerServer(LOOPBACK, planned.controller_port)
+        """Raises CannotRun, BadDirectory, and whatever the operator cannot go on with."""
+        if why := stranger(self._wishes.documents):
+            raise CannotRun(why)
+        self._layout.prepare()
+        # Ids and ports; brokers that join later are added.
+        planned = self._planned = self._plan()
+        image = await earlier.committed(self._layout, planned.cluster_id)
+        objects = LocalObjects(self._layout)
+        pods = BrokerPods(objects.server, self._layout, self._ports, restart=self._wishes.restart)
+        machine = Machine(objects.server, pods, self.fail)
+        api = ApiEndpoint(objects.server, planned.api_port)
+        parts = self._parts(objects)
+        start = Start(parts, objects, pods, self._wishes.documents, image)
+        start.prepare(planned.cluster_id)
+        operator = self._spawn("operator", self._operate(parts))
+        workloads = members = None
         try:
-            await self._listen(server, planned)
-            server.add(controller)
-            running = self._spawn("controller", self._control(controller))
-            ready = asyncio.ensure_future(self._start(controller, planned))
-            await self._until_stop(ready)
-            if not self._stop_wanted.is_set():
-                when_ready(ready.result())
-                await self._until_stop(None)
-            await self._stop(controller, running)
+            if await self._until_stop(start.led()) is not None:
+                workloads = self._spawn("workloads", machine.run())
+                members = await self._until_stop(start.run())
+            if members is not None:
+                await self._serve(api)
+                objects.save()
+                self._spawn("objects", objects.save_forever())
+                when_ready(self._ready(members, api.url, pods))
+                await self._until_stop(self._stop_wanted.wait())
         finally:
-            for broker in self._brokers:
-                await broker.stop()
-            await controller.stop()
-            await server.close()
+            # Brokers first, while the controller can still grant them their leave.
+            if workloads is not None:
+                await _cancelled(workloads)
+            await pods.stop_all()
+            await _cancelled(operator)
             for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await log.close()
+                await _cancelled(task)
+            await api.stop()
+        if members is not None:
+            objects.save()
 
-    # --- start ----------------------------------------------------------------------------------
+    # --- what it is made of -----------------------------------------------------------------------
 
     def _plan(self) -> Remembered:
-        self._layout.prepare()
-        documents = self._wishes.documents
-        known = self._layout.remembered()
-        stated = documents.cluster.spec.cluster_id
-        wanted = cluster_id(documents.cluster) if stated else None
-        cluster = documents.cluster
-        committed = tuple(BrokerId(b) for b in known.brokers) if known else ()
-        self._members = next_members(committed, cluster.count, cluster.excluded_ids)
-        planned = plan(known, tuple(int(b) for b in self._members), wanted, self._wishes.port)
+        cluster, known = self._wishes.documents.cluster, self._layout.remembered()
+        wanted = cluster_id(cluster) if cluster.spec.cluster_id else None
+        before = tuple(BrokerId(b) for b in known.brokers) if known else ()
+        members = next_members(before, cluster.count, cluster.excluded_ids)
+        planned = plan(known, tuple(map(int, members)), wanted, self._wishes.port)
         self._layout.remember(planned)
         return planned
 
-    def _controller(self, planned: Remembered, log: DirectoryLog) -> Controller:
-        cluster = self._wishes.documents.cluster
-        return Controller(
-            cluster_id=planned.cluster_id,
-            name=cluster.metadata.name,
-            log=log,
-            # There are no nodes here, so no broker has a rack.
-            settings=replace(settings_of(cluster), rack_policy="Preferred"),
-            identity=f"local-{os.getpid()}",
-            options=ControllerOptions(always_confirmed=True),
+    def _ports(self, broker_id: int) -> Ports:
+        """A broker's; one that joins later gets its own when it is first asked for."""
+        if broker_id not in self._planned.brokers:
+            self._planned = plan(self._planned, (broker_id,), None, None)
+            self._layout.remember(self._planned)
+        return self._planned.brokers[broker_id]
+
+    def _parts(self, objects: LocalObjects) -> Parts:
+        kube = Kube(MemoryTransport(objects.server))
+        port = self._planned.controller_port
+        return Parts(
+            options=OperatorOptions(
+                identity=f"local-{os.getpid()}",
+                broker_image=f"plimsoll-broker:{RELEASE}",
+                controllers=(f"{LOOPBACK}:{port}",),
+                no_driver=NO_DRIVER,
+            ),
+            kube=kube,
+            lease_kube=kube,
+            status_kube=kube,
+            watch_kube=kube,
+            metadata_log=self._log,
+            objects=Objects(),
+            server=ControllerServer(LOOPBACK, port),
+            metrics=Metrics(),
+            now_ms=wall_ms,
+            monotonic_ms=monotonic_ms,
+            alone=True,
         )
 
-    async def _listen(self, server: ControllerServer, planned: Remembered) -> None:
+    def _log(self, key: Key, wanted: UUID) -> MetadataLog:
+        path, own = self._layout.metadata, self._planned.cluster_id
+        return DirectoryLog(path, own) if wanted == own else OtherCluster(path, wanted, own)
+
+    async def _operate(self, parts: Parts) -> None:
+        port = self._planned.controller_port
         try:
-            await server.start()
+            kube = parts.watch_kube
+            await Operator(parts, lambda receiver: ObjectWatches(kube, receiver)).run()
         except OSError as error:
-            raise CannotRun(
-                f"port {planned.controller_port}, this cluster's controller port, is taken. Most "
-                f"likely another `plimsoll local` runs on {self._wishes.root}."
-            ) from error
+            raise self._taken(port, "controller") from error
 
-    async def _control(self, controller: Controller) -> None:
-        """Nobody else can lead here: what ends one term begins the next."""
-        while not self._stop_wanted.is_set():
-            outcome = await controller.run()
-            if outcome is Outcome.TOO_NEW and controller.stalled is not None:
-                raise CannotRun(controller.stalled.message)
-            if outcome is Outcome.STALLED:
-                # Brokers keep serving; a person has to restore the log and start again.
-                await self._stop_wanted.wait()
-            elif outcome is not Outcome.STOPPED:
-                logger.warning("the controller stepped down: %s", outcome.value)
-                await asyncio.sleep(RETRY_MS / 1000)
-
-    async def _start(self, controller: Controller, planned: Remembered) -> LocalReady:
+    async def _serve(self, api: ApiEndpoint) -> None:
         try:
-            async with asyncio.timeout(START_MS_MAX / 1000):
-                await controller.wait_active()
-                await self._ask(controller, SetMembers(broker_ids=self._members))
-                limit = self._wishes.documents.cluster.movement_bytes_per_second
-                await self._ask(controller, LimitMovement(bytes_per_second=bytes_per_second(limit)))
-                earlier = {id_: b.broker_epoch for id_, b in controller.image.brokers.items()}
-                self._start_brokers(planned)
-                await self._all_unfenced(controller, earlier)
-                moves = Moves(controller, self._wishes.documents.reassignments)
-                plans = Rebalances(controller, self._wishes.documents.rebalances)
-                await moves.look()  # what is in no file any more would hold up its topics
-                await plans.drop()
-                await self._declare_topics(controller)
-                self._spawn("moves", moves.run())
-                self._spawn("rebalances", plans.run())
-                self._spawn("former brokers", self._forget_former(controller))
-        except TimeoutError:
-            raise CannotRun(
-                f"the cluster was not ready after {START_MS_MAX // 1000} s; see {self._layout.logs}"
-            ) from None
-        ports = [planned.brokers[int(broker_id)].kafka for broker_id in self._members]
+            await api.start()
+        except OSError as error:
+            raise self._taken(self._planned.api_port, "API") from error
+        self._layout.show_api(api.url, self._wishes.documents.cluster.key[0])
+
+    def _taken(self, port: int, whose: str) -> CannotRun:
+        return CannotRun(
+            f"port {port}, this cluster's {whose} port, is taken. Most likely another `plimsoll"
+            f" local` runs on {self._wishes.root}."
+        )
+
+    def _ready(self, members: tuple[BrokerId, ...], api: str, pods: BrokerPods) -> LocalReady:
+        ports = [self._ports(int(broker_id)).kafka for broker_id in members]
         return LocalReady(
             bootstrap=",".join(f"{LOOPBACK}:{port}" for port in ports),
-            controller=f"{LOOPBACK}:{planned.controller_port}",
-            pids=self._pids(),
+            controller=f"{LOOPBACK}:{self._planned.controller_port}",
+            api=api,
+            pids=pods.pids,
         )
 
-    async def _forget_former(self, controller: Controller) -> None:
-        """Unregister brokers that are no members any more, once their sessions are over."""
-        while True:
-            image = controller.image
-            former = sorted(set(image.brokers) - set(image.members))
-            if not former:
-                return
-            for broker_id in former:
-                epoch = image.brokers[broker_id].broker_epoch
-                request = UnregisterBroker(broker_id=broker_id, broker_epoch=epoch)
-                await controller.request(request)
-            await asyncio.sleep(FORGET_MS / 1000)
+    # --- tasks ------------------------------------------------------------------------------------
 
-    def _start_brokers(self, planned: Remembered) -> None:
-        cluster = self._wishes.documents.cluster
-        configs = broker_configs_of(cluster)
-        if isinstance(configs, Refusal):
-            raise CannotRun(configs.message)
-        for broker_id in self._members:
-            broker = BrokerProcess(
-                int(broker_id),
-                self._layout,
-                restart=self._wishes.restart,
-                changed=lambda: self._layout.show_pids(self._pids()),
-            )
-            controller = f"{LOOPBACK}:{planned.controller_port}"
-            ports = planned.brokers[int(broker_id)]
-            broker.configure(
-                planned.cluster_id, controller, ports, configs, cluster.on_controller_loss
-            )
-            self._brokers.append(broker)
-            self._spawn(f"broker {broker_id}", broker.run())
-
-    async def _all_unfenced(
-        self, controller: Controller, earlier: dict[BrokerId, BrokerEpoch]
-    ) -> None:
-        """Those that run now: after a crash the log still shows the last lifetimes as alive."""
-        while True:
-            brokers = controller.image.brokers
-            if all(
-                b in brokers and brokers[b].active and brokers[b].broker_epoch != earlier.get(b)
-                for b in self._members
-            ):
-                return
-            if controller.stalled is not None:
-                raise CannotRun(controller.stalled.message)
-            for broker in self._brokers:
-                if broker.ended:
-                    raise CannotRun(f"broker {broker.broker_id} ended: {broker.last_words}")
-            await asyncio.sleep(RETRY_MS / 1000)
-
-    async def _declare_topics(self, controller: Controller) -> None:
-        for topic in self._wishes.documents.topics:
-            wish = declaration(self._wishes.documents, topic)
-            label = f"Topic {topic.metadata.name}: "
-            if isinstance(wish, Refusal):
-                raise CannotRun(label + wish.message)
-            await self._ask(controller, wish, label)
-            await self._name_leaders(controller, topic, label)
-
-    async def _name_leaders(self, controller: Controller, topic: Topic, label: str) -> None:
-        """Brokers tell of their logs once a second: a refusal may be about the moment."""
-        wish = named_leaders(topic)
-        deadline = asyncio.get_running_loop().time() + NAMING_MS_MAX / 1000
-        while wish is not None:
-            answer = await controller.request(wish)
-            if isinstance(answer, ElectionsAnswer):
-                refused = [one.message for one in answer.partitions if one.code]
-                if not refused:
-                    return
-                if asyncio.get_running_loop().time() >= deadline:
-                    raise CannotRun(label + refused[0])
-            await asyncio.sleep(RETRY_MS / 1000)
-
-    async def _ask(self, controller: Controller, request: Request, label: str = "") -> None:
-        """Commit it; a refusal that is not about the moment ends the start."""
-        while True:
-            answer = await controller.request(request)
-            if isinstance(answer, Refused):
-                if answer.known_reason is not Reason.NotController:
-                    raise CannotRun(label + answer.message)
-            elif isinstance(answer, TopicsAnswer) and (bad := _first_error(answer)):
-                raise CannotRun(bad)
-            else:
-                return
-            await asyncio.sleep(RETRY_MS / 1000)
-
-    def _pids(self) -> dict[str, int]:
-        running = {str(b.broker_id): b.pid for b in self._brokers if b.pid is not None}
-        return {**running, "controller": os.getpid()}
-
-    # --- stop -----------------------------------------------------------------------------------
-
-    async def _stop(self, controller: Controller, running: asyncio.Task[Any]) -> None:
-        """Brokers first, while the controller can still grant them their leave."""
-        await asyncio.gather(*(broker.stop() for broker in self._brokers))
-        await controller.stop()
-        await asyncio.wait([running], timeout=2)
-
-    # --- tasks ----------------------------------------------------------------------------------
-
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[Any]:
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
-    def _done(self, task: asyncio.Task[Any]) -> None:
+    def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
@@ -304,25 +229,23 @@ class LocalCluster:
         if not self._failed.done():
             self._failed.set_exception(error)
 
-    async def _until_stop(self, work: asyncio.Future[LocalReady] | None) -> None:
+    async def _until_stop(self, work: Coroutine[Any, Any, R]) -> R | None:
+        """What `work` returns; None when the stop came first."""
         stop = asyncio.ensure_future(self._stop_wanted.wait())
-        watched: set[asyncio.Future[Any]] = {stop, self._failed}
-        if work is not None:
-            watched.add(work)
+        working = asyncio.ensure_future(work)
+        watched: set[asyncio.Future[Any]] = {stop, working, self._failed}
         try:
             await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
                 self._failed.result()
-            if work is not None and work.done():
-                work.result()
+            return working.result() if working.done() else None
         finally:
-            stop.cancel()
-            if work is not None and not work.done():
-                work.cancel()
+            await _cancelled(stop)
+            await _cancelled(working)
 
 
-def _first_error(answer: TopicsAnswer) -> str | None:
-    for topic in answer.topics:
-        if topic.code:
-            return f"Topic {topic.name}: {topic.message}"
-    return None
+async def _cancelled(task: asyncio.Future[Any]) -> None:
+    """Cancel and wait; a failure of its own is raised by whoever reads the result."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])

@@ -1,6 +1,6 @@
-"""The YAML files given to a local cluster: which cluster it is, and which topics it gets. Pure.
+"""The YAML files given to a local cluster: which cluster it is, and what else they declare.  Pure.
 
-Without a LogCluster in the files there is one by default, and every Topic belongs to it.
+Without a LogCluster in the files there is one by default, and everything in them belongs to it.
 """
 
 from __future__ import annotations
@@ -9,21 +9,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID, uuid5
 
+import msgspec
 from msgspec.structs import replace
 
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_operator.api import API_VERSION
+from plimsoll_operator.api.cluster_topics import AllowedNamespaces, Topics
 from plimsoll_operator.api.load import Resource
-from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec, Storage
-from plimsoll_operator.api.meta import ObjectMeta
+from plimsoll_operator.api.logcluster import (
+    Brokers,
+    LogCluster,
+    LogClusterSpec,
+    Racks,
+    Storage,
+)
+from plimsoll_operator.api.meta import ClusterRef, LocalClusterRef, ObjectMeta
 from plimsoll_operator.api.reassignment import Reassignment
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.local import rebalances
-from plimsoll_operator.local.moves import with_uid
-from plimsoll_operator.reconcile.topic.request import declare
+from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import USER_KINDS, Kind
 
 _OBJECTS = UUID("5b1f7a3e-2f5c-4a3e-9a0c-61d2a5c1c0de")
+KIND_OF: dict[str, Kind] = {kind.kind: kind for kind in USER_KINDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,67 +40,103 @@ class Documents:
     """What the files ask for."""
 
     cluster: LogCluster
-    implicit: bool
-    topics: tuple[Topic, ...]
-    reassignments: tuple[Reassignment, ...] = ()
-    rebalances: tuple[Rebalance, ...] = ()
+    others: tuple[Topic | Reassignment | Rebalance | Verification, ...]
+    """In the order in which they are applied."""
 
 
 def gather(resources: Sequence[Resource], brokers: int | None) -> Documents | Refusal:
     """`brokers` on the command line wins over the LogCluster's count."""
     clusters = [resource for resource in resources if isinstance(resource, LogCluster)]
-    topics = tuple(_with_uid(resource) for resource in resources if isinstance(resource, Topic))
+    others = [_with_uid(found) for found in resources if not isinstance(found, LogCluster)]
     if len(clusters) > 1:
         names = ", ".join(cluster.metadata.name for cluster in clusters)
         return Refusal(
             reason=Reason.InvalidRequest,
             message=f"A local cluster is one LogCluster; the files hold {names}.",
         )
-    implicit = not clusters
-    cluster = clusters[0] if clusters else _default_cluster(topics)
+    if clusters:
+        cluster = clusters[0]
+    else:
+        cluster = _default_cluster([found for found in others if isinstance(found, Topic)])
+        others = [_adopted(found, cluster) for found in others]
     if brokers is not None:
         wanted = replace(cluster.spec.brokers or Brokers(), count=brokers)
         cluster = replace(cluster, spec=replace(cluster.spec, brokers=wanted))
-    moves = [found for found in resources if isinstance(found, Reassignment)]
-    plans = [found for found in resources if isinstance(found, Rebalance)]
-    return Documents(
-        cluster=cluster,
-        implicit=implicit,
-        topics=topics,
-        reassignments=tuple(with_uid(found, _OBJECTS) for found in moves),
-        rebalances=tuple(rebalances.with_uid(found, _OBJECTS) for found in plans),
-    )
+    order = (Topic, Reassignment, Rebalance, Verification)
+    others.sort(key=lambda found: order.index(type(found)))
+    return Documents(cluster=cluster, others=tuple(others))
 
 
-def declaration(documents: Documents, topic: Topic) -> DeclareTopic | Refusal:
-    """What the topic asks of the controller."""
-    cluster = documents.cluster
-    if documents.implicit:
-        # Nobody said whose topics these are: the default cluster takes them all.
-        meta = replace(cluster.metadata, namespace=topic.metadata.namespace)
-        cluster = replace(cluster, metadata=meta)
-    elif topic.cluster_key != cluster.key:
-        return Refusal(
-            reason=Reason.ClusterNotFound,
-            message=(
-                "It belongs to LogCluster "
-                f"{'/'.join(topic.cluster_key)}, which is not in the files."
-            ),
-        )
-    return declare(topic, cluster)
+def stranger(documents: Documents) -> str:
+    """A sentence about a Topic of another LogCluster; empty when there is none."""
+    for found in documents.others:
+        if isinstance(found, Topic) and found.cluster_key != documents.cluster.key:
+            where = "/".join(found.cluster_key)
+            return (
+                f"Topic {found.metadata.name}: It belongs to LogCluster {where}, which is not in"
+                " the files."
+            )
+    return ""
 
 
-def _default_cluster(topics: tuple[Topic, ...]) -> LogCluster:
+def local_cluster(cluster: LogCluster) -> LogCluster:
+    """The LogCluster as it is run on one machine: there are no nodes here, so no broker has a rack,
+    and no images, so all brokers are of this release."""
+    spec = replace(cluster.spec, racks=Racks(policy="Ignored"), version=None, image=None)
+    return replace(cluster, spec=spec)
+
+
+def manifest(resource: Resource) -> Object:
+    """The object as `kubectl apply` would send it."""
+    meta = resource.metadata
+    metadata: Object = {"name": meta.name, "namespace": meta.namespace}
+    if meta.labels:
+        metadata["labels"] = meta.labels
+    if meta.annotations:
+        metadata["annotations"] = meta.annotations
+    return {
+        "apiVersion": API_VERSION,
+        "kind": type(resource).__name__,
+        "metadata": metadata,
+        "spec": msgspec.to_builtins(resource.spec),
+    }
+
+
+def _default_cluster(topics: Sequence[Topic]) -> LogCluster:
     namespace, name = topics[0].cluster_key if topics else ("default", "local")
+    allowed = Topics(allowed_namespaces=AllowedNamespaces(from_="All"))
     return LogCluster(
         metadata=ObjectMeta(name=name, namespace=namespace),
-        spec=LogClusterSpec(storage=Storage(size="1Gi")),
+        spec=LogClusterSpec(storage=Storage(size="1Gi"), topics=allowed),
     )
 
 
-def _with_uid(topic: Topic) -> Topic:
-    """A file has no uid; the same name is the same object."""
-    if topic.metadata.uid:
-        return topic
-    uid = str(uuid5(_OBJECTS, "/".join(topic.key)))
-    return replace(topic, metadata=replace(topic.metadata, uid=uid))
+def _adopted(
+    found: Topic | Reassignment | Rebalance | Verification, cluster: LogCluster
+) -> Topic | Reassignment | Rebalance | Verification:
+    """Nobody said whose objects these are: the default cluster takes them all."""
+    namespace, name = cluster.key
+    if isinstance(found, Topic):
+        ref = ClusterRef(name=name, namespace=namespace)
+        return replace(found, spec=replace(found.spec, cluster_ref=ref))
+    meta = replace(found.metadata, namespace=namespace)
+    spec = replace(found.spec, cluster_ref=LocalClusterRef(name=name))
+    return replace(found, metadata=meta, spec=spec)
+
+
+def _with_uid(
+    found: Topic | Reassignment | Rebalance | Verification,
+) -> Topic | Reassignment | Rebalance | Verification:
+    """A file has no uid: an object is told from another by its name, and one that asks for
+    something once also by what it asks for."""
+    if found.metadata.uid:
+        return found
+    words = list(found.key)
+    if isinstance(found, Reassignment):
+        words.append(msgspec.json.encode(found.spec.moves).decode())
+    elif isinstance(found, Rebalance):
+        words.append(f"{found.spec.mode} {sorted(found.spec.brokers or ())}")
+    elif isinstance(found, Verification):
+        words += ["Verification", msgspec.json.encode(found.spec).decode()]
+    uid = str(uuid5(_OBJECTS, "/".join(words)))
+    return replace(found, metadata=replace(found.metadata, uid=uid))

@@ -12,11 +12,11 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import msgspec
+import yaml
 
 from plimsoll_operator.metalog.files import write_whole
 
 LOOPBACK = "127.0.0.1"
-NOT_ALONE = "another `plimsoll local` uses this directory"
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +33,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: UUID
     controller_port: int
     brokers: dict[int, Ports]
+    api_port: int = 0
+    """0: none was picked yet, by an earlier version."""
 
 
 class BadDirectory(Exception):
@@ -62,6 +64,16 @@ class DirectoryLayout:
     def broker_config(self, broker_id: int) -> Path:
         return self.root / f"broker-{broker_id}.json"
 
+    @property
+    def objects(self) -> Path:
+        """What the API server in memory holds, as of the last change."""
+        return self.root / "objects.json"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For `kubectl`: where the API server is."""
+        return self.root / "kubeconfig"
+
     def prepare(self) -> None:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -83,6 +95,24 @@ class DirectoryLayout:
 
     def remember(self, remembered: Remembered) -> None:
         write_whole(self.root / "cluster.json", msgspec.json.encode(remembered))
+
+    def show_api(self, url: str, namespace: str) -> None:
+        """Write the kubeconfig file; `namespace` is the one that `kubectl` looks into."""
+        name = "plimsoll-local"
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": {"server": url}}],
+            "users": [{"name": name, "user": {}}],
+            "contexts": [
+                {
+                    "name": name,
+                    "context": {"cluster": name, "user": name, "namespace": namespace},
+                }
+            ],
+            "current-context": name,
+        }
+        write_whole(self.kubeconfig, yaml.safe_dump(config, sort_keys=False).encode())
 
     def show_pids(self, pids: dict[str, int]) -> None:
         """`pids.json`: who runs now; brokers get new ones when they are restarted."""
@@ -111,6 +141,7 @@ def plan(
         cluster_id=known.cluster_id if known else cluster_id or uuid4(),
         controller_port=known.controller_port if known else picker.pick(),
         brokers=brokers,
+        api_port=(known.api_port if known else 0) or picker.pick(),
     )
     picker.close()
     return planned

@@ -119,7 +119,7 @@ class _Run:
         )
         self._log = parts.metadata_log(found.key, self._id)
         leader = LedCluster(parts, found, self._id, self._log, lease_name)
-        self._candidate = Candidate(lease, leader, self._objection)
+        self._candidate = Candidate(lease, leader, self._objection, alone=parts.alone)
 
     async def forever(self) -> None:
         try:

@@ -32,7 +32,10 @@ class ServedApi:
         application = web.Application(client_max_size=2 * BODY_BYTES_MAX)
         application.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(
-            application, shutdown_timeout=STOP_SECONDS, handler_cancellation=True
+            application,
+            shutdown_timeout=STOP_SECONDS,
+            handler_cancellation=True,
+            access_log=None,
         )
         self.url = ""
 

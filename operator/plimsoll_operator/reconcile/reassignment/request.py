@@ -1,6 +1,6 @@
 """A Reassignment object as a request to the controller, and its answer as a status: pure.
 
-Called by the operator's Reassignment reconciler and by local mode.
+Called by the Reassignment reconciler.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """One look at a Rebalance: plan it, begin the plan once it is approved, or go on with it.
 
-Called by the operator's reconciler and by local mode, as often as they look.  Planning takes
-seconds in a large cluster, so it runs in a thread, on an image that stays as it is; whether the
-plan still holds is for the controller to say when it begins.  A plan is memory: made again when the
-cluster has changed, and by whoever leads next.
+Called by the reconciler, as often as it looks.  Planning takes seconds in a large cluster, so it
+runs in a thread, on an image that stays as it is; whether the plan still holds is for the
+controller to say when it begins.  A plan is memory: made again when the cluster has changed, and by
+whoever leads next.
 """
 
 from __future__ import annotations

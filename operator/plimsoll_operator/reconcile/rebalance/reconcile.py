@@ -107,7 +107,7 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
         Occurrence(
             key=f"rebalance-{found.metadata.uid}-waits",
             reason="RebalanceAwaitsApproval",
-            message=f"Rebalance {found.metadata.name} waits for its approvedPlan to be {plan.hash}"
+            message=f"Rebalance {found.metadata.name} waits for approvedPlan: {plan.hash}"
             f" ({copies}).",
         )
     )

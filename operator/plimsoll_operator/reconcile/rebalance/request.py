@@ -1,6 +1,6 @@
 """A Rebalance object as questions to the planner and requests to the controller: pure.
 
-Called by the operator's Rebalance reconciler and by local mode.
+Called by the Rebalance reconciler.
 """
 
 from __future__ import annotations

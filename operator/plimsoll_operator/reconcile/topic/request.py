@@ -1,8 +1,8 @@
 """A Topic object as a request to the controller: pure.
 
-Called by the operator's Topic reconciler and by local mode.  It resolves every default, checks what
-can be said without the cluster's state, and leaves the rest (names taken, brokers missing, unknown
-configs) to the controller, whose refusals have the same form.
+Called by the Topic reconciler.  It resolves every default, checks what can be said without the
+cluster's state, and leaves the rest (names taken, brokers missing, unknown configs) to the
+controller, whose refusals have the same form.
 """
 
 from __future__ import annotations

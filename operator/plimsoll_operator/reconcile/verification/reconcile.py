@@ -88,6 +88,8 @@ async def _step(term: Term, verification: Verification, driver: SparkDriver) -> 
 
 
 def _waits_for(term: Term, verification: Verification, driver: SparkDriver) -> Condition | None:
+    if term.options.no_driver:
+        return _condition("VerificationDisabled", term.options.no_driver)
     if not driver.image and not (verification.spec.runner and verification.spec.runner.image):
         return _condition("VerificationDisabled", "Install the chart with verification.enabled.")
     topic_id = term.image.topic_ids.get(verification.spec.topic)

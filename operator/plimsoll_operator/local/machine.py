@@ -1,0 +1,107 @@
+"""The controllers beside the API server in memory, run when something has changed, and on a clock.
+
+Garbage, StatefulSets and pods; changes that come together are looked at together.  It also tells
+the log what the API server would tell: Events, and how far objects are that ask for something once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.store import ObjectChange
+from plimsoll_operator.kube.memory.workloads import Workloads
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.local.pods import BrokerPods
+
+logger = logging.getLogger("plimsoll.local")
+
+CLOCK_S = 2.0
+"""What no change tells of: an Event that is too old, a grace that is over."""
+TOGETHER_S = 0.01
+EVENTS_MAX = 1_000
+"""Of each API; a real API server forgets them after an hour."""
+WORKLOADS = frozenset({resources.PODS, resources.STATEFUL_SETS, resources.VOLUME_CLAIMS})
+ONCE = frozenset({resources.REASSIGNMENTS, resources.REBALANCES, resources.VERIFICATIONS})
+
+
+class Machine:
+    """`run` until it is cancelled."""
+
+    def __init__(
+        self, server: MemoryApiServer, pods: BrokerPods, failed: Callable[[BaseException], None]
+    ) -> None:
+        self._server = server
+        self._workloads = Workloads(server, pods)
+        # Set by what the controllers may have to act on.
+        self._changed = asyncio.Event()
+        pods.on_change = self._changed.set
+        pods.on_failure = failed
+        server.store.observers.append(self._observe)
+
+    async def run(self) -> None:
+        while True:
+            self._changed.clear()
+            self._workloads.reconcile()
+            try:
+                async with asyncio.timeout(CLOCK_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+            await asyncio.sleep(TOGETHER_S)
+
+    def _observe(self, change: ObjectChange) -> None:
+        kind = change.resource.kind
+        going = change.type == "DELETED" or "deletionTimestamp" in change.after.metadata
+        if kind in WORKLOADS or going:
+            self._changed.set()
+        if kind == resources.EVENTS and change.type == "ADDED":
+            _tell_event(change.after.body)
+            self._show_event(change.after.body)
+        elif kind in ONCE and change.type == "MODIFIED":
+            before = {} if change.before is None else change.before.body
+            _tell_progress(before, change.after.body)
+
+    def _show_event(self, event: Object) -> None:
+        """As `kubectl get events` and `describe` read it, in the core API; the oldest go."""
+        at = event["eventTime"]
+        shown = {
+            "metadata": {key: event["metadata"][key] for key in ("name", "namespace")},
+            "involvedObject": event["regarding"],
+            "reason": event["reason"],
+            "message": event["note"],
+            "type": event["type"],
+            "source": {"component": event["reportingController"]},
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+        self._server.seed(resources.CORE_EVENTS, shown)
+        for kind in (resources.EVENTS, resources.CORE_EVENTS):
+            table = self._server.store.table(self._server.store.resources[kind.path()])
+            while len(table) > EVENTS_MAX:
+                self._server.store.remove(next(iter(table.values())))
+
+
+def _tell_event(event: Object) -> None:
+    level = logging.WARNING if event.get("type") == "Warning" else logging.INFO
+    about = event["regarding"]
+    text = f"{about['kind']} {about['name']}: {event['reason']}: {event['note']}"
+    logger.log(level, "%s", text)
+
+
+def _tell_progress(before: Object, after: Object) -> None:
+    said = _progress(after)
+    if said and said != _progress(before):
+        logger.info("%s %s: %s", after["kind"], after["metadata"]["name"], said)
+
+
+def _progress(body: Object) -> str:
+    """The phase, and what the condition Ready says of it."""
+    status = body.get("status") or {}
+    none: Object = {}
+    ready = next((c for c in status.get("conditions") or () if c["type"] == "Ready"), none)
+    return " ".join(filter(None, (status.get("phase"), ready.get("message"))))

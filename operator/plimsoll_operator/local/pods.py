@@ -1,0 +1,233 @@
+"""Pods of brokers as processes of this machine: `kube.memory`'s kubelets run them here.
+
+A pod's template says what its broker runs with: configs by its ConfigMap, revision and number by
+its labels.  Where it listens and where its data are is the directory's layout's; images, resources
+and probes mean nothing here.  Pods of anything else are on no node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.kubelets import RuntimeState
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.stateful_sets import found
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.local.brokers import BrokerProcess
+from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports
+from plimsoll_operator.local.objects import NODE
+from plimsoll_operator.manifests.configmap import FILE
+from plimsoll_operator.metalog.files import write_whole
+
+PROBE_S = 2.0
+PROBE_STARTING_S = 0.25
+PROBE_S_MAX = 1.0
+NO_CONFIG = ("CreateContainerConfigError", "its ConfigMap is not there")
+
+
+@dataclass(slots=True)
+class _Running:
+    process: BrokerProcess
+    # Ends when no process of the pod runs any more.
+    task: asyncio.Task[None]
+    # Whether /readyz said yes when it was last asked.
+    ready: bool = False
+
+
+class BrokerPods:
+    """`kube.memory.kubelets.PodRuntime`."""
+
+    def __init__(
+        self,
+        server: MemoryApiServer,
+        layout: DirectoryLayout,
+        ports: Callable[[int], Ports],
+        *,
+        restart: bool,
+    ) -> None:
+        """`ports`: of a broker, picked when it is first asked for."""
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        self._server = server
+        self._layout = layout
+        self._ports = ports
+        self._restart = restart
+        # By uid, until the kubelet is told that the pod has ended.
+        self._pods: dict[str, _Running] = {}
+        # As the directory's file says.
+        self._shown: dict[str, int] = {}
+        # Pods' lives, their probes and their stops.
+        self._helpers: set[asyncio.Task[None]] = set()
+
+    # --- what kubelets ask ------------------------------------------------------------------------
+
+    def place(self, pod: Object) -> str | None:
+        return NODE if labels.BROKER_ID in (pod["metadata"].get("labels") or {}) else None
+
+    def start(self, pod: Object) -> None:
+        broker_id = int(pod["metadata"]["labels"][labels.BROKER_ID])
+        process = BrokerProcess(
+            broker_id, self._layout, restart=self._restart, changed=self._changed
+        )
+        before = [one.task for one in self._pods.values() if one.process.broker_id == broker_id]
+        running = _Running(process, self._spawn(self._run(pod, process, before)))
+        self._pods[pod["metadata"]["uid"]] = running
+        running.task.add_done_callback(lambda _: self._changed())
+        self._spawn(self._probe_forever(running))
+
+    def stop(self, pod: Object, grace_seconds: int) -> None:
+        running = self._pods.get(pod["metadata"]["uid"])
+        if running is not None:
+            self._spawn(running.process.stop(1000 * grace_seconds))
+
+    def state(self, pod: Object) -> RuntimeState | None:
+        running = self._pods.get(pod["metadata"]["uid"])
+        if running is None:
+            return None
+        process = running.process
+        if process.pid is not None:
+            return RuntimeState(
+                phase="Running",
+                ready=running.ready,
+                restarts=process.restarts,
+                pod_ip=LOOPBACK,
+            )
+        if process.why:
+            waiting = ("CrashLoopBackOff", process.why)
+            return RuntimeState(phase="Running", restarts=process.restarts, waiting=waiting)
+        missing = None if self._config(pod) else NO_CONFIG
+        return RuntimeState(phase="Pending", waiting=missing)
+
+    def has_ended(self, pod: Object) -> bool:
+        uid = pod["metadata"]["uid"]
+        running = self._pods.get(uid)
+        if running is None:
+            return True
+        if not running.task.done():
+            return False
+        del self._pods[uid]
+        return True
+
+    # --- what the cluster asks --------------------------------------------------------------------
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Of everything that runs: brokers by their number, and this process."""
+        processes = sorted((one.process for one in self._pods.values()), key=_number)
+        running = {str(one.broker_id): one.pid for one in processes if one.pid is not None}
+        return {**running, "controller": os.getpid()}
+
+    @property
+    def ended(self) -> list[BrokerProcess]:
+        """Those that ended, and will not be started again."""
+        return [one.process for one in self._pods.values() if one.process.ended]
+
+    async def stop_all(self) -> None:
+        """Everything ends as cleanly as it can."""
+        await asyncio.gather(*(one.process.stop() for one in self._pods.values()))
+        for task in list(self._helpers):
+            task.cancel()
+        await asyncio.gather(*self._helpers, return_exceptions=True)
+
+    # --- one pod ----------------------------------------------------------------------------------
+
+    async def _run(
+        self, pod: Object, process: BrokerProcess, before: list[asyncio.Task[None]]
+    ) -> None:
+        """`before`: of the broker's earlier pods; two of them never have one directory."""
+        if before:
+            await asyncio.wait(before)
+        while (config := self._config(pod)) is None:
+            if process.stopping:
+                return
+            await asyncio.sleep(PROBE_STARTING_S)
+        write_whole(self._layout.broker_config(process.broker_id), config)
+        await process.run()
+
+    def _config(self, pod: Object) -> bytes | None:
+        """The broker's config; None while the ConfigMap of its template is not there."""
+        meta = pod["metadata"]
+        volumes = pod["spec"].get("volumes") or ()
+        names = [volume["configMap"]["name"] for volume in volumes if volume.get("configMap")]
+        stored = found(self._server, resources.CONFIG_MAPS, meta["namespace"], names[0])
+        if stored is None:
+            return None
+        broker_id = int(meta["labels"][labels.BROKER_ID])
+        return local_config(
+            stored.body["data"][FILE], pod, self._layout.data(broker_id), self._ports(broker_id)
+        )
+
+    async def _probe_forever(self, running: _Running) -> None:
+        """What a kubelet's readiness probe finds, until the pod has ended."""
+        port = self._ports(running.process.broker_id).metrics
+        while not running.task.done():
+            ready = running.process.pid is not None and await _is_ready(port)
+            if ready != running.ready:
+                running.ready = ready
+                self._changed()
+            await asyncio.sleep(PROBE_S if ready else PROBE_STARTING_S)
+        running.ready = False
+
+    def _changed(self) -> None:
+        pids = self.pids
+        if pids != self._shown:
+            self._shown = pids
+            self._layout.show_pids(pids)
+        self.on_change()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._helpers.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._helpers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.on_failure(error)
+
+
+def local_config(text: str, pod: Object, data: Path, ports: Ports) -> bytes:
+    """What a pod's ConfigMap says, for a process that has `data` and `ports` of this machine."""
+    meta = pod["metadata"]
+    config = json.loads(text)
+    config.pop("health", None)  # served where metrics are
+    config |= {
+        "broker_id": int(meta["labels"][labels.BROKER_ID]),
+        "data_dir": str(data),
+        "listen": {"host": LOOPBACK, "port": ports.kafka},
+        "advertised": {"host": LOOPBACK, "port": ports.kafka},
+        "replication": {"host": LOOPBACK, "port": ports.replication},
+        "metrics": {"host": LOOPBACK, "port": ports.metrics},
+        "pod_uid": meta["uid"],
+        "revision": (meta.get("annotations") or {}).get(labels.REVISION, ""),
+    }
+    return msgspec.json.format(msgspec.json.encode(config))
+
+
+def _number(process: BrokerProcess) -> int:
+    return process.broker_id
+
+
+async def _is_ready(port: int) -> bool:
+    """One request to /readyz."""
+    try:
+        async with asyncio.timeout(PROBE_S_MAX):
+            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+            try:
+                writer.write(b"GET /readyz HTTP/1.1\r\nHost: local\r\nConnection: close\r\n\r\n")
+                return b" 200 " in await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False

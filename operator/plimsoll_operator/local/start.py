@@ -1,0 +1,254 @@
+"""A local cluster's start: what the files ask for is applied, and ready is when it was looked at.
+
+The LogCluster comes first, the rest when its brokers take part: what is refused then is refused for
+good, and ends the start with the sentence that its status shows.  Called by `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Refused, SetMembers
+from plimsoll_operator.api.cluster_ids import cluster_id as cluster_id_of
+from plimsoll_operator.api.load import Resource, Unreadable, from_object
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.memory.stateful_sets import found
+from plimsoll_operator.kube.memory.store import StoredObject
+from plimsoll_operator.leadership.services import Led, Parts
+from plimsoll_operator.local import earlier
+from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
+from plimsoll_operator.local.objects import LocalObjects, NotApplied
+from plimsoll_operator.local.pods import BrokerPods
+from plimsoll_operator.reconcile.topic.request import named_leaders
+
+START_MS_MAX = 120_000
+LOOK_MS = 20
+REFUSED_MS = 500
+"""A refusal from before the last broker took part is reviewed when it does."""
+NAMING_MS_MAX = 10_000
+"""Brokers tell of their logs once a second: that a leader is refused may be about the moment."""
+ONCE = (resources.REASSIGNMENTS, resources.REBALANCES, resources.VERIFICATIONS)
+
+
+class CannotRun(Exception):
+    """The cluster cannot be started; a sentence for the user."""
+
+
+class Start:
+    """`prepare`, then `run`, once."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        objects: LocalObjects,
+        pods: BrokerPods,
+        documents: Documents,
+        image: ClusterImage,
+    ) -> None:
+        """`image`: what was committed before this start."""
+        self._parts = parts
+        self._objects = objects
+        self._pods = pods
+        self._documents = documents
+        self._image = image
+        self._key = documents.cluster.key
+        # Whether the LogCluster's spec is another one than at the last start.
+        self._is_edited = True
+
+    def prepare(self, cluster_id: UUID) -> None:
+        """What the operator finds when it begins.  Raises CannotRun."""
+        cluster = local_cluster(self._documents.cluster)
+        cluster = replace(cluster, metadata=replace(cluster.metadata, uid=str(cluster_id)))
+        objects = self._objects
+        self._drop_undeclared()
+        known = found(objects.server, resources.LOG_CLUSTERS, *self._key)
+        if known is not None and _cluster_id(known) != cluster_id:
+            # Somebody deleted the object and made another one: it is not of this directory.
+            objects.server.store.remove(known)
+            known = None
+        before = known.metadata["generation"] if known else 0
+        try:
+            self._is_edited = objects.apply(cluster).metadata["generation"] != before
+            for topic in earlier.declared_topics(self._image, cluster):
+                if found(objects.server, resources.TOPICS, *topic.key) is None:
+                    objects.apply(topic)
+        except NotApplied as error:
+            raise CannotRun(str(error)) from error
+        if self._is_edited:
+            objects.drop_brokers()
+
+    def _drop_undeclared(self) -> None:
+        """What files declared at an earlier start, and do not now; topics stay."""
+        objects, others = self._objects, self._documents.others
+        declared = {(KIND_OF[type(one).__name__], one.metadata.uid) for one in others}
+        for stored in list(objects.of_files(resources.LOG_CLUSTERS)):
+            if stored.key != self._key:
+                objects.drop(stored)
+        for kind in ONCE:
+            for stored in list(objects.of_files(kind)):
+                if (kind, stored.metadata["uid"]) not in declared:
+                    objects.drop(stored)
+
+    async def led(self) -> Led:
+        """Until this process leads the cluster: nobody else uses the directory.  Raises CannotRun,
+        after `START_MS_MAX`."""
+        try:
+            async with asyncio.timeout(START_MS_MAX / 1000):
+                return await self._led()
+        except TimeoutError:
+            raise self._too_late() from None
+
+    async def run(self) -> tuple[BrokerId, ...]:
+        """Until everything runs and was looked at; returns the members.  Raises CannotRun."""
+        try:
+            async with asyncio.timeout(START_MS_MAX / 1000):
+                controller = (await self._led()).controller
+                members = await self._members(controller)
+                await self._all_unfenced(members)
+                await self._settled()
+                await self._apply()
+                return members
+        except TimeoutError:
+            raise self._too_late() from None
+
+    def _too_late(self) -> CannotRun:
+        return CannotRun(
+            f"the cluster was not ready after {START_MS_MAX // 1000} s; see"
+            f" {self._objects.layout.logs}"
+        )
+
+    # --- brokers ----------------------------------------------------------------------------------
+
+    async def _led(self) -> Led:
+        """Whoever leads the cluster, once its controller decides."""
+        while True:
+            leader = self._parts.leaders.get(self._key)
+            if leader is not None and leader.controller.active:
+                return leader
+            await self._look_again()
+
+    async def _members(self, controller: Controller) -> tuple[BrokerId, ...]:
+        """What an edited file says holds at once, or ends the start: nobody waits for brokers to be
+        emptied here.  What `kubectl` has changed goes on as it was begun."""
+        while True:
+            cluster = self._documents.cluster
+            image = controller.image
+            wanted = next_members(image.members, cluster.count, cluster.excluded_ids)
+            if image.members and (wanted == image.members or not self._is_edited):
+                return image.members
+            answer = await controller.request(SetMembers(broker_ids=wanted))
+            if isinstance(answer, Refused) and answer.known_reason is not Reason.NotController:
+                raise CannotRun(answer.message)
+            await self._look_again()
+
+    async def _all_unfenced(self, members: tuple[BrokerId, ...]) -> None:
+        """Those that run now: after a crash the log still shows the last lifetimes as alive."""
+        earlier_epochs = {id_: b.broker_epoch for id_, b in self._image.brokers.items()}
+        while True:
+            brokers = (await self._led()).controller.image.brokers
+            if all(
+                b in brokers
+                and brokers[b].active
+                and brokers[b].broker_epoch != earlier_epochs.get(b)
+                for b in members
+            ):
+                return
+            await self._look_again()
+
+    async def _look_again(self) -> None:
+        """A moment later, if nothing has happened that no moment mends."""
+        stalled = self._stalled()
+        if stalled is not None:
+            raise CannotRun(stalled)
+        for process in self._pods.ended:
+            raise CannotRun(f"broker {process.broker_id} ended: {process.why}")
+        await asyncio.sleep(LOOK_MS / 1000)
+
+    def _stalled(self) -> str | None:
+        """Why the cluster cannot serve before somebody does something."""
+        leader = self._parts.leaders.get(self._key)
+        if leader is not None:
+            if leader.controller.stalled is not None:
+                return leader.controller.stalled.message
+            causes = leader.term.stall_causes.values()
+            return next((cause.message for cause in causes if not cause.serves), None)
+        stored = found(self._objects.server, resources.LOG_CLUSTERS, *self._key)
+        status = {} if stored is None else stored.body.get("status") or {}
+        for shown in status.get("conditions") or ():
+            if shown["type"] == "Stalled" and shown["status"] == "True":
+                return str(shown["message"])
+        return None
+
+    # --- everything else --------------------------------------------------------------------------
+
+    async def _settled(self) -> None:
+        """What is in no file any more would hold up its topics."""
+        while True:
+            leader = await self._led()
+            image = leader.controller.image
+            uids = self._objects.server.store.uids
+            rows = [*image.reassignments.values(), *image.rebalances.values()]
+            if all(row.object.uid in uids for row in rows):
+                return
+            await self._look_again()
+
+    async def _apply(self) -> None:
+        """What moves replicas comes after the topics that it is about."""
+        topics = [one for one in self._documents.others if isinstance(one, Topic)]
+        for topic, generation in zip(topics, self._applied(topics), strict=True):
+            await self._topic(topic, generation)
+        others = [one for one in self._documents.others if not isinstance(one, Topic)]
+        for other, generation in zip(others, self._applied(others), strict=True):
+            if other.cluster_key == self._key:
+                await self._looked_at(KIND_OF[type(other).__name__], other.key, generation)
+
+    def _applied(self, resources: Sequence[Resource]) -> list[int]:
+        """The objects' generations."""
+        try:
+            return [self._objects.apply(one).metadata["generation"] for one in resources]
+        except NotApplied as error:
+            raise CannotRun(str(error)) from error
+
+    async def _topic(self, topic: Topic, generation: int) -> None:
+        loop = asyncio.get_running_loop()
+        patience_ms = REFUSED_MS if named_leaders(topic) is None else NAMING_MS_MAX
+        deadline = loop.time() + patience_ms / 1000
+        while True:
+            term = (await self._led()).term
+            refusal: Condition | None = term.refusals.get(topic.key)
+            if term.observed.get(topic.key) == generation:
+                if refusal is None:
+                    return
+                if loop.time() >= deadline:
+                    raise CannotRun(f"Topic {topic.metadata.name}: {refusal.message}")
+            await self._look_again()
+
+    async def _looked_at(self, kind: resources.Kind, key: Key, generation: int) -> None:
+        """Its status speaks of it as it is now."""
+        while True:
+            stored = found(self._objects.server, kind, *key)
+            status = {} if stored is None else stored.body.get("status") or {}
+            if status.get("observedGeneration") == generation:
+                return
+            await self._look_again()
+
+
+def _cluster_id(stored: StoredObject) -> UUID | None:
+    """Whose log the LogCluster says it has; None when nobody can read it."""
+    try:
+        return cluster_id_of(from_object(stored.body, LogCluster))
+    except Unreadable:
+        return None

@@ -1,0 +1,151 @@
+"""The objects of a local cluster: read and written through its API server, kept between runs."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+from tests.integration.local_cluster import (
+    LocalCluster,
+    assert_nothing_lost,
+    consume_all,
+    produce,
+    wait_for,
+)
+
+OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default"
+TOPIC = {
+    "apiVersion": "plimsoll.dev/v1alpha1",
+    "kind": "Topic",
+    "metadata": {"name": "t"},
+    "spec": {"clusterRef": {"name": "local"}, "partitions": 3, "minInSyncReplicas": 2},
+}
+VERIFICATION = {
+    "apiVersion": "plimsoll.dev/v1alpha1",
+    "kind": "Verification",
+    "metadata": {"name": "proof"},
+    "spec": {"clusterRef": {"name": "local"}, "topic": "t", "produce": {"records": 1}},
+}
+
+
+def ask(
+    cluster: LocalCluster, method: str, path: str, body: Any = None, media: str = "json"
+) -> tuple[int, Any]:
+    """One request to the API server where its kubeconfig says that it is."""
+    config = yaml.safe_load((cluster.directory / "kubeconfig").read_text())
+    server = config["clusters"][0]["cluster"]["server"]
+    assert server == cluster.ready["api"]
+    headers = {"Content-Type": f"application/{media}"}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(server + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=5) as reply:
+            return reply.status, json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def items(cluster: LocalCluster, path: str) -> list[Any]:
+    return list(ask(cluster, "GET", path)[1]["items"])
+
+
+def condition(body: Any, type_: str = "Ready") -> tuple[str, str]:
+    """(status, reason)."""
+    shown = (body.get("status") or {}).get("conditions") or ()
+    return next(((c["status"], c["reason"]) for c in shown if c["type"] == type_), ("", ""))
+
+
+def topic_status(cluster: LocalCluster) -> tuple[str, str]:
+    return condition(ask(cluster, "GET", f"{OURS}/topics/t")[1])
+
+
+def pods(cluster: LocalCluster) -> dict[str, str]:
+    """The uid of each pod, by name."""
+    found = items(cluster, "/api/v1/namespaces/default/pods")
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
+
+
+def test_topic_applied_through_the_api_is_there_after_a_restart_and_goes_when_deleted(
+    tmp_path: Path,
+) -> None:
+    cluster = LocalCluster(tmp_path / "c")
+    with cluster:
+        assert ask(cluster, "POST", f"{OURS}/topics", TOPIC)[0] == 201
+        wait_for("it is served", lambda: topic_status(cluster) == ("True", "Serving"))
+        acked = produce(cluster.bootstrap, "t", [b"%d" % n for n in range(300)])
+        before, api = pods(cluster), cluster.ready["api"]
+    with cluster:
+        assert cluster.ready["api"] == api
+        assert pods(cluster) == before
+        cluster.wait_isr("t", 3)
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 3))
+        assert ask(cluster, "POST", f"{OURS}/verifications", VERIFICATION)[0] == 201
+        wait_for(
+            "the Verification says that no driver is started here",
+            lambda: (
+                condition(ask(cluster, "GET", f"{OURS}/verifications/proof")[1])
+                == ("False", "VerificationDisabled")
+            ),
+        )
+        assert ask(cluster, "DELETE", f"{OURS}/topics/t")[0] == 200
+        wait_for(
+            "its deletion is committed",
+            lambda: any(r["type"] == "TopicOrphaned" for r in cluster.metadata_records()),
+        )
+
+
+def test_config_changed_through_the_api_restarts_one_broker_after_the_other(
+    tmp_path: Path,
+) -> None:
+    cluster = LocalCluster(tmp_path / "c")
+    patch = {"spec": {"config": {"log.retention.ms": "777777"}}}
+    merge = "merge-patch+json"
+    with cluster:
+        cluster.create_topic("t", 3, {"min.insync.replicas": "2"})
+        before, pids = pods(cluster), cluster.pids
+        assert ask(cluster, "PATCH", f"{OURS}/logclusters/local", patch, merge)[0] == 200
+        wait_for(
+            "every pod is another one",
+            lambda: (
+                not set(before.values()) & set(pods(cluster).values()) and len(pods(cluster)) == 3
+            ),
+            120,
+        )
+        cluster.wait_isr("t", 3)
+        wait_for(
+            "every restart has ended",
+            lambda: sum(r["type"] == "RestartEnded" for r in cluster.metadata_records()) == 3,
+        )
+        assert not set(pids.values()) & set(cluster.broker_pids)
+        configs = [cluster.config(broker)["configs"] for broker in range(3)]
+        assert all(config["log.retention.ms"] == "777777" for config in configs)
+        after = pods(cluster)
+    with cluster:
+        assert pods(cluster) == after
+        assert cluster.config(0)["configs"]["log.retention.ms"] == "777777"
+
+
+def test_directory_without_objects_as_earlier_releases_left_it_keeps_its_topics(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "topic.yaml"
+    text = {**TOPIC, "spec": {**TOPIC["spec"], "config": {"retention.ms": 100_000}}}
+    file.write_text(yaml.safe_dump(text))
+    cluster = LocalCluster(tmp_path / "c", files=[file])
+    with cluster:
+        acked = produce(cluster.bootstrap, "t", [b"%d" % n for n in range(300)])
+        uid = ask(cluster, "GET", f"{OURS}/topics/t")[1]["metadata"]["uid"]
+    (cluster.directory / "objects.json").unlink()
+    cluster.files = []
+    with cluster:
+        found = ask(cluster, "GET", f"{OURS}/topics/t")[1]
+        assert found["metadata"]["uid"] == uid
+        assert found["spec"]["config"] == {"retention.ms": "100000"}
+        wait_for("it is served", lambda: topic_status(cluster) == ("True", "Serving"))
+        assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 3))
+        lost = [r for r in cluster.metadata_records() if r["type"] == "TopicOrphaned"]
+        assert lost == []

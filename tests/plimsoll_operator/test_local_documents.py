@@ -1,0 +1,84 @@
+"""The files of a local cluster as objects: which cluster they are of, and which object each is."""
+
+from __future__ import annotations
+
+from plimsoll_core.errors import Refusal
+from plimsoll_operator.api.load import from_yaml
+from plimsoll_operator.local.documents import (
+    Documents,
+    gather,
+    local_cluster,
+    manifest,
+    stranger,
+)
+
+HEAD = "apiVersion: plimsoll.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+CLUSTER = HEAD.format(kind="LogCluster", name="main") + (
+    "spec: {brokers: {count: 3}, storage: {size: 1Gi}, version: '0.1', racks: {policy: Required}}\n"
+)
+TOPIC = HEAD.format(kind="Topic", name="t") + "spec: {clusterRef: {name: main}, partitions: 3}\n"
+MOVE = HEAD.format(kind="Reassignment", name="away") + (
+    "spec: {clusterRef: {name: other}, moves: [{topic: t, awayFrom: [1]}]}\n"
+)
+
+
+def gathered(*texts: str, brokers: int | None = None) -> Documents:
+    found = gather([one for text in texts for one in from_yaml(text)], brokers)
+    assert isinstance(found, Documents), found
+    return found
+
+
+def uids(documents: Documents) -> list[str]:
+    return [one.metadata.uid for one in documents.others]
+
+
+def test_files_without_a_log_cluster_belong_to_the_default_cluster() -> None:
+    found = gathered(MOVE, TOPIC)
+    assert found.cluster.key == ("default", "main")
+    assert {one.cluster_key for one in found.others} == {found.cluster.key}
+    assert [type(one).__name__ for one in found.others] == ["Topic", "Reassignment"]
+    assert stranger(found) == ""
+
+
+def test_topic_of_another_log_cluster_is_named_in_a_sentence() -> None:
+    other = TOPIC.replace("name: main", "name: other")
+    found = gathered(CLUSTER, other)
+    assert stranger(found) == (
+        "Topic t: It belongs to LogCluster default/other, which is not in the files."
+    )
+
+
+def test_two_log_clusters_are_refused() -> None:
+    texts = CLUSTER, CLUSTER.replace("name: main", "name: second")
+    refused = gather([one for text in texts for one in from_yaml(text)], None)
+    assert isinstance(refused, Refusal)
+    assert "main, second" in refused.message
+
+
+def test_count_of_the_command_line_wins() -> None:
+    assert gathered(CLUSTER, brokers=5).cluster.count == 5
+
+
+def test_object_is_known_by_its_name_and_an_edited_move_is_another_object() -> None:
+    first = gathered(CLUSTER, TOPIC, MOVE)
+    grown = TOPIC.replace("partitions: 3", "partitions: 6")
+    again = gathered(CLUSTER, grown, MOVE.replace("[1]", "[2]"))
+    assert uids(first)[0] == uids(again)[0]
+    assert uids(first)[1] != uids(again)[1]
+
+
+def test_uids_are_those_of_earlier_releases() -> None:
+    """Topics and moves in a directory are known by them."""
+    assert uids(gathered(CLUSTER, TOPIC, MOVE)) == [
+        "b313e1c0-b953-516f-994c-2c51e774b083",
+        "c43326ee-43b6-5af8-b606-53da56f57364",
+    ]
+
+
+def test_racks_and_versions_mean_nothing_on_one_machine() -> None:
+    body = manifest(local_cluster(gathered(CLUSTER).cluster))
+    assert body["spec"] == {
+        "brokers": {"count": 3},
+        "storage": {"size": "1Gi"},
+        "racks": {"policy": "Ignored"},
+    }
