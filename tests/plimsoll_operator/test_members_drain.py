@@ -14,6 +14,7 @@ from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.reconcile.cluster import members
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.status.writer import Target
 
 ROWS = ((0, 1, 2), (1, 2, 3), (2, 3, 0), (3, 0, 1))
 
@@ -41,7 +42,7 @@ class Draining(Scene):
                 continue
             self.objects.rebalances.put(_as_served(body))
             await rebalance.reconcile(self.term, (namespace or "", name))
-            _, status = self.term.rebalances[namespace or "", name]
+            _, status = self.term.statuses[Target(REBALANCES, namespace or "", name)]
             shown = msgspec.to_builtins(status)
             self.kube.put(REBALANCES, {**body, "status": shown})
 

@@ -17,6 +17,7 @@ from plimsoll_operator.reconcile.context import Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import occurrences
+from plimsoll_operator.status.writer import Target
 
 
 def conditions(status: ReassignmentStatus) -> dict[str, tuple[str, str]]:
@@ -104,7 +105,7 @@ async def test_a_topic_that_comes_later_is_waited_for():
     scene = Moves(moves=[{"topic": "later", "replicationFactor": 2}])
     with pytest.raises(Retry, match="no topic later"):
         await scene.look()
-    status = scene.term.reassignments[KEY][1]
+    status = scene.term.statuses[Target(REASSIGNMENTS, *KEY)][1]
     assert status.phase == "Pending"
     assert conditions(status)["Ready"] == ("False", "UnknownTopicOrPartition")
     topic = NewTopic(name="later", partitions=1, replication_factor=1)
@@ -195,7 +196,7 @@ async def test_reassignment_of_unknown_topic_stays_pending_and_blocked():
     scene = Moves(moves=[{"topic": "nosuch", "awayFrom": [1]}])
     with pytest.raises(Retry):
         await scene.look()
-    _, status = scene.term.reassignments["kafka", "move"]
+    _, status = scene.term.statuses[Target(REASSIGNMENTS, "kafka", "move")]
     assert status.phase == "Pending"
     assert conditions(status)["Blocked"] == ("True", "UnknownTopicOrPartition")
 
@@ -226,7 +227,7 @@ class TestDeletion:
         await self.gone(scene)
         assert not scene.p().moving
         assert not scene.deciding.image.reassignments
-        assert KEY not in scene.term.reassignments
+        assert Target(REASSIGNMENTS, *KEY) not in scene.term.statuses
 
     async def test_not_being_seen_is_no_deletion(self):
         scene = Moves()

@@ -11,9 +11,9 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.process.resync import _compare
-from plimsoll_operator.reconcile.context import Work
+from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
-from plimsoll_operator.reconcile.registry import draft_of, other_work
+from plimsoll_operator.reconcile.registry import all_work, draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.writer import Target
 
@@ -232,7 +232,7 @@ async def test_another_one_that_runs_is_waited_for():
     scene.put(other)
     with pytest.raises(Retry, match="Rebalance kafka/fill runs"):
         await rebalance.reconcile(scene.term, ("kafka", "drain"))
-    status = scene.term.rebalances["kafka", "drain"][1]
+    status = scene.term.statuses[Target(REBALANCES, "kafka", "drain")][1]
     assert (status.phase, conditions(status)["Blocked"][1]) == ("Blocked", "ReassignmentInProgress")
 
 
@@ -295,7 +295,7 @@ class TestBack:
         await self.gone(scene)
         assert not scene.moving()
         assert not scene.deciding.image.rebalances
-        assert KEY not in scene.term.rebalances
+        assert Target(REBALANCES, *KEY) not in scene.term.statuses
         assert not scene.term.plans
 
     async def test_a_plan_nobody_approved_is_forgotten_with_its_object(self):
@@ -335,7 +335,7 @@ class TestBack:
         later = Rebalancings(image=scene.deciding.image)
         later.objects.rebalances.drop(KEY)
         later.kube.drop(REBALANCES, *KEY)
-        assert list(other_work(later.term)) == [LOOK]
+        assert [w for w in all_work(later.term) if w.task is Task.REBALANCE] == [LOOK]
         await rebalance.reconcile(later.term, KEY)
         assert not later.deciding.image.rebalances
 

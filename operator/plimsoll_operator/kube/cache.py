@@ -121,7 +121,7 @@ class Shelf(Generic[R]):
 
 
 class Objects:
-    """All kinds."""
+    """All kinds.  `reconcile/registry.py` holds what else differs between them."""
 
     def __init__(self) -> None:
         self.clusters = Shelf(LogCluster)
@@ -129,17 +129,6 @@ class Objects:
         self.reassignments = Shelf(Reassignment)
         self.rebalances = Shelf(Rebalance)
         self.verifications = Shelf(Verification)
-
-    def shelf(self, kind: str) -> Shelf[Any]:
-        """The shelf of a kind, by the kind's name."""
-        shelves: dict[str, Shelf[Any]] = {
-            "LogCluster": self.clusters,
-            "Topic": self.topics,
-            "Reassignment": self.reassignments,
-            "Rebalance": self.rebalances,
-            "Verification": self.verifications,
-        }
-        return shelves[kind]
 
 
 def _metadata(body: dict[str, Any]) -> ObjectMeta:

@@ -130,8 +130,8 @@ async def test_watch_tells_of_an_object_that_is_selected_no_more(api: ContractSe
 async def test_watch_of_metadata_shows_no_more(api: ContractServer):
     listed = await api.kube.list(CONFIG_MAPS, api.namespace)
     await api.kube.create(CONFIG_MAPS, api.config_map(labels={"app": "x"}))
-    changes = api.kube.metadata_changes(
-        CONFIG_MAPS, api.namespace, "app=x", listed.resource_version
+    changes = api.kube.changes(
+        CONFIG_MAPS, api.namespace, "app=x", listed.resource_version, metadata_only=True
     )
     async with asyncio.timeout(30):
         change = await anext(changes)
