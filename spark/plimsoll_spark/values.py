@@ -1,6 +1,6 @@
 """What a verification says about itself, as values; their JSON is what the operator reads.
 
-Written by `verify`, `verdict` and `verification`; read by `report`.  Fields are told in the file's
+Written by `checks`, `verdict` and `verification`; read by `report`.  Fields are told in the file's
 camelCase by msgspec.
 """
 

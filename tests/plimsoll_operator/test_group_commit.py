@@ -26,7 +26,7 @@ from plimsoll_core.messages.requests import (
 )
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.metalog import chain
+from plimsoll_operator.metalog import log_assembly
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
@@ -52,7 +52,7 @@ class MemoryLog:
 
     async def open(self) -> OpenedLog:
         self.opens += 1
-        opened, _ = chain.assemble((), {batch.sequence: batch for batch in self.batches})
+        opened, _ = log_assembly.assemble((), {batch.sequence: batch for batch in self.batches})
         return opened
 
     async def append(self, batch: Batch) -> None:

@@ -22,7 +22,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import Report, VolatileState
+from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
 from plimsoll_core.controller.partitions.health import outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus

@@ -15,7 +15,7 @@ from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.metadata_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import MetadataVersionFinalized
-from plimsoll_core.controller.kernel.volatile import Contact
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.kube.errors import Unavailable

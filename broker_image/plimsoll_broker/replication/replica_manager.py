@@ -21,11 +21,11 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.copy_limits import Movement
 from plimsoll_broker.replication.flushing import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, effective_configs
+from plimsoll_broker.replication.log_reopening import Reopening
 from plimsoll_broker.replication.log_writer import LogWriter
-from plimsoll_broker.replication.opening import Opener
+from plimsoll_broker.replication.new_partitions import Opener
 from plimsoll_broker.replication.partition_steps import Stepping, Woken
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
-from plimsoll_broker.replication.reopening import Reopening
 from plimsoll_broker.replication.roles import Roles
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.config import LogConfig

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, overdue
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.session import ServerStats, Session, SessionOwner

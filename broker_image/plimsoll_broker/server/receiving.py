@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from plimsoll_broker.server.budget import Intake, Waiter
+from plimsoll_broker.server.client_memory_pools import Intake, Waiter
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from plimsoll_broker.server.budget import Account
+from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.dispatch import Buffer, Reply
 from plimsoll_wire.headers import response_head
 

@@ -17,8 +17,8 @@ from functools import partial
 from typing import cast
 
 from plimsoll_broker.failures import CommitPathFailed, HandlerFailures
-from plimsoll_broker.server.budget import Account
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_pools import Account
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import Conduct, ListenerLimits
 from plimsoll_broker.server.dispatch import (
     CloseConnection,

@@ -24,7 +24,7 @@ from plimsoll_core.controller.brokers.registration import register
 from plimsoll_core.controller.brokers.restart_grants import request_restart, withdraw_restart
 from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.moves.copy_reports import limit, report_copies
 from plimsoll_core.controller.moves.partition_move import alter_reassignments
 from plimsoll_core.controller.moves.reassignment_object import object_gone as reassignment_gone

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 
 ARRIVED = BrokerId(-1)
 """The queue of partitions that a broker does not hold yet; the others go by leader."""

@@ -14,7 +14,7 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from plimsoll_core.errors import Refusal
-from plimsoll_core.planner import brokers, full, topics
+from plimsoll_core.planner import add_remove_brokers, full_rebalance, topic_changes
 from plimsoll_core.planner.draft import PlanDraft, conclude
 from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.request import (
@@ -36,14 +36,14 @@ def plan(request: Request) -> Plan | Refusal:
 def _draft(surveyed: Survey, goal: Goal) -> PlanDraft | Refusal:
     match goal:
         case AddBrokers():
-            return brokers.add(surveyed, goal)
+            return add_remove_brokers.add(surveyed, goal)
         case RemoveBrokers():
-            return brokers.remove(surveyed, goal)
+            return add_remove_brokers.remove(surveyed, goal)
         case FullRebalance():
-            return full.rebalance(surveyed)
+            return full_rebalance.rebalance(surveyed)
         case PreferredLeaders():
-            return brokers.prefer(surveyed)
+            return add_remove_brokers.prefer(surveyed)
         case ChangeTopics():
-            return topics.change(surveyed, goal)
+            return topic_changes.change(surveyed, goal)
         case _:
             assert_never(goal)

@@ -16,8 +16,8 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceMod
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import MoveLimits
-from plimsoll_core.planner.formula import RackPolicy
 from plimsoll_core.planner.outcome import Plan, plan_hash
+from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
     AddBrokers,

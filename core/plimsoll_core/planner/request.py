@@ -10,7 +10,7 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.formula import ROUND_ROBIN, RackPolicy, Row
+from plimsoll_core.planner.placement import ROUND_ROBIN, RackPolicy, Row
 
 
 class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.health import Outlook, outlook
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
@@ -38,12 +38,12 @@ from plimsoll_operator.controller.clock import Clock, tick_forever
 from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
-from plimsoll_operator.controller.log_regression import Claims
+from plimsoll_operator.controller.metadata_regression import Claims
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.controller.recent_batches import MetadataTail
 from plimsoll_operator.controller.snapshots import Snapshotter
 from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.controller.stream import update_for
-from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import msgspec
 
 from plimsoll_operator.metalog import codec, kube_objects
-from plimsoll_operator.metalog.chain import Emptied
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -25,6 +24,7 @@ from plimsoll_operator.metalog.interface import (
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
 from plimsoll_operator.metalog.kube_objects import Item, Metadata, ObjectReader
+from plimsoll_operator.metalog.log_assembly import Emptied
 
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}

@@ -1,4 +1,4 @@
-"""What Spark read from Kafka, as rows of the log table.  Called by `verify`; the layout is told in
+"""What Spark read from Kafka, as rows of the log table.  Called by `checks`; the layout is told in
 `plimsoll_spark.records`.
 """
 

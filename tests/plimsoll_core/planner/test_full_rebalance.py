@@ -25,9 +25,9 @@ from tests.plimsoll_core.planner.clusters import (
 )
 
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.planner import full as full_rebalance
-from plimsoll_core.planner.formula import place, start_of
+from plimsoll_core.planner import full_rebalance as full_rebalance
 from plimsoll_core.planner.matching import permute
+from plimsoll_core.planner.placement import place, start_of
 from plimsoll_core.planner.request import AddBrokers, FullRebalance, Request
 
 GROWN = st.integers(0, 3).flatmap(lambda more: drawn(more=more))

@@ -18,7 +18,7 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.membership import SetLeaving
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.planner.placement import EXPLICIT
 
 
 def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:

@@ -12,7 +12,7 @@ from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.volatile import Contact, VolatileState
+from plimsoll_core.controller.kernel.volatile_state import Contact, VolatileState
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done, Tick

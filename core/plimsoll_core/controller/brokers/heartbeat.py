@@ -11,7 +11,7 @@ from plimsoll_core.cluster.records import BrokerShutdownStarted
 from plimsoll_core.controller.brokers.fencing import fence, held_back_until_ms, leave, unfence
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
-from plimsoll_core.controller.kernel.volatile import Contact
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.partitions.unclean_recovery import wake
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId

@@ -16,7 +16,7 @@ from plimsoll_core.cluster.records import BrokerRegistered, BrokerUpdated
 from plimsoll_core.controller.brokers.fencing import leave, note_flap
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.racks import broker_has_a_rack
-from plimsoll_core.controller.kernel.volatile import Contact
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Answer, RegisterBroker, Registered

@@ -16,7 +16,7 @@ from plimsoll_core.cluster.model import Broker, ClusterImage, Partition
 from plimsoll_core.cluster.records import Record, TopicRemoved
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, as_records, change
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Request
 

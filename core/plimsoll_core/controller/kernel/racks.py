@@ -17,7 +17,7 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import RegisterBroker
-from plimsoll_core.planner.formula import Assignment, Located
+from plimsoll_core.planner.placement import Assignment, Located
 
 
 def located(turn: DecisionContext, ids: AbstractSet[BrokerId]) -> list[Located]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.controller.kernel.availability import ExposedTopics
-from plimsoll_core.planner.formula import RackPolicy
+from plimsoll_core.planner.placement import RackPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from plimsoll_core.controller.moves.targets import Want, choose
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import DeclareTopic
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment by its Topic object"
 

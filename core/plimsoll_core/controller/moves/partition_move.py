@@ -33,7 +33,7 @@ from plimsoll_core.messages.reassignments import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment"
 CANCELLED = "reassignment cancelled"

@@ -39,7 +39,7 @@ from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState, RunRebalance
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment by a rebalance"
 CANCELLED = "reassignment cancelled with its rebalance"

@@ -30,8 +30,8 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
 )
 from plimsoll_core.messages.requests import TopicsAnswer as Answers
-from plimsoll_core.planner import formula
-from plimsoll_core.planner.formula import Assignment
+from plimsoll_core.planner import placement
+from plimsoll_core.planner.placement import Assignment
 
 NAME_LENGTH_MAX = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
@@ -45,7 +45,7 @@ class TopicPlan:
     rows: Assignment
     min_isr: int
     configs: Mapping[str, str]
-    strategy: str = formula.ROUND_ROBIN
+    strategy: str = placement.ROUND_ROBIN
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
 
@@ -189,7 +189,7 @@ def check_partitions(turn: DecisionContext, partitions: int) -> Refusal | None:
 
 
 def check_rows(turn: DecisionContext, rows: Assignment) -> Refusal | None:
-    refusal = formula.check_assignment(rows, set(turn.image.brokers), turn.active())
+    refusal = placement.check_assignment(rows, set(turn.image.brokers), turn.active())
     named = (broker_id for row in rows for broker_id in row)
     refusal = refusal or all_stay(turn.image, named) or check_spread(turn, rows)
     if refusal is None:
@@ -202,7 +202,7 @@ def place_new(
     name: str,
     partitions: int,
     replication_factor: int,
-    strategy: str = formula.ROUND_ROBIN,
+    strategy: str = placement.ROUND_ROBIN,
 ) -> Assignment | Refusal:
     """Rows for a whole new topic."""
     refusal = check_partitions(turn, partitions)
@@ -214,15 +214,15 @@ def place_new(
             message=f"The replication factor is at least 1, not {replication_factor}.",
         )
 
-    def place(pool: list[formula.Located]) -> Assignment | Refusal:
-        start = formula.start_of(pool, partitions, turn.image.preferred)
-        return formula.place(pool, partitions, replication_factor, strategy, start=start)
+    def place(pool: list[placement.Located]) -> Assignment | Refusal:
+        start = placement.start_of(pool, partitions, turn.image.preferred)
+        return placement.place(pool, partitions, replication_factor, strategy, start=start)
 
     return among_pools(turn, replication_factor, place)
 
 
 def among_pools(
-    turn: DecisionContext, replication_factor: int, place: formula.Placer
+    turn: DecisionContext, replication_factor: int, place: placement.Placer
 ) -> Assignment | Refusal:
     """Place on brokers that run or are about to; on fenced ones only when there are too few.
 
@@ -234,9 +234,9 @@ def among_pools(
     usable = {b.id: b for b in turn.image.brokers.values() if not b.shutting_down and takes(b.id)}
     starting = {b.id for b in usable.values() if b.fenced and turn.has_session(b)}
     if replication_factor > len(usable):
-        return formula.not_enough(replication_factor, len(usable))
+        return placement.not_enough(replication_factor, len(usable))
     if not active:
-        return formula.not_enough(replication_factor, 0)
+        return placement.not_enough(replication_factor, 0)
     if refusal := brokers_have_racks(turn, usable.values()):
         return refusal
     for ids in (active | starting, active):
@@ -247,7 +247,7 @@ def among_pools(
     rows = place(located(turn, set(usable)))
     if isinstance(rows, Refusal):
         return rows
-    rows = formula.led_by_active(rows, active)
+    rows = placement.led_by_active(rows, active)
     return check_spread(turn, rows) or rows
 
 

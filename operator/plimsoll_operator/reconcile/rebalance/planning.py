@@ -15,7 +15,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceState

@@ -9,7 +9,7 @@ from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_operator.reconcile.context import Term
-from plimsoll_operator.reconcile.topic import placement
+from plimsoll_operator.reconcile.topic import drift
 from plimsoll_operator.status.move_progress import Meter
 from plimsoll_operator.status.projection import Sight, partitions_of, topic_status
 from plimsoll_operator.status.unhealthy import Unhealthy
@@ -52,12 +52,12 @@ def _with_place(term: Term, bound: Topic, status: TopicStatus) -> TopicStatus:
         meters.pop(str(bound.id), None)
     meter = meters.setdefault(str(bound.id), Meter()) if moving else Meter()
     policy = term.controller.settings.rack_policy
-    count = placement.drifted(image, bound, partitions, policy)
-    more = (placement.reconciling(moving), placement.drift(image, count, len(partitions)))
+    count = drift.drifted(image, bound, partitions, policy)
+    more = (drift.reconciling(moving), drift.drift(image, count, len(partitions)))
     copies, now_ms = term.controller.soft.copies, term.monotonic_ms()
     return msgspec.structs.replace(
         status,
         drifted=count,
-        move=placement.move(moving, meter, copies, now_ms),
+        move=drift.move(moving, meter, copies, now_ms),
         conditions=(*status.conditions, *more),
     )

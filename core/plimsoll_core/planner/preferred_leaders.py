@@ -13,7 +13,7 @@ from itertools import islice
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.augment import level
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 
 LOOK_AT_MOST = 16
 """How many equally good partitions are compared for how many leaders of their topic are where."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_broker.server.budget import MIB, Account, Pool, budgets_of
+from plimsoll_broker.server.client_memory_pools import MIB, Account, Pool, budgets_of
 
 
 class Waiter:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.planner.formula import (
+from plimsoll_core.planner.placement import (
     Assignment,
     check_assignment,
     led_by_active,

@@ -8,7 +8,7 @@ from tests.plimsoll_operator.moving import MIB, Moves
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_operator.api.quantities import binary
-from plimsoll_operator.reconcile.topic import placement
+from plimsoll_operator.reconcile.topic import drift
 from plimsoll_operator.status.move_progress import Meter, copied
 
 
@@ -68,11 +68,11 @@ class TestPlaced:
     def test_a_broker_that_came_later_is_drift(self):
         rows = ((0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1))
         image, topic, partitions = self.topic(rows, (0, 1, 2))
-        assert placement.drifted(image, topic, partitions, "Preferred") == 0
+        assert drift.drifted(image, topic, partitions, "Preferred") == 0
         image, topic, partitions = self.topic(rows, (0, 1, 2, 3))
-        count = placement.drifted(image, topic, partitions, "Preferred")
+        count = drift.drifted(image, topic, partitions, "Preferred")
         assert count == 4
-        found = placement.drift(image, count, 6)
+        found = drift.drift(image, count, 6)
         assert (found.status, found.reason) == ("True", "BrokerAdded")
         assert "4 of 6" in found.message
 
@@ -81,9 +81,9 @@ class TestPlaced:
         await scene.look()
         await scene.tell(0, 100 * MIB)
         moving = [scene.p(0), scene.p(1)]
-        shown = placement.move(moving, Meter(), scene.deciding.soft.copies, 0)
+        shown = drift.move(moving, Meter(), scene.deciding.soft.copies, 0)
         assert (shown.partitions, shown.bytes_left) == (2, "200Mi")
-        found = placement.reconciling(moving)
+        found = drift.reconciling(moving)
         assert (found.status, found.reason) == ("True", "MovingReplicas")
-        assert placement.move([], Meter(), {}, 0) is None
-        assert placement.reconciling([]).status == "False"
+        assert drift.move([], Meter(), {}, 0) is None
+        assert drift.reconciling([]).status == "False"

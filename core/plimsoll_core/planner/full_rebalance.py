@@ -17,9 +17,9 @@ from dataclasses import replace
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.draft import PlanDraft
-from plimsoll_core.planner.formula import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.matching import permute
 from plimsoll_core.planner.phrasing import counted, listed
+from plimsoll_core.planner.placement import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.replicas import lower_bound, racks_of, spread, targets_of
 from plimsoll_core.planner.survey import (
     Rows,

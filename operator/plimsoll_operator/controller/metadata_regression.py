@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker, Request
 from plimsoll_operator.controller.clock import Clock
-from plimsoll_operator.controller.tail import MetadataTail, Standing
+from plimsoll_operator.controller.recent_batches import MetadataTail, Standing
 
 logger = logging.getLogger("plimsoll.controller")
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_core.errors import Refusal
-from plimsoll_core.planner.formula import Assignment, interleave, place
+from plimsoll_core.planner.placement import Assignment, interleave, place
 
 SHAPES = [(3, 3), (2, 2, 2), (3, 3, 3), (4, 4), (1, 1, 1), (2, 2), (5, 5), (4, 4, 4)]
 

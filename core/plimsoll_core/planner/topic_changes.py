@@ -14,10 +14,10 @@ from typing import assert_never
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.planner.draft import PlanDraft
-from plimsoll_core.planner.formula import EXPLICIT, Row
 from plimsoll_core.planner.layout import vacancy
 from plimsoll_core.planner.outcome import Skipped
 from plimsoll_core.planner.phrasing import counted, listed
+from plimsoll_core.planner.placement import EXPLICIT, Row
 from plimsoll_core.planner.replicas import racks_of, spread
 from plimsoll_core.planner.request import (
     ChangeTopics,

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, Topic
 from plimsoll_core.errors import Refusal
-from plimsoll_core.planner import formula
-from plimsoll_core.planner.formula import EXPLICIT, Assignment, Located, RackPolicy
+from plimsoll_core.planner import placement
+from plimsoll_core.planner.placement import EXPLICIT, Assignment, Located, RackPolicy
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
@@ -38,8 +38,8 @@ def drifted(
 def _formula(
     pool: tuple[Located, ...], partitions: int, factor: int, strategy: str, first: int
 ) -> Assignment:
-    start = formula.start_at(pool, first)
-    rows = formula.place(pool, partitions, factor, strategy, start=start)
+    start = placement.start_at(pool, first)
+    rows = placement.place(pool, partitions, factor, strategy, start=start)
     return () if isinstance(rows, Refusal) else rows
 
 
