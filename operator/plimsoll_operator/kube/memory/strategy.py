@@ -101,12 +101,16 @@ def check_versions(resource: Resource, old: Object, body: Object) -> None:
     version = given.get("resourceVersion")
     if version in (None, ""):
         if resource.needs_version:
-            text = "Invalid value: 0: must be specified for an update"
-            where = "metadata.resourceVersion"
-            cause = StatusCause(field=where, reason="FieldValueInvalid", message=text)
-            raise invalid(resource.kind, name, [cause])
+            raise unversioned(resource, name)
     elif version != before["resourceVersion"]:
         raise conflict(resource.kind, name)
+
+
+def unversioned(resource: Resource, name: str) -> StatusError:
+    """An update that names no resourceVersion, where the kind requires one."""
+    text = "Invalid value: 0: must be specified for an update"
+    cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
+    return invalid(resource.kind, name, [cause])
 
 
 def check_preconditions(resource: Resource, old: Object, wanted: Object) -> None:
