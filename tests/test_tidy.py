@@ -248,6 +248,30 @@ def test_no_two_product_classes_have_one_name() -> None:
     assert not twice, twice
 
 
+def numbers_joined(tree: ast.Module) -> list[int]:
+    """Lines that write a list of numbers for a reader: `", ".join(map(str, …))` and the like."""
+    lines = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Constant(value=", "), attr="join"), args=[values]
+            ):
+                inner = values.elt if isinstance(values, ast.GeneratorExp | ast.ListComp) else None
+                turned = inner or (values.args[0] if isinstance(values, ast.Call) else values)
+                if "str" in (ast.unparse(turned), ast.unparse(turned).partition("(")[0]):
+                    lines.append(node.lineno)
+    return lines
+
+
+def test_lists_of_brokers_in_sentences_are_written_by_one_module() -> None:
+    homes = {
+        path.name
+        for path in product(but=("plimsoll_sim", "plimsoll_spark", "memory"))
+        if numbers_joined(ast.parse(path.read_text()))
+    }
+    assert homes == {"phrasing.py"}, "plimsoll_core.phrasing has brokers_text and replicas_text"
+
+
 def test_reconcilers_leadership_and_status_read_no_date() -> None:
     """`time` is forbidden by an import contract; `datetime` reads the same clock."""
     found = []

@@ -228,7 +228,7 @@ def test_cluster_that_grows_stays_ready_and_says_what_it_does():
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.status) == ("True", "True")
     assert reconciling.reason == "AddingBrokers"
-    assert reconciling.message == "Broker 3, 4 joins: 3 of 5 brokers take part."
+    assert reconciling.message == "Brokers 3 and 4 join: 3 of 5 brokers take part."
 
 
 def test_cluster_that_shrinks_says_what_is_left():

@@ -82,7 +82,7 @@ def test_a_roll_says_how_far_it_is():
 def test_an_edit_that_settles_is_not_done():
     found = settling_condition((0, 2, 3))
     assert (found.status, found.reason) == ("True", "Settling")
-    assert "0, 2, 3" in found.message
+    assert "brokers 0, 2 and 3" in found.message
 
 
 def test_grants_and_returns_are_events():

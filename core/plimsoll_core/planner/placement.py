@@ -17,6 +17,7 @@ from typing import Literal
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import ids_text, replicas_text
 
 Row = tuple[BrokerId, ...]
 Assignment = tuple[Row, ...]
@@ -144,7 +145,7 @@ def check_assignment(
         if problem:
             return Refusal(
                 reason=Reason.InvalidReplicaAssignment,
-                message=f"The assignment of partition {index} ({_listed(row)}) {problem}.",
+                message=f"The assignment of partition {index} ({replicas_text(row)}) {problem}.",
             )
     return None
 
@@ -158,16 +159,12 @@ def _row_problem(
     if len(set(row)) != len(row):
         return "names a broker twice"
     if unknown:
-        return f"names brokers that are not registered: {_listed(unknown)}"
+        return f"names brokers that are not registered: {ids_text(unknown)}"
     if len(row) != size:
         return f"has {len(row)} replicas where partition 0 has {size}; they must be equal"
     if not set(row) & active:
         return "has no broker that is running now, so nobody could lead it"
     return None
-
-
-def _listed(brokers: Iterable[BrokerId]) -> str:
-    return ", ".join(str(broker) for broker in brokers)
 
 
 def _owners(

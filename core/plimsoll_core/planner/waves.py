@@ -15,8 +15,8 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import counted
 from plimsoll_core.planner.outcome import Move, Plan
-from plimsoll_core.planner.phrasing import counted
 from plimsoll_core.planner.request import PlanPartition
 
 

@@ -87,7 +87,7 @@ class TestTargetLost:
         dies(five, 3)
         state = run(five, to(0, 3, 4))
         assert state.reason == "TargetDown"
-        assert "Broker 3 is down (so are 4)" in state.message
+        assert "Broker 3 is down (so is broker 4)" in state.message
 
     def test_a_partition_without_a_leader_is_named(self, five: Any) -> None:
         run(five, to(0, 1, 3))

@@ -138,7 +138,7 @@ class TestBegin:
         [
             (TopicMove(topic="no", replicas=(1, 2, 3)), "UnknownTopicOrPartition", "no topic no"),
             (to(0, 1, 3, partitions=(99,)), "UnknownTopicOrPartition", "no partition 99"),
-            (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8, 9"),
+            (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8 and 9"),
         ],
     )
     def test_reassignment_to_unknown_topic_partition_or_broker_fails_after_a_minute(

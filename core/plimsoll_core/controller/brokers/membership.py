@@ -29,11 +29,11 @@ from plimsoll_core.cluster.records import (
     VolumeReleased,
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.membership import SettleNewcomers, UnregisterBroker, VolumeGone
 from plimsoll_core.messages.requests import Answer, Done, SetMembers
+from plimsoll_core.phrasing import brokers_text, sentence_start
 
 
 def next_members(
@@ -70,8 +70,8 @@ def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refus
     return Refusal(
         reason=Reason.BrokerHoldsReplicas,
         message=(
-            f"Broker {listed(holding)} cannot go: broker {holding[0]} holds {count} replicas. It"
-            " stays a member until they are moved away."
+            f"{sentence_start(brokers_text(holding))} cannot be removed: broker {holding[0]} holds"
+            f" {count} replicas. It stays a member until they are moved away."
         ),
     )
 
@@ -81,11 +81,13 @@ def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal |
     early = sorted({*turn.image.released.values()}.intersection(wanted))
     if not early:
         return None
+    who = brokers_text(early)
+    volumes, are = ("volume", "is") if len(early) == 1 else ("volumes", "are")
     return Refusal(
         reason=Reason.VolumeInUse,
         message=(
-            f"The volume that broker {listed(early)} had before is being deleted; the broker may"
-            " come back when it is gone."
+            f"The {volumes} that {who} had before {are} being deleted; {who} may join again after"
+            " that."
         ),
     )
 

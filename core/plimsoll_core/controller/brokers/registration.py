@@ -20,6 +20,7 @@ from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Answer, RegisterBroker, Registered
+from plimsoll_core.phrasing import brokers_text
 
 Check = Callable[[DecisionContext, RegisterBroker], Refusal | None]
 
@@ -163,7 +164,7 @@ def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | 
         reason=Reason.InvalidRegistration,
         message=(
             f"Broker {request.broker_id} is not a member of this cluster; its members are "
-            f"{', '.join(map(str, image.members))}."
+            f"{brokers_text(image.members)}."
         ),
     )
 

@@ -24,6 +24,7 @@ from typing import Literal
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import brokers_text, is_or_are
 
 ExposedTopics = Literal["Interrupt", "Block"]
 """What becomes of partitions that cannot spare anybody: interrupted for a moment, or never."""
@@ -180,10 +181,10 @@ def _why(
     missing = [r for r in p.settled if r not in p.isr]
     returning = [r for r in p.replicas if r in absent and r != broker_id]
     if missing:
-        one = f"{_listed(missing)} {'rejoins' if len(missing) == 1 else 'rejoin'}"
+        one = f"{brokers_text(missing)} {'rejoins' if len(missing) == 1 else 'rejoin'}"
         return "WouldDropBelowMinISR", f"{one} the ISR of {where}"
     if returning:
-        one = f"{_listed(returning)} {'is' if len(returning) == 1 else 'are'}"
+        one = f"{brokers_text(returning)} {is_or_are(len(returning))}"
         return "AnotherBrokerIsAway", f"{one} back from a restart and in the ISR of {where}"
     if exposed(p):
         return (
@@ -192,9 +193,3 @@ def _why(
             " spec.maintenance.exposedTopics is Interrupt",
         )
     return "PartitionMoves", f"the move of {where} has ended"
-
-
-def _listed(brokers: Sequence[BrokerId]) -> str:
-    if len(brokers) == 1:
-        return f"broker {brokers[0]}"
-    return f"brokers {', '.join(map(str, brokers[:-1]))} and {brokers[-1]}"

@@ -22,7 +22,6 @@ from plimsoll_core.controller.brokers.decommissioning import all_stay
 from plimsoll_core.controller.kernel.availability import away, may_become
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.kernel.racks import check_spread
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
@@ -33,6 +32,7 @@ from plimsoll_core.messages.reassignments import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Answer
+from plimsoll_core.phrasing import brokers_text, ids_text, replicas_text
 from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment"
@@ -112,8 +112,8 @@ def check_absent(
     return Refusal(
         reason=Reason.BrokerRestarts,
         message=(
-            f"Partition {p.index} waits until broker {listed(absent & {*isr, *target})} is back"
-            " from a restart: without it too few would be in sync."
+            f"Partition {p.index} waits for {brokers_text(absent & {*isr, *target})} to return from"
+            " a restart: until then fewer than min ISR would be in sync."
         ),
     )
 
@@ -122,7 +122,7 @@ def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=(
-            f"Partition {p.index} cannot do without broker {listed(dropped)} now: {why}. Wait for"
+            f"Partition {p.index} cannot do without {brokers_text(dropped)} now: {why}. Wait for"
             " more replicas to be in sync, or let the move go on."
         ),
     )
@@ -137,13 +137,13 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
     elif len(set(target)) != len(target):
         problem = "names a broker twice"
     elif unknown:
-        problem = f"names brokers that are not registered: {listed(unknown)}"
+        problem = f"names brokers that are not registered: {ids_text(unknown)}"
     if problem is None:
         new = [broker for broker in target if broker not in p.target]
         return all_stay(turn.image, new) or check_spread(turn, (target,))
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
-        message=f"The target of partition {p.index} ({listed(target)}) {problem}.",
+        message=f"The target of partition {p.index} ({replicas_text(target)}) {problem}.",
     )
 
 

@@ -29,7 +29,6 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.kernel.availability import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.moves import rebalance_schedule as looks
 from plimsoll_core.controller.moves.partition_move import begun, rolled_back
 from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
@@ -39,6 +38,7 @@ from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState, RunRebalance
 from plimsoll_core.messages.requests import Answer
+from plimsoll_core.phrasing import brokers_text, is_or_are
 from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment by a rebalance"
@@ -249,8 +249,8 @@ def _waiting_for(turn: DecisionContext, row: Rebalance, look: Look) -> Rebalance
 def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
     if waits.down:
         broker, rows = min(waits.down.items())
-        names = listed(waits.down.keys() - {broker})
-        others = f" (so are {names})" if names else ""
+        down = waits.down.keys() - {broker}
+        others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
         takes = turn.image.takes_replicas(broker)
         state = "is down" if takes else "takes no replicas any more"
         return looks.TARGET_DOWN, (

@@ -10,7 +10,7 @@ Source: the protocol's rules for elections on request and for leaderless partiti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from plimsoll_core.messages.elections import (
 from plimsoll_core.messages.requests import (
     Answer,
 )
+from plimsoll_core.phrasing import replicas_text
 
 PREFERRED = "leadership goes back to the preferred replica"
 
@@ -139,8 +140,8 @@ def _unclean(
     return Refusal(
         reason=Reason.EligibleLeadersNotAvailable,
         message=(
-            f"None of its replicas {_list(partition.replicas)} takes part and has told how complete"
-            " its log is; bring one back, and try again after some seconds."
+            f"None of its replicas {replicas_text(partition.replicas)} takes part and has reported"
+            " how complete its log is; bring one back, and try again after some seconds."
         ),
     )
 
@@ -186,7 +187,7 @@ def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> Electi
 def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId) -> Refusal | None:
     where = f"Partition {partition.index} cannot be led by broker {leader}: "
     if leader not in partition.replicas:
-        why = f"it is no replica; they are {_list(partition.replicas)}."
+        why = f"it is no replica; they are {replicas_text(partition.replicas)}."
     elif leader in turn.soft.emptied and not turn.acceptable(leader):
         turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
         why = (
@@ -256,7 +257,3 @@ def _elected(name: PartitionName, after: Partition) -> ElectionAnswer:
     return ElectionAnswer(
         topic=name.topic, index=name.index, leader=after.leader, leader_epoch=after.leader_epoch
     )
-
-
-def _list(broker_ids: Iterable[BrokerId]) -> str:
-    return ", ".join(map(str, broker_ids))

@@ -7,7 +7,7 @@ nobody wants them any more (which rolls back what is under way), and not kept fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -209,7 +209,3 @@ async def _delete(term: Term, one: Made) -> None:
         await term.kube.delete(REBALANCES, term.key[0], one.name, uid=one.uid)
     except (NotFound, Conflict):
         return
-
-
-def names(brokers: Iterable[BrokerId]) -> str:
-    return ", ".join(map(str, brokers))
