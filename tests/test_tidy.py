@@ -173,7 +173,7 @@ def test_no_parameter_of_the_product_is_an_anonymous_tuple() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["tuple[int, str]", "None | tuple[int, str]", "tuple[int]"])
-def test_an_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) -> None:
+def test_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) -> None:
     shapes = ("a: {}", "a: int, *, b: {}", "a: {}, /", "*a: {}", "**a: {}")
     for shape in shapes:
         tree = ast.parse(f"def f({shape.format(annotation)}): pass")
@@ -310,7 +310,7 @@ def test_labels_and_annotations_of_the_operator_are_stated_in_one_module() -> No
     assert not found, "\n".join(found)
 
 
-def test_the_operator_branches_on_no_reason_string() -> None:
+def test_operator_branches_on_no_reason_string() -> None:
     """A reason is what people read; what the operator does follows from an enum or a type."""
     found = []
     for path in product(but=("core", "broker_image", "sim", "spark")):
@@ -325,7 +325,7 @@ def test_the_operator_branches_on_no_reason_string() -> None:
     assert not found, found
 
 
-def test_the_tree_names_no_machine_and_no_registry() -> None:
+def test_tree_names_no_machine_and_no_registry() -> None:
     """Versions are pinned without index addresses, and no path of one machine is written down."""
     found = []
     for path in tracked():

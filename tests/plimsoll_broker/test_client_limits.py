@@ -43,7 +43,7 @@ def test_clients_never_take_the_descriptors_that_logs_need():
         ("socket.request.max.bytes", "-1"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused(name, text):
+def test_value_that_cannot_be_meant_is_refused(name, text):
     refused = broker_configs({name: text})
     assert isinstance(refused, Refusal)
     assert name in refused.message

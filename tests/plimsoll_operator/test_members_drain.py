@@ -100,7 +100,7 @@ def scene() -> Draining:
     return made
 
 
-async def test_a_broker_is_emptied_and_goes(scene: Draining) -> None:
+async def test_broker_is_emptied_and_goes(scene: Draining) -> None:
     await scene.edit(count=3, excludedIds=[1])
     assert scene.image.leaving == (1,)
     assert any(p.moving for p in scene.image.partitions.values())
@@ -111,7 +111,7 @@ async def test_a_broker_is_emptied_and_goes(scene: Draining) -> None:
     assert scene.kube.find(REBALANCES, "kafka", "main-drain-1")["status"]["phase"] == "Completed"
 
 
-async def test_a_dead_broker_is_emptied_from_the_others(scene: Draining) -> None:
+async def test_dead_broker_is_emptied_from_the_others(scene: Draining) -> None:
     await scene.kill(3)
     await scene.edit(count=3)
     assert scene.image.leaving == (3,)

@@ -31,7 +31,7 @@ class TestMeter:
         assert read(200, 30_000).eta_seconds is None, "nothing was copied lately"
         assert read(50, 31_000).copied == 50, "the copy began anew"
 
-    def test_a_new_replica_in_sync_is_whole(self):
+    def test_new_replica_in_sync_is_whole(self):
         image = replay(
             with_topic(an_image((0, 1, 2, 3)), ((0, 1, 2),)),
             isr_changed(0, (0, 3), replicas=(3, 0, 1, 2), adding=(3,), removing=(2,)),
@@ -65,7 +65,7 @@ class TestPlaced:
         partitions = [image.partitions[PartitionKey(TOPIC_ID, n)] for n in range(len(rows))]
         return image, topic, partitions
 
-    def test_a_broker_that_came_later_is_drift(self):
+    def test_broker_that_came_later_is_drift(self):
         rows = ((0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1))
         image, topic, partitions = self.topic(rows, (0, 1, 2))
         assert drift.drifted(image, topic, partitions, "Preferred") == 0
@@ -76,7 +76,7 @@ class TestPlaced:
         assert (found.status, found.reason) == ("True", "BrokerAdded")
         assert "4 of 6" in found.message
 
-    async def test_a_move_shows_in_the_topic(self):
+    async def test_move_shows_in_the_topic(self):
         scene = Moves()
         await scene.look()
         await scene.tell(0, 100 * MIB)

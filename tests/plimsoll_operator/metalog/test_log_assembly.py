@@ -16,7 +16,7 @@ def by_sequence(*batches: Batch) -> Mapping[int, Batch]:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.data())
-def test_a_log_with_a_batch_missing_below_others_is_never_accepted(
+def test_log_with_a_batch_missing_below_others_is_never_accepted(
     sizes: list[int], data: st.DataObject
 ) -> None:
     batches = a_chain(1, *sizes)
@@ -27,7 +27,7 @@ def test_a_log_with_a_batch_missing_below_others_is_never_accepted(
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.data())
-def test_a_snapshot_stands_for_exactly_what_is_below_it(
+def test_snapshot_stands_for_exactly_what_is_below_it(
     sizes: list[int], data: st.DataObject
 ) -> None:
     batches = a_chain(1, *sizes)
@@ -42,7 +42,7 @@ def test_a_snapshot_stands_for_exactly_what_is_below_it(
     assert opened.tip.nonce == batches[-1].nonce
 
 
-def test_a_snapshot_of_another_history_is_passed_over() -> None:
+def test_snapshot_of_another_history_is_passed_over() -> None:
     batches, others = a_chain(1, 1, 1), a_chain(1, 1)
     foreign = snapshot_at(others[1], "foreign")
     opened, _ = log_assembly.assemble([foreign], by_sequence(*batches))
@@ -58,13 +58,13 @@ def test_two_histories_mixed_are_named() -> None:
         log_assembly.assemble([], by_sequence(*batches[:2], *others[2:]))
 
 
-def test_a_hole_is_named_with_its_bounds() -> None:
+def test_hole_is_named_with_its_bounds() -> None:
     batches = a_chain(1, 1, 1, 1, 1, 1)
     with pytest.raises(LogRegressed, match="batches 2 to 3 are missing"):
         log_assembly.assemble([], by_sequence(*batches[:2], *batches[4:]))
 
 
-def test_an_emptied_batch_is_no_batch() -> None:
+def test_emptied_batch_is_no_batch() -> None:
     batches = a_chain(1, 1, 1)
     emptied = log_assembly.Emptied(sequence=1, end_offset=2, nonce=batches[1].nonce)
     with pytest.raises(log_assembly.Gap):
@@ -73,14 +73,14 @@ def test_an_emptied_batch_is_no_batch() -> None:
     assert opened.batches == (batches[2],)
 
 
-def test_a_term_opens_with_one_record_alone() -> None:
+def test_term_opens_with_one_record_alone() -> None:
     first = a_chain(1)
     crowded = codec.pack([marked("a"), marked("b")], EMPTY_TIP.after(first[0]), 2, new_nonce)
     with pytest.raises(LogCorrupt, match="cannot follow"):
         log_assembly.assemble([], by_sequence(*first, *crowded))
 
 
-def test_an_older_term_never_follows_a_newer_one() -> None:
+def test_older_term_never_follows_a_newer_one() -> None:
     first = a_chain(1, epoch=2)
     older = codec.pack([marked("a")], EMPTY_TIP.after(first[0]), 1, new_nonce)
     with pytest.raises(LogCorrupt, match="cannot follow"):
