@@ -1,4 +1,4 @@
-"""What the chart tells the operator, from the environment."""
+"""The operator's options, which the chart sets in the environment."""
 
 from __future__ import annotations
 

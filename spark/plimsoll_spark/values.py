@@ -1,4 +1,4 @@
-"""What a verification says about itself, as values; their JSON is what the operator reads.
+"""The values of a verification's result; their JSON is the interface to the operator.
 
 Written by `checks`, `verdict` and `verification`; read by `report`.  Fields are told in the file's
 camelCase by msgspec.

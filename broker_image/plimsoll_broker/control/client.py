@@ -1,4 +1,4 @@
-"""A broker's commands to whoever is the controller: finds it, keeps to it, leaves it in time.
+"""A broker's commands to the active controller: find it, keep the connection, leave it in time.
 
 The lifecycle, the replica manager and the admin handlers call `command`; it re-sends to the
 current controller, with bounded backoff, until the caller's deadline.  It believes no controller

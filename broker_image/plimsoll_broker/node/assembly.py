@@ -1,4 +1,4 @@
-"""What a broker is made of in one lifetime: the only module that says who is connected to whom.
+"""Builds a broker's parts for one lifetime: the only module that connects them to each other.
 
 The lifecycle calls `assemble` once the lifetime's epoch is known; tests make a data path alone.
 Everything is made here, whole, and inside the event loop that will run it; nothing runs yet, no

@@ -1,4 +1,4 @@
-"""What clients may have of a broker, from its configs and from what its process may have.
+"""The limits of a broker's clients, from its configs and from the limits of its process.
 
 Called by `assembly` once per lifetime.  The names of the configs are Kafka's where Kafka has them.
 """

@@ -1,4 +1,4 @@
-"""What a broker tells about itself over HTTP: /metrics, and for the kubelet /healthz and /readyz.
+"""A broker's HTTP endpoints: /metrics, and for the kubelet /healthz and /readyz.
 
 Prometheus, the kubelet and `plimsoll local` ask.  /healthz: the process turns; /readyz: it may be
 counted on, so that a disruption budget is right even with no controller.  Metrics are read from

@@ -1,4 +1,4 @@
-"""What one fetcher follows, and what its leader remembers of that (a fetch session, KIP-227).
+"""One fetcher's partitions, and the fetch session that its leader keeps for them (KIP-227).
 
 Called by the fetcher before and after each request.  The first request on a connection names every
 partition; when the leader remembers them, the next ones name only what has changed since and what

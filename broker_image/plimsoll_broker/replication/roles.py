@@ -1,5 +1,5 @@
-"""What newer metadata asks of this broker's partitions, in portions, so that thousands hold nobody
-up: whom it drops, then whom it leads, then whom it follows.
+"""Applies newer metadata to this broker's partitions in time slices: first those that it drops,
+then those that it leads, then those that it follows.
 
 A walk goes through everything that is hosted or wanted.  Its first portion is done with the image
 that brings it; what is left, `run` does, one of the broker's tasks.  What each partition is to be

@@ -1,4 +1,4 @@
-"""How much memory clients may take together: sums of bytes, shares of them, and who waits.
+"""The memory budget of all clients together: sums of bytes, shares of them, and the queue.
 
 Two pools: unsent replies, and requests that are being received or still looked at.  A server's
 sessions and the fetch handler ask before they make bytes; nothing here knows sockets or the loop.

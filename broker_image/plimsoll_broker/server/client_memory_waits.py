@@ -1,4 +1,4 @@
-"""The memory of a broker's clients: two pools, and whoever waits for one is woken by the loop.
+"""The memory of a broker's clients: two pools, and the event loop's wake-ups of what waits for one.
 
 `node.assembly` makes one and hands it to the client listener.  `client_memory_pools`
 decides which bytes are granted to which connection.

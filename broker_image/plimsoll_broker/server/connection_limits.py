@@ -1,4 +1,4 @@
-"""What one listener lets its connections have and do: numbers, sizes, times.
+"""One listener's limits for its connections: numbers, sizes, times.
 
 Made by whoever makes a `Server`; sessions and the server keep to it.  Each listener has limits of
 its own, so that what clients use up is nothing that brokers need.  Values and one decision; no I/O.

@@ -1,4 +1,4 @@
-"""What a session has received and not served yet: frames, and the memory that they may have.
+"""A session's received and unserved frames, and the memory that they may have.
 
 Owned by a `Session`.  How long a frame may be follows from what its first bytes ask for; memory for
 a large one is asked of the intake bit by bit, as bytes come, and given back when nobody refers to

@@ -1,4 +1,4 @@
-"""What of a log has not reached the disk for certain, and what a flush must therefore sync.
+"""The part of a log that may not be on disk yet, which a flush must therefore sync.
 
 Called by `Log`.  Everything below a recovery point is on the disk: the batches, and the indexes of
 every sealed segment (who trusted half an index would delete a segment too early, or not find a

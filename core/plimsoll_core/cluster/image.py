@@ -1,4 +1,4 @@
-"""How a record changes a cluster: the only reader of records, the only maker of images.
+"""Applies a record to an image: the only reader of records, the only maker of images.
 
 The controller, every broker, a restart and the simulator all come through `apply`, so equal logs
 give equal images.  Each application costs what the record touches, never the size of the cluster.

@@ -1,4 +1,4 @@
-"""What an image keeps beside its partitions so that nothing scans them: who hosts, who comes first.
+"""Indexes of an image beside its partitions, so that nothing scans these.
 
 Called by `image.apply` with what one record changed, and once for a whole snapshot; stored nowhere.
 """

@@ -1,4 +1,4 @@
-"""What must hold of every committed image, named as the protocol's safety predicates name it.
+"""The invariants of every committed image, named like the protocol's safety predicates.
 
 Called by tests and the simulator after each record, and by nobody in production.  Each predicate
 yields a sentence per violation.  Predicates that need logs or clients are the simulator's.

@@ -1,4 +1,4 @@
-"""What a cluster is: the committed state that every decision reads.
+"""The committed state of a cluster, which every decision reads.
 
 `ClusterImage` is a persistent value: `apply` makes the next one in time proportional to the change,
 and an older one stays valid.  The controller, every broker and the simulator hold the same image,

@@ -1,4 +1,4 @@
-"""Who moves a partition, and how fast its new replicas may be copied.
+"""The object or client that moves a partition, and the rate limit of its new replicas.
 
 Called by the decisions that would move replicas, since what an object moves is its alone; and by
 brokers, which keep to the limits.  A replica is limited while it is being added and not yet in

@@ -1,4 +1,4 @@
-"""What a new term finishes before anything else: what its predecessor may have left half done.
+"""Completes at the beginning of a term what the controller before may have left half done.
 
 Called once for Activated (and again while there is more to do).  Everybody gets a full session
 timeout of grace, since contacts are not part of the log.

@@ -1,4 +1,4 @@
-"""What is asked about leaders, and what became of it.  Part of `messages.requests`."""
+"""Requests for elections and their answers.  Part of `messages.requests`."""
 
 from __future__ import annotations
 

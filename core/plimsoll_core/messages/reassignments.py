@@ -1,4 +1,4 @@
-"""What clients and objects ask about moves of replicas, and what the controller answers.
+"""Requests of clients and objects for moves of replicas, and their answers.
 
 Part of `messages`, which lists them among the requests and answers.  A client names targets
 partition by partition and hears about each; an object's moves are taken or refused as a whole.

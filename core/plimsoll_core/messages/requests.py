@@ -1,4 +1,4 @@
-"""What a broker or an operator asks of the controller, and what it answers.
+"""All requests to the controller, as unions, and all its answers.
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but

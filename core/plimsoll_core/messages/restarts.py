@@ -1,4 +1,4 @@
-"""What is asked about restarts of brokers, and what the controller answers.
+"""Requests for restarts of brokers, and the controller's answers.
 
 Part of `messages`, which lists them among the requests and answers.
 """

@@ -1,4 +1,4 @@
-"""What the planner answers: moves, what they cost, what they lead to, and what was given up.
+"""The planner's answer: moves, their cost, the loads that they lead to, and relaxed rules.
 
 A plan is a value: equal requests give equal plans, and `plan_hash` names one, so that somebody can
 approve exactly what was shown.

@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go.  Called when a topic is created or grows; never moves.
+"""Places the replicas of new partitions.  Called when a topic is created or grows; never moves.
 
 The formula (the protocol's placement rule): partition p belongs to one broker i as its k-th; its
 first replica is i, and the others follow along the cycle of the *other* brokers, shifted by k, so

@@ -1,4 +1,4 @@
-"""Who is preferred to lead: evened out by the order of replica lists, so that no data moves.
+"""Evens out preferred leaders over brokers by the order of replica lists, so that no data moves.
 
 Called after replicas have their places, and alone for the goal PreferredLeaders.  A bipartite flow
 from partitions to their replicas; here as shifts between brokers along augmenting chains, which

@@ -1,4 +1,4 @@
-"""How many replicas each broker should have, and getting there: fewest moves, racks kept.
+"""The number of replicas that each broker should have, and the fewest moves to it, racks kept.
 
 Called for every goal that moves data.  The order is the protocol's ("add brokers", "remove
 brokers"): direct moves, then augmenting chains, then balance is relaxed, and racks only when a

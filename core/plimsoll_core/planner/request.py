@@ -1,4 +1,4 @@
-"""What the planner is asked: a cluster as far as placement goes, and one goal.
+"""The planner's request: a cluster as far as placement goes, and one goal.
 
 Made by whoever plans (the controller, a tool, the simulator), from a committed image and what is
 known of sizes.  A partition on the move is given with the replicas it is going to have.

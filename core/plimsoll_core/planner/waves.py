@@ -1,4 +1,4 @@
-"""What may move now, and what has to wait: a plan cut into waves.
+"""Cuts a plan into waves: the moves that may run now, and those that wait.
 
 Called again and again while a plan runs, with the partitions as they are then; the first wave is
 what may be started.  Order decides who goes first, so equal plans give equal waves.

@@ -1,4 +1,4 @@
-"""What a replica reads around itself: its log, and what all replicas of a broker see in common."""
+"""A replica's surroundings: its log, and the state that all replicas of a broker share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a follower does with its leader's replies: what to append, and when to wait.
+"""A follower's handling of its leader's replies: which batches it appends, and when it waits.
 
 Called by `replica.Replica` and by the broker's fetcher.  `truncation` says where it cuts its log.
 """

@@ -1,4 +1,4 @@
-"""What a leader knows of its term: its followers' progress, the in-sync set, what is committed.
+"""A leader's state in one epoch: its followers' progress, the ISR, the high watermark.
 
 Called by `replica.Replica` only.  It decides how far the high watermark may go, who may join the
 in-sync set and who must leave it, and what an AlterPartition answer means.  Sources: KIP-497

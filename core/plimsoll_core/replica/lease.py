@@ -1,4 +1,4 @@
-"""Whether a leader may answer reads and acks=0/1 as one that nobody can have replaced.
+"""The leader lease: whether a leader may still answer reads and acks=0/1.
 
 For clusters that ask for it (`onControllerLoss: StopServing`); asked when a reply is made, never by
 a timer.  acks=all needs no lease: a leader that was replaced gathers no quorum.

@@ -1,4 +1,4 @@
-"""Whether a producer's batch is new, a retry or out of order (KIP-98, idempotent producers).
+"""Classifies a producer's batch as new, a retry or out of order (KIP-98, idempotent producers).
 
 One per log.  The leader asks `check` before it appends; leader, follower and replay all learn from
 the batches themselves through `update`.  It remembers the last five batches of each producer id:

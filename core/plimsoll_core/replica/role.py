@@ -1,4 +1,4 @@
-"""What a broker does for one partition, as one value, and which role may follow which.
+"""A replica's role for one partition as one value, and which role may follow which.
 
 Rule: everything that a role is, and every reason for which one follows another, is in this file.
 `replica.Replica` alone takes a role, by `succeed`.  The broker's shell brings what happened

@@ -1,4 +1,4 @@
-"""How much of what moves may be fetched now: a token bucket in whole bytes, without a clock.
+"""The throttle of moves: a token bucket in whole bytes, without a clock.
 
 Called by the fetchers of replicas that are being added.  A piece is taken before it is asked for,
 and settled when the reply is there: what did not come is given back, what came beyond it (a batch

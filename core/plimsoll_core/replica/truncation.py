@@ -1,4 +1,4 @@
-"""Where a follower truncates its log, and where it begins again.
+"""The offset at which a follower truncates its log, and where it begins again.
 
 Called by `replica.Replica` and by the broker's fetcher.  A log is cut only where leader epochs
 prove that it diverged - never to the high watermark (KIP-101, 279, 320, 595).  `divergence` is the

@@ -1,4 +1,4 @@
-"""What a LogCluster says of topics: whose they may be, what they get, how large, how they go."""
+"""A LogCluster's rules for topics: allowed namespaces, defaults, limits, deletion."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""For which broker one connection to the controllers' port speaks, and what those may hold that
-speak for nobody yet.
+"""The broker that one connection to the controllers' port speaks for, and the limits of connections
+that have not named one yet.
 
 The server asks before it passes a request on.  A connection speaks for one broker, the first that
 it names, for good: whatever names another broker or another lifetime there is refused.  It has

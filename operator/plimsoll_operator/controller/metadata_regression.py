@@ -1,4 +1,4 @@
-"""What brokers hold that the metadata log does not: did the log go back in time?
+"""Finds that the metadata log went back in time: a broker holds what the log does not.
 
 The runtime passes on every position and asks before it takes over.  A claim stands until its
 broker says something that fits, or is gone: a claim that nobody has repeated for long is asked

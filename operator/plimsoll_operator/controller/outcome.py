@@ -1,4 +1,4 @@
-"""How a controller is run, and why its run ended."""
+"""The controller's run options, and the reasons for the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker's metadata stream gets next: batches, or a snapshot when it is too far behind.
+"""The next part of a broker's metadata stream: batches, or a snapshot when it is too far behind.
 
 The runtime calls it for an active controller; it waits for news, but not longer than asked, and it
 changes nothing.  Source: ARCHITECTURE.md, "The controller".

@@ -1,4 +1,4 @@
-"""How to reach the API server: from inside a pod, or by a kubeconfig file.
+"""Addresses and credentials of the API server: from inside a pod, or by a kubeconfig file.
 
 The official client's loaders read both.  What they read is read again every minute by the monotonic
 clock, because the kubelet rotates tokens (and the official refresh goes by the wall clock).

@@ -1,4 +1,4 @@
-"""What the API server may answer instead of doing what it was asked to.
+"""The errors that the API server answers.
 
 Certain answers (`NotFound`, `Conflict`, `Rejected`) say that nothing was changed.  `Unavailable`
 says nothing: the request may or may not have been executed.

@@ -1,4 +1,4 @@
-"""Who of the operator's replicas leads one LogCluster: a Lease, and a loop of our own.
+"""The Lease by which one replica of the operator leads a LogCluster, and the loop that renews it.
 
 5 s / 3 s / 1 s: a Lease that nobody renewed for 5 s is free; whoever could not renew for 3 s steps
 down; both try every second, and no call takes longer than one.  Only the monotonic clock decides,

@@ -1,4 +1,4 @@
-"""What the builders need to know besides the LogCluster itself."""
+"""Inputs of the manifest builders besides the LogCluster itself."""
 
 from __future__ import annotations
 

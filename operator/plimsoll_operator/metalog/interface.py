@@ -1,4 +1,4 @@
-"""What a metadata log promises, whatever holds its bytes.
+"""The metadata log's interface and its guarantees, for any storage.
 
 A log is a chain of batches.  Each batch holds records, follows its predecessor by sequence and by
 the predecessor's nonce, and is committed by a compare-and-set that only one writer can win.  The

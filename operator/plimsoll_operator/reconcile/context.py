@@ -1,4 +1,4 @@
-"""What the handlers of one cluster share while this process leads it.
+"""The state that all reconcilers of one cluster share during a term.
 
 A term begins with the Lease and ends with it or with the controller.  Everything here is memory:
 lost with the term, and rebuilt by the next one from the log and the objects.

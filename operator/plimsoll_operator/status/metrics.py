@@ -1,4 +1,4 @@
-"""Metrics of the operator: gauges are read from the committed images when somebody asks.
+"""Metrics of the operator: gauges are read from the committed images at each scrape.
 
 `planned="false"` marks ISR shrinks that no committed grant, drain or move covers: the ones worth an
 alert.  Counters of every cluster that was seen begin at 0 in every process, leading or not: a

@@ -1,4 +1,4 @@
-"""How far partitions that move are, in bytes and time: what people read, never what is decided on.
+"""The progress of moving partitions in bytes and time: shown to people, never decided on.
 
 The image says which partitions move; brokers tell how much they hold.  A `Meter` remembers the
 rest for one object: what was copied by moves that have ended, how fast it went lately, and the

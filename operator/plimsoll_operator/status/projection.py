@@ -1,4 +1,4 @@
-"""What a committed image looks like in `status`: pure.
+"""Renders a committed image as `status`.  Pure.
 
 Called by the status writer; the result goes out and is never read back.  Leaders are left out of
 Topic status on purpose: they change with every failure, and status must stay small.  Only

@@ -1,4 +1,4 @@
-"""What a batch of committed records means to a reader: ISR changes and Events.  Pure."""
+"""Renders a batch of committed records as Events and metrics.  Pure."""
 
 from __future__ import annotations
 

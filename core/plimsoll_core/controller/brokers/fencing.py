@@ -1,4 +1,4 @@
-"""When a broker counts as gone, and what that changes: fence, unfence, expiry, proof of death.
+"""Fences and unfences brokers: session expiry, proof of death, and the elections that follow.
 
 Called for heartbeats, ticks and proofs.  Quick with proof, patient without: silence fences only
 after the session timeout, never because this controller itself was late, and never most brokers at

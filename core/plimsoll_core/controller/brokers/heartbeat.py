@@ -1,4 +1,4 @@
-"""What a broker hears back: fenced or not, caught up or not, may it stop.
+"""Answers a broker's heartbeat: fenced or not, caught up or not, whether it may shut down.
 
 Called for Heartbeat.  The three states and their moves are the table of docs/protocol.md §3.2; the
 contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (controlled shutdown).

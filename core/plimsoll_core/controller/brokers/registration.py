@@ -1,4 +1,4 @@
-"""Whether a broker process may begin a lifetime, and what its last one left behind.
+"""Registers a broker's lifetime or rejects it, and ends the lifetime before.
 
 Called for RegisterBroker.  A process that did not stop cleanly (its marker does not name exactly
 the epoch that is registered) is no longer trusted to hold what it acknowledged.  An empty volume

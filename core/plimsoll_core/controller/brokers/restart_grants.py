@@ -1,4 +1,4 @@
-"""Who may be restarted, and when a restart is over.  Called for RequestRestart and by ticks.
+"""Grants restarts of brokers and ends the grants.  Called for RequestRestart and by ticks.
 
 A grant is a record: whoever leads carries it out, however often the leader changes, and it ends by
 the broker's return, or by being withdrawn before its pod was touched.  Until then the broker counts

@@ -1,4 +1,4 @@
-"""What a partition becomes when its sets change: the only maker of changed partitions.
+"""Derives a partition from a change of its sets: the only maker of changed partitions.
 
 Called by every decision that touches a partition; the steps and their order are the protocol's rule
 for changes (KIP-966 for the ELR).  `as_records` states the changes as columnar records.  Nothing

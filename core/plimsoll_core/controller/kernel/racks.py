@@ -1,4 +1,4 @@
-"""What racks mean to a cluster: who may register without one, and which placements are refused.
+"""Rack rules: which brokers may register without one, and which placements are refused.
 
 Called for registrations and for every placement of new partitions.  Preferred: racks are used when
 all brokers in question have one.  Required: a broker without a rack may not register, and while

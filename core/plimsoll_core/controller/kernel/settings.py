@@ -1,4 +1,4 @@
-"""What an administrator decides about deciding."""
+"""The settings of the controller's decisions, as an administrator states them."""
 
 from __future__ import annotations
 

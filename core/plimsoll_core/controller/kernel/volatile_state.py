@@ -1,4 +1,4 @@
-"""What a controller knows without having committed it."""
+"""Volatile state: what the controller knows and does not log; lost on failover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a partition's move begins, is replaced, and is rolled back.  Called for AlterReassignments.
+"""Begins, replaces and rolls back a partition's move.  Called for AlterReassignments.
 
 A move grows the partition by what its target adds and ends with the change that brings the whole
 target into the ISR (`partition_change`, step 1).  Until then everybody who was a replica stays one,

@@ -1,4 +1,4 @@
-"""What a Reassignment object makes of its partitions: begin, go on, pause, roll back, forget.
+"""Reconciles a Reassignment object with its partitions: begin, go on, pause, roll back, forget.
 
 Called for RunReassignment and ReassignmentObjectGone, as often as the operator looks.  A
 reassignment is begun as a whole or not at all, and never twice: the row in the image says that it

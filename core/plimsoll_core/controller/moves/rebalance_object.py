@@ -1,4 +1,4 @@
-"""What a Rebalance object makes of a plan that was begun: go on, pause, roll back, forget.
+"""Reconciles a Rebalance object with its begun plan: go on, pause, roll back, forget.
 
 Called for RunRebalance and RebalanceObjectGone, as often as the operator looks.  Each look begins
 what has room, finds what is over, and gives another target to what waits for one that stays away.

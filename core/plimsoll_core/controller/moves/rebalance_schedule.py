@@ -1,4 +1,4 @@
-"""What a running Rebalance may do next: which moves are over, which may begin, which must wait.
+"""Schedules a running Rebalance: which moves have ended, which may begin, which must wait.
 
 Called by `rebalance_object` for each look.  Moves begin in the plan's order, each as soon as all
 brokers that it burdens have room and its partition can be moved; reorders, which copy nothing, when

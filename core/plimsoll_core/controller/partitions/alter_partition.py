@@ -1,4 +1,4 @@
-"""Whether a leader's proposed ISRs may be committed.  Called for AlterPartition.
+"""Commits or rejects a leader's proposed ISRs.  Called for AlterPartition.
 
 Each proposal is judged alone; the first check that fails answers.
 Source: the protocol's rule for proposals; KIP-497, KIP-841 and KIP-903 (who may be a member).

@@ -1,4 +1,4 @@
-"""Leaders that somebody asks for: the preferred ones, and those that may lack records.
+"""Elections on request: preferred leaders, and unclean ones that may lack records.
 
 Called for ElectLeaders (a client asks), NameLeaders (a Topic object does) and by ticks, which bring
 leaderships back to the preferred replicas.  A preferred leader comes from the ISR, so it costs

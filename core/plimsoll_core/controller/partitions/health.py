@@ -1,4 +1,4 @@
-"""What a partition in less than full health waits for, and what giving up on that would cost.
+"""The wait of a partition in less than full health, and the cost of giving it up.
 
 Called by whoever shows a cluster's state; nothing is decided from it.  Who decides is `recovery`,
 or a human who reads this and names a leader (`elections`).

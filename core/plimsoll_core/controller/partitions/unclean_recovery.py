@@ -1,4 +1,4 @@
-"""Who leads a partition that nobody may lead cleanly, and when.
+"""Unclean recovery: elects a leader where no replica may lead cleanly, and says when.
 
 Called for ReportReplicaLogs, when a broker is unfenced, and by ticks for what waited long enough.
 Clean election always comes first: a member of the ISR or the ELR that can lead does, before anybody

@@ -1,4 +1,4 @@
-"""What a Topic object makes of the cluster: create, revive, grow, reconfigure, or a refusal.
+"""Reconciles a Topic object with the cluster: create, revive, grow, reconfigure, or refuse.
 
 Called for DeclareTopic and DetachTopic, as often as the operator looks at an object: a declaration
 that already holds adds nothing.  All or nothing: a refused declaration changes no part of a topic.

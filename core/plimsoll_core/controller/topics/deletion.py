@@ -1,4 +1,4 @@
-"""When the data of a topic whose object is gone is removed.  Called for TopicObjectGone.
+"""Deletes a topic's data after its object is gone.  Called for TopicObjectGone.
 
 Absence was proven before anybody asks.  Even so the data stays for a grace period, measured in the
 API server's time, in which the same object revives it; and when many objects vanish together,

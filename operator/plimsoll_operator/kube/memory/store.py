@@ -1,4 +1,4 @@
-"""All objects under one revision, the latest changes, and who follows them.
+"""All objects under one revision, the latest changes, and their watchers.
 
 An object's body is never changed in place: a write stores another one, which may share its parts.
 So a backup, a page of a list and a watch hold references, and nothing is copied.  No rule of the

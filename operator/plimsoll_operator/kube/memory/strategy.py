@@ -1,4 +1,4 @@
-"""What becomes of an object's body when it is created or updated.  Pure.
+"""Derives the stored object from a body that creates or updates it.  Pure.
 
 The rules that hold for every kind; `kinds.Resource` says which of them hold for one.  Defaults of
 built-in kinds are in `defaults`.  Left out: validation of built-in kinds' specs beyond fields that

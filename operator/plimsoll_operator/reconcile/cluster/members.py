@@ -1,4 +1,4 @@
-"""Who the members are: the spec's count and exclusions, made so step by step.
+"""Reconciles the members with the spec's count and exclusions, step by step.
 
 Growing is a commit, and the brokers follow.  Shrinking goes in steps, each committed: whoever is
 not wanted is leaving and takes no new replicas; a Rebalance empties it; it is no member any more;

@@ -1,4 +1,4 @@
-"""An object of the metadata log was deleted: whoever leads still knows what it held.
+"""Restores deleted objects of the metadata log: the leading operator still knows their content.
 
 A snapshot makes the log whole again at once.  Nobody else could lead after this process otherwise,
 and that would be found perhaps months later.

@@ -1,4 +1,4 @@
-"""What a broker's StatefulSet and pod say about its restart.  Pure."""
+"""Reads the state of a broker's restart from its StatefulSet and pod.  Pure."""
 
 from __future__ import annotations
 

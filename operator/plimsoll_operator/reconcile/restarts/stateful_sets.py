@@ -1,4 +1,4 @@
-"""A broker's StatefulSet that somebody changed is as it should be again.  Called by `rolls`.
+"""Restores a broker's StatefulSet that was changed by others.  Called by `reconcile`.
 
 `OnDelete`: writing the template back restarts nobody.  What the API server would make of the
 manifest, its defaults included, is found out by a dry run, and only when the StatefulSet has a

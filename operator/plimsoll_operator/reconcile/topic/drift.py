@@ -1,4 +1,4 @@
-"""What a topic's status says of where its replicas are: what moves, and what the formula would do.
+"""The drift and the moves that a topic's status shows: today's replicas beside the formula's.
 
 The formula places at creation and growth; what it would do with today's brokers is only told.  A
 partition has drifted when it would then have other replicas, or the same in another order.
