@@ -26,8 +26,8 @@ class BadOption(Exception):
 class OperatorOptions:
     """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
     by release.  `spark_image` empty: Verifications are not run.  `namespaces` empty: all are
-    watched.  `namespace`: the operator's own, empty when nobody said.  `metrics_from`:
-    NetworkPolicy peers that may read brokers' metrics, none: everybody."""
+    watched.  `namespace`: the operator's own, empty when not stated.  `metrics_from`:
+    NetworkPolicy peers that may read brokers' metrics, none: all."""
 
     identity: str
     broker_image: str

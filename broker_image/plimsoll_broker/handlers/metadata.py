@@ -114,7 +114,7 @@ def metadata(view: ClusterView) -> Handler:
 
 
 def brokers(image: ClusterImage) -> list[dict[str, Any]]:
-    """Unfenced ones only: nobody should connect to another."""
+    """Unfenced ones only: clients should connect to no other."""
     return [
         {"node_id": broker.id, **shared.node(broker, endpoint)}
         for _, broker in sorted(image.brokers.items())

@@ -94,7 +94,7 @@ class BrokerNode:
 
     @property
     def ready(self) -> bool:
-        """Unfenced, and nobody's min ISR depends on somebody else staying up for us."""
+        """Unfenced, and no partition's min ISR waits for this broker to catch up."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
         behind = fenced or bool(self.unknown_metadata)

@@ -206,7 +206,7 @@ class LogWriter:
     def remove_segments(
         self, hosted: Hosted, remove: Callable[[Log], list[Segment]]
     ) -> list[Segment]:
-        """Those that `remove` took out of its log: their room is free once nobody holds them."""
+        """Those that `remove` took out of its log: their room is free once no reader holds them."""
         try:
             return remove(hosted.log)
         except StorageError as error:

@@ -59,7 +59,7 @@ class Fetchers(Protocol):
     def silent_ms(self, key: PartitionKey) -> int: ...
 
     def limits_changed(self) -> None:
-        """Whoever waits for a limit looks at it again."""
+        """Fetchers that wait for a limit check it again."""
 
     async def close(self) -> None:
         """No more fetching."""
@@ -138,7 +138,7 @@ class ReplicaManager:
 
     def may_serve(self, hosted: Hosted) -> bool:
         """Whether reads and acks=0/1 of this leader may be answered: always, unless the cluster
-        wants them to stop when somebody else may lead by now."""
+        wants them to stop when another broker may lead by now."""
         lease = self.lease
         if lease is None or self.image is None:
             return True
@@ -392,7 +392,7 @@ class ReplicaManager:
         }
 
     def close(self) -> None:
-        """Stop serving: whoever waits is told that this is not the leader any more."""
+        """Stop serving: waiting requests fail with NOT_LEADER_OR_FOLLOWER."""
         for hosted in self._hosted.values():
             hosted.replica.close(Code.NOT_LEADER_OR_FOLLOWER)
             self.touch(hosted)

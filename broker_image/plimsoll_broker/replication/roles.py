@@ -24,7 +24,7 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId, MetadataOffset
 
 PORTION = 2_000
-"""Partitions that are looked at without hearing anybody else: a few milliseconds."""
+"""Partitions per turn of the event loop: a few milliseconds."""
 CHANGE = 20
 """A change costs about as much as so many looks; to drop a log or to make one costs more."""
 FILES = 100

@@ -1,7 +1,7 @@
 """Tells the controller how many bytes this broker holds of partitions that move.
 
 A leader tells how much there is to copy, a new replica how much of it has come.  People read it as
-progress, and nobody decides on it: what is not told now is told soon.  A task of the data path,
+progress, and no decision reads it: what is not told now is told soon.  A task of the data path,
 every two seconds while anything moves.  Much more slowly, and in turns, a leader also tells how
 large its partitions are: what a plan says of bytes and time rests on that.
 Source: crds/plimsoll.dev_reassignments.yaml, what a Reassignment shows.

@@ -1,6 +1,6 @@
 """Tells the controller what it must know of this broker's logs.
 
-How complete they are, for partitions that nobody leads, until somebody does; and which of them
+How complete they are, for partitions without a leader, until they have one; and which of them
 the disk took out of service, until they are out of their ISRs.  A task of the data path: it looks
 once a second, and whenever the image changes or a log fails.  What follows from it is the
 controller's to say (the rules for leaderless partitions and for offline log directories): a broker

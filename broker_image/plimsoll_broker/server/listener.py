@@ -2,7 +2,7 @@
 
 Made by the broker's lifecycle with a `Dispatch`.  It never looks into a request.  When it is full,
 the client that was silent for longest makes room for a new one, first of those that never said
-anything; brokers' connections make room for nobody.
+anything; brokers' connections are never closed to make room.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class Session(asyncio.BufferedProtocol):
         return self._connection.is_broker
 
     def conduct(self, now: float) -> Conduct:
-        """What it has done until now, for whoever judges it."""
+        """Its activity until now, by which the listener chooses what to close."""
         self._sender.settle()
         silent = now - self._last_heard
         if silent > self._limits.sweep_ms / 1000:

@@ -60,7 +60,7 @@ class Unsynced:
 
     def sealed(self, segment: Segment, *, synced: bool) -> None:
         """Its indexes are written.  `synced`: its batches are on the disk already, so no flush of
-        theirs will sync the indexes: that is done now, before anybody could believe them."""
+        theirs will sync the indexes: that is done now, before a start could trust them."""
         if synced:
             for file in segment.index_files():
                 file.fsync()

@@ -23,8 +23,8 @@ class VolumeRefused:
 
 
 def read(disk: Disk, directory: Path) -> Meta | None:
-    """Who formatted the volume; None when nobody did.  Raises StorageError where neither file
-    says."""
+    """The broker that formatted the volume; None when none did.  Raises StorageError where neither
+    file says."""
     path = directory / checkpoints.META_PROPERTIES
     copy = directory / checkpoints.META_COPY
     found = [data for each in (path, copy) if (data := disk.read(each)) is not None]

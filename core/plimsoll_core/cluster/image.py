@@ -40,7 +40,7 @@ def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
 
 
 def append(image: ClusterImage, record: r.Record) -> ClusterImage:
-    """`apply` for a record that is about to be written: whoever writes comes through here.
+    """`apply` for a record that is about to be written: all writes come through here.
 
     The gate: nothing is written that is newer than the finalised metadata version."""
     newer = newer_than(record, image.metadata_version)

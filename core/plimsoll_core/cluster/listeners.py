@@ -18,7 +18,8 @@ REPLICATION = "REPLICATION"
 
 
 class Port(Enum):
-    """Whom a listener is for.  EVERYBODY: of a broker that has but one, as version 0.1 does."""
+    """The peers that a listener serves.  EVERYBODY: of a broker that has but one, as version 0.1
+    does."""
 
     CLIENTS = "Clients"
     REPLICATION = "Replication"
@@ -44,10 +45,10 @@ def for_followers(broker: Broker) -> Endpoint | None:
 def may_ask(port: Port, replica_id: int | None, brokers: Mapping[BrokerId, Broker]) -> bool:
     """Whether a request that names `replica_id` (None: a client's) is answered on the port.
 
-    Followers ask on the replication port and nobody else does.  On the clients' port only a broker
-    counts as a follower that is registered without a replication endpoint, as those of version 0.1
-    are: it knows no better.  So the last broker that is upgraded closes that door, and one that
-    goes back to 0.1 opens it for itself alone.
+    Followers fetch on the replication port, and no other peer does.  On the clients' port only a
+    broker counts as a follower that is registered without a replication endpoint, as those of
+    version 0.1 are: it knows no better.  So the last broker that is upgraded closes that door, and
+    one that goes back to 0.1 opens it for itself alone.
     """
     if port is Port.EVERYBODY:
         return True

@@ -95,7 +95,7 @@ def decide(
     if isinstance(answer, Refusal):
         assert not turn.records, "a refused request changes nothing"
         return Decision(image=image, answer=refused(answer))
-    # It would be decided again at once and for ever, and nobody else be heard meanwhile.
+    # It would be decided again at once and for ever, before any other request.
     assert turn.records or turn.again is None or turn.again != request, f"no progress: {request}"
     return Decision(
         records=tuple(turn.records),

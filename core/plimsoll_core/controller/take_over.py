@@ -1,6 +1,6 @@
 """Completes at the beginning of a term what the controller before may have left half done.
 
-Called once for Activated (and again while there is more to do).  Everybody gets a full session
+Called once for Activated (and again while there is more to do).  Every broker gets a full session
 timeout of grace, since contacts are not part of the log.
 """
 

@@ -55,7 +55,7 @@ class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NameLeaders(Message, frozen=True, kw_only=True):
-    """A Topic object names leaders for partitions that nobody leads.
+    """A Topic object names leaders for partitions without one.
 
     Asked as often as the operator looks at the object.  Nothing is answered where there is nothing
     to do any more.  `answered`: what earlier slices of this very request came to.

@@ -21,7 +21,7 @@ class RequestRestart(Message, frozen=True, kw_only=True):
 
 class WithdrawRestart(Message, frozen=True, kw_only=True):
     """The pod that was granted a restart into `revision` stays as it is: it runs already what is
-    wanted now, and nobody has begun to replace it."""
+    wanted now, and its replacement has not begun."""
 
     broker_id: BrokerId
     pod_uid: str

@@ -76,7 +76,7 @@ class Layout:
         return len(self._held.get(broker, ()))
 
     def vacant(self) -> list[tuple[int, BrokerId]]:
-        """Slots nobody has taken yet."""
+        """Slots that no broker has taken yet."""
         return sorted(
             (p, broker) for broker, held in self._held.items() if broker < 0 for p in held
         )

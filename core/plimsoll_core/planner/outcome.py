@@ -74,7 +74,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """`moves` copy or drop data; `reorders` change only who is preferred, and copy nothing.
 
-    `lower_bound`: replicas that anybody has to move for this goal when racks are no matter.
+    `lower_bound`: replicas that any plan has to move for this goal when racks are no matter.
     `lowest_isr_margin`: the smallest len(isr) − m on the way, over what moves; None: nothing moves.
     """
 
@@ -101,7 +101,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown_sizes(self) -> int:
-        """Moves that copy an amount nobody has said."""
+        """Moves that copy an unknown amount."""
         return sum(move.size_bytes is None and bool(move.adding) for move in self.moves)
 
     @property

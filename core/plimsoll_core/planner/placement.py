@@ -115,7 +115,7 @@ def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[Bro
 
 
 def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment:
-    """The same rows, each with an active broker in front: nobody else can be its first leader."""
+    """The same rows, each with an active broker in front: only that one can lead first."""
     spare = sorted(active)
     fixed: list[Row] = []
     for number, row in enumerate(rows):
@@ -163,7 +163,7 @@ def _row_problem(
     if len(row) != size:
         return f"has {len(row)} replicas where partition 0 has {size}; they must be equal"
     if not set(row) & active:
-        return "has no broker that is running now, so nobody could lead it"
+        return "has no broker that is running now, so none could lead it"
     return None
 
 
@@ -194,7 +194,8 @@ def _row(ring: Sequence[BrokerId], owner: int, turn: int, replication_factor: in
 
 
 class _RackChooser:
-    """Chooses followers: other racks first, then whoever this owner has used least for the slot."""
+    """Chooses followers: other racks first, then those that this owner has used least for the
+    slot."""
 
     def __init__(self, ring: Sequence[BrokerId], racks: dict[BrokerId, str | None]) -> None:
         self._ring = ring

@@ -1,6 +1,6 @@
 """The planner's only switch: one request, one plan or one refusal.
 
-Called by whoever wants replicas or leaderships moved; changes nothing itself.  What it promises is
+Called for moves of replicas or leaderships; changes nothing itself.  What it promises is
 in the protocol's rules for adding brokers, removing brokers and the full rebalance: fewest moved
 replicas for loads that differ by at most one, racks kept; what cannot be kept is reported.
 """

@@ -35,7 +35,7 @@ from plimsoll_core.planner.waves import Limits, waves
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants, and what is known beside the image.
+    """The wanted outcome, and what is known beside the image.
 
     `away`: brokers that have been away for so long that they are given nothing.  `sizes`: bytes of
     one replica, as far as leaders have told.

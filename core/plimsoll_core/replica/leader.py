@@ -228,7 +228,7 @@ class Leader:
         )
 
     def _within_lag(self, follower: BrokerId, around: ReplicaContext, now_ms: int) -> bool:
-        # While the high watermark is frozen it is no yardstick: whoever is merely above it would
+        # While the high watermark is frozen it is no yardstick: a follower merely above it would
         # join, be found lagging and leave, over and over.
         caught_up_ms = self.followers[follower].caught_up_ms
         return caught_up_ms is not None and now_ms - caught_up_ms <= around.lag_time_max_ms

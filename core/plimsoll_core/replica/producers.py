@@ -41,7 +41,7 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """Never without a batch: whoever makes one adds the first at once."""
+    """Never without a batch: the caller adds the first at once."""
 
     __slots__ = ("batches", "epoch", "idle_since_ms")
 

@@ -24,7 +24,7 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """It fetches from the leader that its metadata name; from nobody while they name none."""
+    """It fetches from the leader that its metadata name; from none while they name none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from plimsoll_core.errors import Code
 
 
 class AckWaiter(NamedTuple):
-    """Somebody waits until the high watermark is at least `required_offset`."""
+    """A request that waits until the high watermark is at least `required_offset`."""
 
     required_offset: int
     deadline_ms: int
@@ -54,7 +54,7 @@ class AckWaiters:
         self._waiters = deque(ordered)
 
     def reached(self, high_watermark: int, code: Code) -> list[Answered]:
-        """Everybody up to the high watermark is answered with `code`."""
+        """All waiters up to the high watermark are answered with `code`."""
         waiters = self._waiters
         answered = []
         while waiters and waiters[0].required_offset <= high_watermark:

@@ -171,7 +171,7 @@ def refused(reason: Reason, message: str) -> Refused:
 
 
 def not_controller(message: str) -> Refused:
-    """Somebody else decides, or nobody."""
+    """This controller decides no more."""
     return refused(Reason.NotController, message)
 
 

@@ -43,7 +43,8 @@ class Speaker:
 
     def hear(self, cluster_id: UUID, request: BrokerRequest, image: ClusterImage) -> Refused | None:
         """Whether the request may be passed on; from now on the connection speaks for who it
-        names.  What names nobody (a client's request, forwarded) goes with who was shown."""
+        names.  What names no broker (a client's request, forwarded) counts for the broker named
+        before."""
         broker_id: BrokerId | None = getattr(request, "broker_id", None)
         epoch: BrokerEpoch | None = getattr(request, "broker_epoch", None)
         if broker_id is None:
@@ -110,7 +111,7 @@ class Strangers:
         if len(self._held) > STRANGERS_MAX:
             oldest = next(iter(self._held))
             del self._held[oldest]
-            oldest.close("too many connections of nobody known")
+            oldest.close("too many connections that named no broker")
 
     def left(self, connection: ClosableConnection) -> None:
         """It is gone, or has shown who it is."""

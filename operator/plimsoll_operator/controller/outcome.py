@@ -21,7 +21,7 @@ class ControllerOptions:
     """What differs between Kubernetes and local mode."""
 
     always_confirmed: bool = False
-    """The log is locked by this process: nobody else can commit."""
+    """The log is locked by this process: no other can commit."""
     confirmed_ms: int = 3_000
     tick_ms: int = 500
     backoff_ms: int = 100

@@ -60,7 +60,7 @@ STOP_MS_MAX = 2_000
 
 
 class _HandOver(Exception):
-    """The core asks that somebody else looks."""
+    """The decision asks for a second controller to confirm a mass loss of brokers."""
 
 
 class _Regressed(Exception):
@@ -256,7 +256,7 @@ class Controller:
                 logger.warning("deposed: %s", error)
                 return Outcome.DEPOSED
             except _HandOver:
-                # Whoever leads next, here or elsewhere, looks for itself.
+                # The next controller, here or elsewhere, checks for itself.
                 self._opinion_until_ms = self._clock.now_ms() + self.options.opinion_ms
                 return Outcome.HANDED_OVER
             except (_Regressed, LogUnusable, UnknownRecord) as error:
@@ -314,7 +314,7 @@ class Controller:
                 await self._committer.commit_alone(change)
                 break
             except (AppendConflict, SnapshotRequired) as error:
-                # Somebody wrote between our read and our append: during a take-over, read on.
+                # Another controller wrote after our read: during a take-over, read on.
                 if attempts_left == 0:
                     raise
                 if isinstance(error, SnapshotRequired):
@@ -330,7 +330,7 @@ class Controller:
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:
-        """Until it is committed: what the last term left undone is finished by nobody else."""
+        """Until it is committed: only this take-over finishes what the last term left undone."""
         while self._active:
             if not isinstance(await self._decide(activation), Refused):
                 return

@@ -104,7 +104,7 @@ class ControllerServer:
         return found[1] if found else None
 
     async def close(self) -> None:
-        """Stop the controllers before this: whoever closes sockets must not decide any more."""
+        """Stop the controllers before this: none must decide once its sockets are closed."""
         if self._server is not None:
             self._server.close()
         for cluster_id in list(self._controllers):
@@ -286,7 +286,8 @@ class BrokerConnection(asyncio.Protocol):
         command: control.Command,
         found: Awaitable[RegisterBroker | Refused],
     ) -> None:
-        """A registration that somebody adds to first.  A broker sends nothing else meanwhile.
+        """A registration to which the hook adds (a rack) first.  A broker sends nothing else
+        meanwhile.
 
         When its connection goes, this is cancelled: an earlier process never registers late.
         """

@@ -33,7 +33,7 @@ class Access:
     """The server's address, whom to trust and how to prove who we are."""
 
     configuration: Configuration
-    """Never changed but by its own refresh: whoever connects takes a copy."""
+    """Never changed but by its own refresh: a connection takes a copy."""
 
     async def authorization(self) -> str | None:
         """The `Authorization` header as of now.  Raises `Unavailable` when a token that is due

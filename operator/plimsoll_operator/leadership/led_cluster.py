@@ -50,7 +50,7 @@ logger = logging.getLogger("plimsoll.leader")
 
 RESYNC_SECONDS = 30
 OUTAGE_MS_MIN = 8_000
-"""Longer than a standby takes: then somebody may wonder what happened."""
+"""Longer than a standby takes: worth an Event."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
 
@@ -97,7 +97,7 @@ class LedCluster:
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
-        """One term.  `vacant_ms`: for how long nobody had led."""
+        """One term.  `vacant_ms`: for how long no operator had led."""
         self._begin()
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
@@ -118,12 +118,12 @@ class LedCluster:
                     helper.cancel()
             return outcome
         finally:
-            term.stall_causes.clear()  # nobody looks at them any more
+            term.stall_causes.clear()  # of no term any more
             del parts.leaders[term.key]
             await parts.server.remove(term.cluster_id)
 
     async def stop(self) -> None:
-        """End the term: whoever closes sockets must not decide any more."""
+        """End the term, before the sockets of its brokers are closed."""
         await self.controller.stop()
 
     def _begin(self) -> None:
@@ -151,10 +151,10 @@ class LedCluster:
             self._events.add(found, occurrence)
 
     def _tell_outage(self, lasted_ms: int) -> None:
-        """Nobody led for so long; said in the status and in an Event."""
+        """No operator led for so long: shown in the status and in an Event."""
         text = (
-            f"Nobody led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served what "
-            "they knew; elections, ISR changes and changes of topics waited."
+            f"No operator led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served"
+            " what they knew; elections, ISR changes and changes of topics waited."
         )
         self.term.outage = condition("ControllerAvailable", True, "RecoveredAfterOutage", text)
         self.term.mark_cluster()

@@ -17,7 +17,7 @@ class Context:
 
     `version`: the release that the brokers run, and `broker_image` its image.  `controllers` are
     host:port addresses; a name stands for all its addresses.  `metrics_from`: NetworkPolicy peers
-    that may read metrics, none: everybody.
+    that may read metrics, none: all.
     """
 
     cluster: LogCluster

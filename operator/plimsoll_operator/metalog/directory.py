@@ -119,7 +119,7 @@ class DirectoryLog:
         return name
 
     async def lost(self) -> tuple[str, ...]:
-        """Its files are open, and nobody else's business."""
+        """Its files are open, and private to it."""
         return ()
 
     async def mend(self) -> None: ...

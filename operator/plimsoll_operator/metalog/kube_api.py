@@ -19,7 +19,7 @@ UNKNOWN_OUTCOMES = frozenset({408, *range(500, 600)})
 
 
 class Unanswered(Exception):
-    """Nobody knows whether the request happened, or will."""
+    """It is unknown whether the request happened, or will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

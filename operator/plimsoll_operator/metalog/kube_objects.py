@@ -45,7 +45,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Any of our objects, as read; `spec` is decoded by whoever knows its kind."""
+    """Any of our objects, as read; `spec` is decoded by the module of its kind."""
 
     metadata: Metadata
     spec: msgspec.Raw

@@ -134,7 +134,7 @@ class RingLog:
             except log_assembly.Gap as error:
                 why = error
                 if ring.newest_version == seen:
-                    # Nobody wrote between two reads that both failed: it is no race.
+                    # No write between two reads that both failed: it is no race.
                     raise LogRegressed(f"the metadata log is incomplete: {error}") from error
                 seen = ring.newest_version
         raise LogUnavailable(f"the metadata log changes faster than it can be read: {why}")

@@ -128,7 +128,7 @@ class Ring:
         return [slot for slot in ahead if slot not in self._slots]
 
     async def make(self, number: int) -> Slot:
-        """A missing slot, made now or meanwhile by somebody else."""
+        """A missing slot, made now or meanwhile by another process."""
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
         body = self._place.manifest(KIND, self._metadata(number), spec)
         path = self._place.path(kube_objects.BATCHES)
@@ -140,7 +140,7 @@ class Ring:
         else:
             name = self.name(number)
             raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
-        # Whoever was quicker may have written to it since: only the first sight counts.
+        # A quicker process may have written to it since: only the first read counts.
         return self._slots.setdefault(number, slot)
 
     async def put(self, batch: Batch, backoff_ms: int) -> int:
@@ -235,12 +235,12 @@ class Ring:
 
     def _conflict(self, slot: Slot, batch: Batch) -> AppendConflict:
         return AppendConflict(
-            f"batch {batch.sequence} was written by somebody else: "
+            f"batch {batch.sequence} was written by another controller: "
             f"{self.name(slot.number)} holds batch {slot.sequence}"
         )
 
     async def lost(self) -> list[int]:
-        """Slots that are known here and exist no more: somebody has deleted them."""
+        """Slots that are known here and exist no more: deleted by hand."""
         known = sorted(self._slots)  # those that are made meanwhile are not in the list
         pages = self._reader.pages(kube_objects.BATCHES, self._place.selector)
         names = {item.metadata.name async for item in pages}

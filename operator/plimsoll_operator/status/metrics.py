@@ -33,7 +33,7 @@ from plimsoll_process.loopwatch import loop_metrics
 
 PARTITIONS_SHOWN_MAX = 2_000
 _CLUSTER = ("namespace", "cluster")
-# An expansion is good news, whoever asked for it.
+# An expansion is good news, planned or not.
 _ISR_SERIES = tuple(
     (change, cause, planned)
     for cause in WORDS

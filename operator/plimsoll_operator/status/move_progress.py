@@ -57,7 +57,7 @@ def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None
 
 
 class Meter:
-    """`read` as often as somebody looks; `saw` after commits."""
+    """`read` for each status; `saw` after commits."""
 
     def __init__(self) -> None:
         self._totals: dict[PartitionKey, int] = {}

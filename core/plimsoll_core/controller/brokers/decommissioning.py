@@ -101,7 +101,7 @@ def _too_many_replicas(
 def _stated(
     image: ClusterImage, held: Iterable[Partition], leaving: tuple[BrokerId, ...]
 ) -> Refusal | None:
-    """What an Explicit topic states is nobody else's to move."""
+    """Only its owner changes the placement that an Explicit topic states."""
     for p in held:
         topic = image.topics[p.topic_id]
         if topic.strategy == EXPLICIT:

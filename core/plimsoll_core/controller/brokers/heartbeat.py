@@ -124,7 +124,8 @@ def _carry_on(request: Heartbeat) -> Answer:
 def _others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
     """It cannot read what was decided, and somebody else has: then that one leads in its place.
 
-    While nobody understands it, all serve on what they knew, and fencing would only take that away.
+    While no broker understands it, all serve on what they knew, and fencing would only take that
+    away.
     """
     if not request.unknown_metadata:
         return False

@@ -5,12 +5,12 @@ A broker goes in steps, each committed before the next: it is leaving (`decommis
 nothing, it is no member, it has stopped, it is unregistered.  None of them is taken where it would
 leave a replica without its broker.
 
-Its volume may be released with the last step.  Whoever then deletes the claim does so because that
+Its volume may be released with the last step.  The operator then deletes the claim because that
 is committed, by the claim's uid, and a successor finishes it; so nothing that was decided long ago
 can reach the volume of a broker that came back.
 
 Membership is sticky: an id leaves only when it is excluded or, when fewer are asked for, from the
-top; lifting an exclusion removes nobody, so that undoing an edit moves no data.
+top; lifting an exclusion removes no member, so that undoing an edit moves no data.
 Source: the protocol's rules for removing brokers and for unregistration.
 """
 

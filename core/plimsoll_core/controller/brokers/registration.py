@@ -233,7 +233,7 @@ def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker)
 
 
 def _may_be_last(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> bool:
-    """Nobody else is known to be complete, and no human has given up what this one held."""
+    """No other replica is known to be complete, and no person gave this one's records up."""
     given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
     return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
 

@@ -32,4 +32,4 @@ class Settings:
     exposed_topics: ExposedTopics = "Interrupt"
     maintenance_suspended: bool = False
     metadata_version: int | None = None
-    """Where to wait, as the owner pinned it; None: at the newest that everybody understands."""
+    """Where to wait, as the owner pinned it; None: at the newest that every broker understands."""

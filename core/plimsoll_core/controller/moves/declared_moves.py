@@ -3,7 +3,7 @@
 Called for DeclareTopic.  Only what is stated moves anything: another replication factor, or the
 rows of an Explicit assignment.  Where the placement formula would put replicas now is not looked
 at: what is placed stays.  A move under way is left alone, unless a broker that it adds stayed away
-for long and somebody else can take its place.
+for long and another broker can take its place.
 Source: the protocol's rule for reassignments; crds/plimsoll.dev_topics.yaml.
 """
 

@@ -1,7 +1,7 @@
 """Begins, replaces and rolls back a partition's move.  Called for AlterReassignments.
 
 A move grows the partition by what its target adds and ends with the change that brings the whole
-target into the ISR (`partition_change`, step 1).  Until then everybody who was a replica stays one,
+target into the ISR (`partition_change`, step 1).  Until then every former replica stays one,
 so nothing is at risk.  What must not happen is that the way back, or the way to yet another target,
 drops a replica that may be the last to hold what was acknowledged: that is refused.
 
@@ -47,9 +47,9 @@ def begun(
 ) -> PartitionUpdate | Refusal:
     """The partition on its way to `target`, whatever way it was on before.
 
-    Replicas that an earlier move was adding, and that nobody wants now, go at once, as if that
-    move were cancelled; what it was adding and is still wanted goes on being added.  `absent`: who
-    is away for a restart.
+    Replicas that an earlier move was adding, and that this one does not want, go at once, as if
+    that move were cancelled; what it was adding and is still wanted goes on being added.
+    `absent`: who is away for a restart.
     """
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)

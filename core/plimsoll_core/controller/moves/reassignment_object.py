@@ -303,7 +303,7 @@ def _replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> b
 def _waiting_for(
     turn: DecisionContext, row: Reassignment, keys: Iterable[PartitionKey]
 ) -> ReassignmentState:
-    """Running; and who is missing, if anybody."""
+    """Running; with the target that is down, if any."""
     missing: dict[BrokerId, list[Partition]] = {}
     for key in keys:
         p = turn.image.partitions[key]

@@ -197,8 +197,9 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
 
 def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
     """What is on the leaving brokers still when the plan is through: others moved it there, or the
-    plan's row was dropped.  What somebody moves is waited for, also when it is on its way off: that
-    may still be taken back, and the brokers are not empty before it has ended."""
+    plan's row was dropped.  A partition that another object moves is waited for, also when it is
+    on its way off: that may still be taken back, and the brokers are not empty before it has
+    ended."""
     leaving = frozenset(_left(row))
     if _rest(turn, row).moves or not leaving:
         return None

@@ -89,7 +89,7 @@ def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
 
 
 def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
-    """Away for so long that somebody else should take its place; or it takes nothing any more."""
+    """Inactive for so long that another target should replace it; or it takes no replicas."""
     if not turn.image.takes_replicas(broker):
         return True
     if turn.acceptable(broker):

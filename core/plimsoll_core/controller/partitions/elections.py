@@ -170,7 +170,7 @@ def name_leaders(turn: DecisionContext, request: NameLeaders) -> Answer:
 
 
 def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
-    """None: it was done, or overtaken, or nobody needs it."""
+    """None: it was done, or overtaken, or is not needed."""
     name = PartitionName(topic=topic.name, index=named.partition)
     found = _find(turn.image, name)
     if isinstance(found, Refusal):
@@ -235,7 +235,7 @@ def _displaced(turn: DecisionContext) -> Iterator[Partition]:
 
 
 def _is_steady(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Whoever fell out a moment ago may do so again, and each time its partitions would stall."""
+    """A broker that fell out a moment ago may do so again, and stall its partitions each time."""
     fell_out = turn.soft.flaps.get(broker_id)
     return not fell_out or turn.now_ms - fell_out[-1] >= turn.settings.flap_wait_ms_max
 

@@ -5,7 +5,7 @@ Clean election always comes first: a member of the ISR or the ELR that can lead 
 is asked here.  Then the topic's strategy decides.  Balanced: every member of the LastKnownELR must
 have told, in its present lifetime and about the present term, how far its log goes; the greatest
 log leads, and as long as one of them is silent nothing is decided.  Proactive: of those that have
-told when the wait is over.  Manual: nobody, until a human names one.  Whoever is chosen here may
+told when the wait is over.  Manual: none, until a person names one.  A leader chosen here may
 lack records that were acknowledged, and the record's cause says so.
 Source: the protocol's rule for leaderless partitions; KIP-966.
 """
@@ -40,7 +40,7 @@ UNCLEAN_CAUSES = (*CAUSES.values(), ASKED, NAMED)
 
 
 def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusal:
-    """Repeated by the brokers while nobody leads: soft state comes back by itself."""
+    """Repeated by the brokers while there is no leader: volatile state comes back by itself."""
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -147,7 +147,7 @@ def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
 
 
 def _proactive(turn: DecisionContext, partition: Partition) -> BrokerId | None:
-    """A fenced member of the ELR is waited for like everybody else, and no longer."""
+    """A fenced member of the ELR is waited for like any other replica, and no longer."""
     if partition.isr:
         return None  # its last member is just being taken out, slice by slice
     logs = told(turn.image, turn.soft, partition, partition.replicas)

@@ -71,7 +71,7 @@ def to_create(resource: Resource, body: Object, uid: str, now_ms: int) -> Object
 
 def to_update(resource: Resource, old: Object, body: Object, *, status: bool) -> Object:
     """The object after an update of it, or of its status alone.  The resourceVersion is the old
-    one's: whoever stores the object gives it another, if it differs from the old one at all."""
+    one's: the store gives it another, if it differs from the old one at all."""
     before, given = old["metadata"], body["metadata"]
     kept = {name: before[name] for name in _ONLY_THE_SERVER_SETS if name in before}
     kept["resourceVersion"] = before["resourceVersion"]

@@ -2,7 +2,7 @@
 
 Members are committed (`members`) before anything is made for them.  StatefulSets are created here
 and changed by `rolls` alone, because a changed template would reach whichever pod happens to be
-restarted next.  What somebody else deleted or changed is made again, and said in an Event.
+restarted next.  A child that was deleted or changed by hand is restored, with an Event.
 """
 
 from __future__ import annotations
@@ -158,10 +158,10 @@ async def _label(term: Term, manifest: Object, found: Object) -> None:
 
 
 def _made(term: Term, manifest: Object, why: str) -> None:
-    """What was made as it is now before, in this term, was somebody else's doing."""
+    """A child that this term applied already, and that differs now, was changed by others."""
     kind, name = _name(manifest)
     if term.applied.get((kind, name)) == manifest:
-        text = f"{kind} {name} {why} by somebody else, and is as it should be again."
+        text = f"{kind} {name} {why} by another client; the operator restored it."
         key = f"restored-{kind}-{name}-{why}"
         term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
     term.applied[kind, name] = manifest

@@ -2,7 +2,7 @@
 
 Everything that matters is in the metadata log: which objects were begun, and how far each
 partition is.  So a restart of the operator goes on by itself, and an object that is gone is found
-by the row that it left.  A fresh read proves it gone; where that is nobody's wish (the CRD was
+by the row that it left.  A fresh read proves it gone; where no user wished it (the CRD was
 deleted, say), a move is rolled back, and nothing is lost.
 """
 
@@ -70,7 +70,7 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """The very object, and nobody has deleted it."""
+    """The very object, by uid, and not being deleted."""
     try:
         found = await term.kube.get(REASSIGNMENTS, row.object.namespace, row.object.name)
     except NotFound:

@@ -3,7 +3,7 @@
 Called by the operator's reconciler and by local mode, as often as they look.  Planning takes
 seconds in a large cluster, so it runs in a thread, on an image that stays as it is; whether the
 plan still holds is for the controller to say when it begins.  A plan is memory: made again when the
-cluster has changed, and by whoever leads next.
+cluster has changed, and by the operator that leads next.
 """
 
 from __future__ import annotations

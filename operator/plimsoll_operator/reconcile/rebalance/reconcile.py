@@ -169,7 +169,7 @@ async def _shown_before(term: Term, found: Rebalance, row: Row) -> PlanStatus | 
 
 
 async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str | None:
-    """Nobody else's ConfigMap is overwritten."""
+    """A ConfigMap of another owner is not overwritten."""
     meta = found.metadata
     name = config_map_name(meta.name)
     if planned.plan.nothing_to_do:
@@ -226,7 +226,7 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """The very object, and nobody has deleted it."""
+    """The very object, by uid, and not being deleted."""
     try:
         found = await term.kube.get(REBALANCES, row.object.namespace, row.object.name)
     except NotFound:
