@@ -16,7 +16,8 @@ from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
-from plimsoll_core.controller.topics.client_topics import (
+from plimsoll_core.controller.topics.min_isr import spread_min_isr
+from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     add_partitions,
     among_pools,
@@ -27,7 +28,6 @@ from plimsoll_core.controller.topics.client_topics import (
     created,
     place_new,
 )
-from plimsoll_core.controller.topics.min_isr import spread_min_isr
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, DeclareTopic, DetachTopic, Done, TopicsAnswer
 from plimsoll_core.planner import placement
