@@ -329,9 +329,7 @@ class TestVolumes:
         await self.removed(scene)
         assert len(self.claims(scene)) == 3
 
-    async def test_volumes_of_removed_brokers_are_deleted_when_the_spec_says_so(
-        self, scene: Growing
-    ) -> None:
+    async def test_volumes_of_removed_brokers_are_deleted_on_request(self, scene: Growing) -> None:
         scene.more = {"storage": {"size": "1Gi", "retention": {"whenScaled": "Delete"}}}
         await self.removed(scene)
         assert self.claims(scene) == ["data-main-broker-0-0", "data-main-broker-1-0"]
@@ -381,9 +379,7 @@ class TestVolumes:
         await scene.look()
         assert not scene.image.released
 
-    async def test_volume_claim_is_deleted_only_by_the_uid_that_was_released(
-        self, scene: Growing
-    ) -> None:
+    async def test_volume_claim_is_deleted_only_by_its_released_uid(self, scene: Growing) -> None:
         """One that was made since under the same name has another uid."""
         self.released(scene, "an-earlier-one")
         await scene.look()

@@ -55,7 +55,7 @@ class ControllerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Who asks whom."""
+    """The names of this broker and of its controllers."""
 
     cluster_id: UUID
     broker_id: BrokerId

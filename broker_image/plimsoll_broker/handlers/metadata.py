@@ -1,4 +1,4 @@
-"""Metadata: who the brokers are, and who leads which partition.
+"""Metadata: the brokers, and the leader of each partition.
 
 The answer every client starts with and comes back to after an error.  Source: the protocol's
 Metadata rules.

@@ -225,7 +225,7 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
 
 
 def _leaderless(manager: ReplicaManager) -> int:
-    """While no controller can commit, who leads stays as it is: also when that broker is gone."""
+    """While no controller can commit, leaders stay as committed: also those that are gone."""
     return sum(
         hosted.replica.partition.leader is None
         or manager.fetchers.silent_ms(hosted.key) >= LEADER_SILENT_MS

@@ -47,7 +47,7 @@ class Serving:
 
     @property
     def listeners(self) -> Mapping[str, Server]:
-        """By who they are for."""
+        """By the peers that they serve."""
         if self.config.replication is None:
             return {"clients": self.server}
         return {"clients": self.server, "replication": self.replication}

@@ -46,7 +46,7 @@ logger = logging.getLogger("plimsoll.replicas")
 
 
 class Fetchers(Protocol):
-    """Who fetches for the partitions that follow."""
+    """Fetches for the partitions that follow."""
 
     failed: asyncio.Future[None]
     """Completes when a fetcher dies, which is our own bug."""
@@ -66,7 +66,7 @@ class Fetchers(Protocol):
 
 
 class ControllerEpochs(Protocol):
-    """Who follows a controller, and looks for a newer one when a peer tells of it."""
+    """Follows a controller, and looks for a newer one that a peer names."""
 
     @property
     def highest_epoch(self) -> ControllerEpoch: ...
@@ -327,7 +327,7 @@ class ReplicaManager:
     # --- stepping -------------------------------------------------------------------------------
 
     def _step(self, hosted: Hosted, woken: Woken) -> None:
-        """Commit, answer, collect who is to be woken, and propose."""
+        """Commit, answer, collect the requests to wake, and propose."""
         if hosted.replica.role is FAILED:
             self.report_due.set()
         if hosted.log.countable_end < hosted.log.log_end_offset:

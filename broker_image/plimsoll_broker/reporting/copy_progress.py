@@ -54,7 +54,7 @@ class CopyReports:
             try:
                 await self._client.command(report, ANSWER_MS_MAX)
             except NoController as error:
-                logger.debug("sizes of copies not told: %s", error)
+                logger.debug("sizes of copies not reported: %s", error)
 
     def report(self) -> ReportCopies | None:
         """None when nothing moves and no sizes are due; the next ones, in turns when there are

@@ -137,6 +137,6 @@ class RecoveryReports:
         try:
             answer = await self._client.command(request, ANSWER_MS_MAX)
         except NoController as error:
-            logger.warning("%s not told: %s", type(request).__name__, error)
+            logger.warning("%s not reported: %s", type(request).__name__, error)
             return False
         return isinstance(answer, Done)

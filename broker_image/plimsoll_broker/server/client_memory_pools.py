@@ -103,7 +103,7 @@ class Pool:
         self._waiting.pop(waiter, None)
 
     def wake_one(self) -> bool:
-        """Let who has waited for longest try again; whether another one could, too."""
+        """Let the longest waiting connection try again; whether another one could, too."""
         if self._waiting and self.free > 0:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]

@@ -55,7 +55,7 @@ class ListenerLimits:
 
     @property
     def sweep_ms(self) -> int:
-        """How often it is worth looking who is overdue."""
+        """The interval of the search for overdue connections."""
         times = (self.silent_ms_max, self.idle_ms_max, self.half_closed_ms_max)
         others = (self.request_ms_max, self.unread_ms_max, self.unread_short_ms_max)
         return max(min(*times, *others, self.starved_ms_max) // 4, 10)

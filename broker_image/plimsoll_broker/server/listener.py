@@ -137,7 +137,7 @@ class Server:
         self._sweeper = loop.call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close who is overdue: with a word, a request, its replies' reading, its next request."""
+        """Close overdue connections: first bytes, a request, reading replies, the next request."""
         now = asyncio.get_running_loop().time()
         short = self.memory is not None and self.memory.replies.short
         if not self._unswept:

@@ -87,7 +87,7 @@ class SessionOwner:
 
 
 class Session(asyncio.BufferedProtocol):
-    """`conduct` is for the server's look at who is overdue."""
+    """The listener reads `conduct` to find overdue connections."""
 
     def __init__(self, owner: SessionOwner) -> None:
         self._owner = owner

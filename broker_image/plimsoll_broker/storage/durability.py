@@ -101,7 +101,7 @@ class Unsynced:
         self.renames += 1
 
     def sync_names(self) -> None:
-        """Now, for who cannot wait for a flush."""
+        """At once, for a caller that cannot wait for a flush."""
         self._disk.sync_directory(self._directory)
         self._names_synced = self.renames
 

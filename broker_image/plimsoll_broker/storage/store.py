@@ -1,4 +1,4 @@
-"""A broker's volume: whose it is, who uses it, and every log on it.
+"""A broker's volume: its owner, its lock, and every log on it.
 
 Called by the broker's lifecycle (open, identify, clean stop) and by the replica manager (logs).  It
 obeys the protocol's local storage order: the clean-shutdown marker is read and removed before

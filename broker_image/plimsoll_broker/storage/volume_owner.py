@@ -1,4 +1,4 @@
-"""Whose volume it is: two files that say so, since one of them may be damaged.
+"""The owner of a volume, in two files, since one of them may be damaged.
 
 Called by `LogStore`, which the broker's lifecycle asks.  Source: Kafka's meta.properties.
 """

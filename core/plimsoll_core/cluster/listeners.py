@@ -1,4 +1,4 @@
-"""Which of a broker's endpoints is for whom, and who may ask for what on which port.
+"""A broker's endpoints: the peers that each serves, and the requests that they may send there.
 
 Clients know one port, followers another: what moves a high watermark is served where no client has
 a reason to be.  Endpoints are found by name.  A broker of version 0.1 registered the clients'

@@ -46,7 +46,7 @@ a human names a leader.
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a record or of a snapshot: who does not know a field must not leave it out."""
+    """A part of a record or of a snapshot: a reader must know every field of it."""
 
 
 class AnnouncedEndpoint(msgspec.Struct, frozen=True, kw_only=True):

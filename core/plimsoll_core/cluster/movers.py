@@ -41,7 +41,7 @@ class Mover:
 
 
 class Limit(NamedTuple):
-    """`name`: whose limit it is, as people read it.  0 bytes a second: the move is paused."""
+    """`name`: the limit's owner, as people read it.  0 bytes a second: the move is paused."""
 
     name: str
     bytes_per_second: int

@@ -47,7 +47,7 @@ class ControllerChanged(_Record, frozen=True, kw_only=True):
 
 
 class ClusterDeclared(_Record, frozen=True, kw_only=True):
-    """The first record but one of a log: whose it is."""
+    """The first record but one of a log: the cluster that owns it."""
 
     cluster_id: UUID
     name: str

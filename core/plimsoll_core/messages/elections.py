@@ -47,7 +47,8 @@ class ElectLeaders(Message, frozen=True, kw_only=True):
 
 
 class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who shall lead a partition although it may lack records; void in any other leader epoch."""
+    """A named leader for a partition, although it may lack records; void in another leader
+    epoch."""
 
     partition: int
     leader: BrokerId

@@ -1,4 +1,4 @@
-"""Goals that speak of brokers: add some, remove some, even out who leads.
+"""The goals about brokers: add some, remove some, even out preferred leaders.
 
 Source: the protocol's rules for adding and for removing brokers.
 """

@@ -34,7 +34,7 @@ class Shifts(Protocol):
 
 
 Find = Callable[[Shifts, BrokerId, Sequence[BrokerId]], set[BrokerId]]
-"""Shifts one unit from a source towards the first goal it can; else returns who is stuck."""
+"""Shifts one unit from a source towards the first goal it can; else returns the stuck brokers."""
 
 
 def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:

@@ -170,7 +170,7 @@ def _unevenness(survey: Survey, counts: Counter[BrokerId]) -> int:
 def _groups(
     survey: Survey, rows: Sequence[Sequence[BrokerId]], n: int
 ) -> Iterable[tuple[Counter[BrokerId], int]]:
-    """What should be even: replicas and leaders of each topic; who follows first, per leader."""
+    """The unevenness: of each topic's replicas and leaders, and of first followers per leader."""
     replicas: dict[int, Counter[BrokerId]] = {}
     leaders: dict[int, Counter[BrokerId]] = {}
     heirs: dict[BrokerId, Counter[BrokerId]] = {}

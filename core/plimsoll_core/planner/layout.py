@@ -1,4 +1,4 @@
-"""The replicas while a plan is being made: who holds what, and what may go where at which cost.
+"""The replicas of a plan in the making: their brokers, and the allowed moves with their cost.
 
 Used by the planner's goals, through `augment`.  A slot whose replica has to leave, or that was
 just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give it

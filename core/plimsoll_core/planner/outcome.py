@@ -72,7 +72,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`moves` copy or drop data; `reorders` change only who is preferred, and copy nothing.
+    """`moves` copy or drop data; `reorders` change only preferred leaders, and copy nothing.
 
     `lower_bound`: replicas that any plan has to move for this goal when racks are no matter.
     `lowest_isr_margin`: the smallest len(isr) − m on the way, over what moves; None: nothing moves.

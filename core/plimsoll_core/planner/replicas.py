@@ -27,7 +27,7 @@ class Targets:
     extra: int
 
     def slots(self, layout: Layout) -> list[BrokerId]:
-        """Who has the ⌈⌉ slots: the currently fullest."""
+        """The brokers of the ⌈⌉ slots: the currently fullest."""
         fullest = sorted(self.sharing, key=lambda broker: (-layout.count[broker], broker))
         return fullest[: self.extra]
 

@@ -1,4 +1,4 @@
-"""Goals that speak of topics: another replication factor, off some brokers, exactly these replicas.
+"""The goals about topics: another replication factor, off some brokers, exactly these replicas.
 
 What a Reassignment states is planned as a whole.  Only what it names moves: a replica that is
 added or has to leave becomes a vacancy, and vacancies are filled so that brokers end up even.

@@ -234,7 +234,7 @@ class Leader:
         return caught_up_ms is not None and now_ms - caught_up_ms <= around.lag_time_max_ms
 
     def shrinkage(self, around: ReplicaContext, log_end: int, now_ms: int) -> PendingShrink | None:
-        """Who has not been caught up for too long."""
+        """The followers that have not been caught up for too long."""
         isr = self.isr
         if not isinstance(isr, CommittedIsr):
             return None

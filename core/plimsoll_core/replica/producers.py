@@ -106,7 +106,7 @@ class ProducerStates:
         producer.idle_since_ms = None
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Forget who has been idle that long.
+        """Forget producers that have been idle that long.
 
         Idle is counted on the broker's clock and not from record timestamps: a client may write
         old timestamps and is not idle for that.

@@ -67,7 +67,7 @@ class AckWaiters:
         return answered
 
     def expire(self, now_ms: int) -> list[Answered]:
-        """Who has waited too long.  The batch stays in the log and may still commit."""
+        """The waits that timed out.  The batch stays in the log and may still commit."""
         late = [waiter for waiter in self._waiters if waiter.deadline_ms <= now_ms]
         if late:
             self._waiters = deque(w for w in self._waiters if w.deadline_ms > now_ms)
@@ -116,7 +116,7 @@ class ParkedFetches:
         self._for_end.pop(token, None)
 
     def take(self, *, end_moved: bool, commit_moved: bool) -> list[object]:
-        """Who has something new to look at; each is parked again only by its own wish."""
+        """The parked fetches with new data; each is parked again only by its own request."""
         woken: list[object] = []
         if end_moved and self._for_end:
             woken.extend(self._for_end)

@@ -245,7 +245,7 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             UncleanRecovery,
             Meta(
                 description=(
-                    "Who leads a partition whose every complete replica was lost.  Balanced "
+                    "The leader of a partition whose every complete replica was lost.  Balanced "
                     "(default): the most complete one, once all that may be complete are back. "
                     "Proactive: the most complete of those that answer within seconds; may lose "
                     "acknowledged records.  Manual: none, until a Topic names a leader."

@@ -21,7 +21,7 @@ from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_wire.control import BrokerRequest
 
 STRANGERS_MAX = 256
-"""Connections that have not shown yet who they are; one more costs the oldest of them its own."""
+"""Connections that have not named a broker yet; one more closes the oldest of them."""
 STRANGERS_BYTES_MAX = 32 * 1024 * 1024
 """What all of them together may have sent of requests that are not whole yet."""
 STRANGER_MS_MAX = 30_000
@@ -97,7 +97,7 @@ class ClosableConnection(Protocol):
 
 
 class Strangers:
-    """All connections of a server that have not shown who they are, oldest first."""
+    """All connections of a server that have not named a broker, oldest first."""
 
     def __init__(self) -> None:
         self._held: dict[ClosableConnection, int] = {}
@@ -114,7 +114,7 @@ class Strangers:
             oldest.close("too many connections that named no broker")
 
     def left(self, connection: ClosableConnection) -> None:
-        """It is gone, or has shown who it is."""
+        """The connection is closed, or has named its broker."""
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:

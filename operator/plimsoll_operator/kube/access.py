@@ -30,7 +30,7 @@ class NoCluster(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The server's address, whom to trust and how to prove who we are."""
+    """The server's address, its CA, and the credentials."""
 
     configuration: Configuration
     """Never changed but by its own refresh: a connection takes a copy."""

@@ -170,7 +170,7 @@ class LedCluster:
     # --- work -----------------------------------------------------------------------------------
 
     async def _look_at_restless(self) -> None:
-        """What brokers tell of their logs, and who comes back, changes what a status says."""
+        """Reports about logs and returning brokers change a status without a commit."""
         await self.controller.wait_active()
         while True:
             for topic_id in unhealthy_of(self.term).restless_topics(self.term.image):

@@ -72,7 +72,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Whose log, and where its objects are.  Only tests have another `group`."""
+    """The log's owner, and where its objects are.  Only tests have another `group`."""
 
     namespace: str
     cluster_name: str

@@ -189,8 +189,8 @@ class Ring:
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
 
     async def _after_conflict(self, slot: Slot, batch: Batch) -> int | None:
-        """Whose batch is there?  Ours: committed.  The old content: somebody touched the object,
-        go on with its new version.  Otherwise raises."""
+        """The outcome by the batch that is there.  Ours: committed.  The old: the object was
+        touched, go on with its new version.  Otherwise raises."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
             raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and made again")
@@ -247,7 +247,7 @@ class Ring:
         return [number for number in known if self.name(number) not in names]
 
     async def make_again(self, number: int) -> None:
-        """A slot that was deleted, with whose batch it held: a snapshot covers that."""
+        """A slot that was deleted, with its batch's writer: a snapshot covers that."""
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)

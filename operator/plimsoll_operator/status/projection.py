@@ -287,7 +287,7 @@ def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
 def _cluster_ready(
     image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus, why: str
 ) -> Condition:
-    """Who joins a cluster that serves does not make it less ready."""
+    """Brokers that join a serving cluster do not make it less ready."""
     old = [b for b in image.members if b not in image.newcomers]
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:

@@ -227,7 +227,7 @@ class TestNamed:
         [
             (7, "it is no replica; they are 0, 1, 2."),
             (2, "does not take part now"),
-            (1, "has not told yet"),
+            (1, "has not reported yet"),
         ],
     )
     def test_refusals_are_sentences(self, world: Any, leader: int, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Which broker ids a cluster should have, and who is forgotten.  Called for SetMembers and
+"""The member ids of a cluster, and the unregistering of brokers.  Called for SetMembers and
 UnregisterBroker, and by the operator to plan it.
 
 A broker goes in steps, each committed before the next: it is leaving (`decommissioning`), it holds

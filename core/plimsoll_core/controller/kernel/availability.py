@@ -79,8 +79,8 @@ def holds(
     policy: ExposedTopics = "Interrupt",
     failed: Container[PartitionKey] = (),
 ) -> Holds:
-    """Which partitions hold a broker back, the worst first.  `absent`: who else is away; `failed`:
-    whose logs the broker's disk took out of service."""
+    """The partitions that hold a broker back, the worst first.  `absent`: the others that are
+    away; `failed`: whose logs the broker's disk took out of service."""
     broker = image.brokers.get(broker_id)
     active = broker is not None and broker.active
     found = []

@@ -106,7 +106,7 @@ def _check_drop(
 def check_absent(
     p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
 ) -> Refusal | None:
-    """Whether enough are in sync while those are away who may be restarted now."""
+    """Whether enough replicas are in sync without the brokers that may be restarted now."""
     if may_become(p, isr, target, absent):
         return None
     return Refusal(

@@ -30,7 +30,7 @@ Row = tuple[RebalanceMove, Partition]
 
 @dataclass(slots=True, kw_only=True)
 class PendingMoves:
-    """Whom moves wait for; the first of each reason, and how many."""
+    """The waits of moves; the first of each reason, and how many."""
 
     down: dict[BrokerId, list[Row]] = field(default_factory=dict)
     others: dict[str, tuple[str, int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Which replicas partitions get when only their number, or whom to leave, is said.
+"""Chooses replicas for partitions where only their number, or the brokers to leave, are stated.
 
 Called when a topic's replication factor changes, and for a Reassignment that leaves the choice
 open.  The planner chooses; this says what it has to know.

@@ -197,7 +197,7 @@ def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId)
     elif not turn.may_lead(leader, partition):
         why = "it does not take part now (not registered, fenced, stopping, or its disk failed)."
     elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
-        why = "it has not told yet how complete its log is; this is tried again."
+        why = "it has not reported yet how complete its log is; the operator retries."
     else:
         return None
     return Refusal(reason=Reason.LeaderNotEligible, message=where + why)

@@ -96,7 +96,7 @@ def told(
 
 
 def suspects(partition: Partition) -> tuple[BrokerId, ...]:
-    """Who may hold everything, and must tell before a balanced recovery; in the replicas' order."""
+    """Replicas that may be complete, and must report before a balanced recovery; in their order."""
     known = partition.last_known_elr
     return tuple(r for r in partition.replicas if r in known) or partition.replicas
 

@@ -87,7 +87,7 @@ async def _set_members(term: Term, wanted: Ids) -> Refused | None:
 
 
 async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
-    """Who is to leave does, once those that come have come; who may stay stays at once."""
+    """Sets leaving members once the joining ones have joined; takes a leave back at once."""
     image = term.image
     going = tuple(b for b in image.members if b not in wanted)
     former = tuple(b for b in image.leaving if b not in image.members)

@@ -172,7 +172,7 @@ class Rebalancing:
         return age_ms < REFRESH_MS and known.holds(image, away, found)
 
     def _away(self, image: ClusterImage) -> frozenset[BrokerId]:
-        """Who has been away for so long that others are chosen."""
+        """Brokers that were inactive for so long that others are chosen."""
         controller = self._controller
         now_ms, limit_ms = controller.now_ms(), controller.settings().target_lost_ms
         since = controller.soft().away_ms
