@@ -15,8 +15,8 @@ from uuid import UUID
 
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.planner.formula import Row, place, start_of
 from plimsoll_core.planner.outcome import Plan
+from plimsoll_core.planner.placement import Row, place, start_of
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
     AddBrokers,

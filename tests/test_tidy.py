@@ -173,7 +173,7 @@ def test_no_parameter_of_the_product_is_an_anonymous_tuple() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["tuple[int, str]", "None | tuple[int, str]", "tuple[int]"])
-def test_an_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) -> None:
+def test_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) -> None:
     shapes = ("a: {}", "a: int, *, b: {}", "a: {}, /", "*a: {}", "**a: {}")
     for shape in shapes:
         tree = ast.parse(f"def f({shape.format(annotation)}): pass")
@@ -248,6 +248,30 @@ def test_no_two_product_classes_have_one_name() -> None:
     assert not twice, twice
 
 
+def numbers_joined(tree: ast.Module) -> list[int]:
+    """Lines that write a list of numbers for a reader: `", ".join(map(str, …))` and the like."""
+    lines = []
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Constant(value=", "), attr="join"), args=[values]
+            ):
+                inner = values.elt if isinstance(values, ast.GeneratorExp | ast.ListComp) else None
+                turned = inner or (values.args[0] if isinstance(values, ast.Call) else values)
+                if "str" in (ast.unparse(turned), ast.unparse(turned).partition("(")[0]):
+                    lines.append(node.lineno)
+    return lines
+
+
+def test_lists_of_brokers_in_sentences_are_written_by_one_module() -> None:
+    homes = {
+        path.name
+        for path in product(but=("plimsoll_sim", "plimsoll_spark", "memory"))
+        if numbers_joined(ast.parse(path.read_text()))
+    }
+    assert homes == {"phrasing.py"}, "plimsoll_core.phrasing has brokers_text and replicas_text"
+
+
 def test_reconcilers_leadership_and_status_read_no_date() -> None:
     """`time` is forbidden by an import contract; `datetime` reads the same clock."""
     found = []
@@ -286,7 +310,7 @@ def test_labels_and_annotations_of_the_operator_are_stated_in_one_module() -> No
     assert not found, "\n".join(found)
 
 
-def test_the_operator_branches_on_no_reason_string() -> None:
+def test_operator_branches_on_no_reason_string() -> None:
     """A reason is what people read; what the operator does follows from an enum or a type."""
     found = []
     for path in product(but=("core", "broker_image", "sim", "spark")):
@@ -301,7 +325,7 @@ def test_the_operator_branches_on_no_reason_string() -> None:
     assert not found, found
 
 
-def test_the_tree_names_no_machine_and_no_registry() -> None:
+def test_tree_names_no_machine_and_no_registry() -> None:
     """Versions are pinned without index addresses, and no path of one machine is written down."""
     found = []
     for path in tracked():

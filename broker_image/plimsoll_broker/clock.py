@@ -1,6 +1,6 @@
 """The broker's one clock: milliseconds that never step and never stand still.
 
-Everybody on the data path and the heartbeats read it; a simulator replaces `time`'s functions.
+The data path and the heartbeats read it; a simulator replaces `time`'s functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker is told when it starts: a file, and a few overrides from the environment.
+"""A broker's configuration: a file, and a few overrides from the environment.
 
 `__main__` reads it once; everything else gets the typed value.  An unknown or ill-typed key is
 refused with the place where it stands, before anything is touched.

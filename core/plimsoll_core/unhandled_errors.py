@@ -1,4 +1,4 @@
-"""What a process does about an exception that its event loop was left with.
+"""Decides what a process does about an exception that its event loop did not handle.
 
 Called by the loops' exception handlers of the broker and the operator.  asyncio only logs such a
 thing and goes on, with whatever the callback had begun left half done: a partition that nobody

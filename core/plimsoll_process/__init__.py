@@ -1,4 +1,4 @@
-"""What every process of ours needs while it runs, and no simulated one has: threads, real clocks.
+"""Parts that real processes need and simulated ones do not: threads, real clocks.
 
 Only entry points (`__main__`, the command line) start what is in here; the broker and the operator
 themselves never depend on it, so that the simulator runs them unmodified.

@@ -1,4 +1,4 @@
-"""How the garbage collector runs in a process that must not pause.
+"""Settings of the garbage collector for a process that must not pause.
 
 Called once by each entry point, after its imports.  What we make hardly ever holds cycles, and
 references free it; with the defaults, a process that takes up some hundred thousand objects looks

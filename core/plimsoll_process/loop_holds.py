@@ -1,4 +1,4 @@
-"""How long an event loop was held: what is counted of it, and what is worth a line in the log.
+"""Counts how long an event loop was held, and decides which holds are logged.
 
 Fed by `loopwatch`.  One turn of a loop is what runs between two chances for a timer: nobody else is
 heard meanwhile, no heartbeat is sent.  Pure.

@@ -168,7 +168,7 @@ def encode_reply(correlation_id: int, body: CommandReply | MetadataReply) -> byt
 
 
 def reply_correlation_id(frame: bytes | bytearray | memoryview) -> int:
-    """Whose reply it is; replies may overtake each other."""
+    """The request's number; replies may overtake each other."""
     if len(frame) < _CORRELATION.size:
         raise MalformedControlMessage(f"a reply of {len(frame)} bytes has no header")
     correlation_id: int = _CORRELATION.unpack_from(frame)[0]

@@ -1,7 +1,7 @@
 """Bytes to messages by Kafka's schemas, as kio generates them, for every version alike.
 
 Called by `messages`.  A decoder is compiled once per structure and version and makes kio's own
-typed values.  Anybody may have sent the bytes: no length is believed before it is seen to fit into
+typed values.  Any peer may have sent the bytes: no length is believed before it is seen to fit into
 the message, unknown tagged fields are stepped over (KIP-482), and whatever else is wrong is
 `MalformedMessage`.  (kio's native reader makes room for as many items as an array says it has, so
 that a few bytes could end the process, and it stops at unknown tags.)

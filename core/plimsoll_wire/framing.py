@@ -28,13 +28,13 @@ _ZEROS = memoryview(bytes(STEP_BYTES))
 
 
 class FrameTooLarge(Exception):
-    """The peer announced a frame that nobody will read."""
+    """The peer announced a frame that is not read."""
 
 
 class Framer:
     """Small frames are cut out of one chunk; a large one is received into a buffer of its own.
 
-    A frame is a bytearray that nobody else refers to: its owner may write into it.
+    A frame is a bytearray with one owner, which may write into it.
     `limit_of`: asked about a frame above `frame_bytes_max`, by its length and as many of its first
     `BEGINNING_BYTES` as are here, for the limit of its kind; None: it cannot be told from those.
     """
@@ -63,7 +63,7 @@ class Framer:
         self._got = 0
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
-        """Keep what came; for whoever does not read into `get_buffer`."""
+        """Keep what came; for callers that do not read into `get_buffer`."""
         view = memoryview(data)
         while view:
             room = self.get_buffer()
@@ -77,7 +77,7 @@ class Framer:
             view = view[count:]
 
     def _grow_chunk(self, more: int) -> None:
-        """Only `receive` needs it: whoever reads into `get_buffer` takes the frames in between."""
+        """Only `receive` needs it: a reader into `get_buffer` takes the frames in between."""
         self._chunk = self._chunk[self._begin : self._end] + bytearray(more)
         self._end -= self._begin
         self._begin = 0

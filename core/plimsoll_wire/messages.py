@@ -57,7 +57,7 @@ def _decoder(entity: type, items_max: int | None = None) -> Decoder:
 
 def decode_request(key: int, version: int, body: bytes | bytearray | memoryview) -> Any:
     """kio's request value; raises MalformedMessage, also for one that names more than NAMED_MAX
-    topics, partitions or the like: reading that would hold up everybody else."""
+    topics, partitions or the like: reading that would hold up other requests."""
     return _request_decoder(key, version)(body)
 
 

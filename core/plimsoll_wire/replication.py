@@ -59,7 +59,7 @@ class PartitionFetch(NamedTuple):
 
 
 class FetchSender(NamedTuple):
-    """Who asks, in which lifetime, and the newest controller epoch it has heard of."""
+    """The follower, its lifetime, and the newest controller epoch that it knows."""
 
     broker_id: int
     broker_epoch: int

@@ -1,4 +1,4 @@
-"""What the chart tells the operator, from the environment."""
+"""The operator's options, which the chart sets in the environment."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class OperatorOptions:
     """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
     by release.  `spark_image` empty: Verifications are not run.  `no_driver`: nor are those that
     name an image, and this sentence says why.  `namespaces` empty: all are watched.  `namespace`:
-    the operator's own, empty when nobody said.  `metrics_from`: NetworkPolicy peers that may read
-    brokers' metrics, none: everybody."""
+    the operator's own, empty when not stated.  `metrics_from`: NetworkPolicy peers that may read
+    brokers' metrics, none: all."""
 
     identity: str
     broker_image: str

@@ -1,4 +1,4 @@
-"""Where progress and verdict go: one ConfigMap through the API server, or a directory.
+"""Publishes progress and verdict: to one ConfigMap through the API server, or to a directory.
 
 Called by `run`.  A ConfigMap is patched with the pod's own service account and nothing but the
 standard library.  A refusal of the API server is final; silence is tried again while time lasts.

@@ -1,4 +1,4 @@
-"""How a driven record names itself: producer, sequence and content hash lead its value.
+"""The encoding of a driven record: producer, sequence and content hash lead its value.
 
     0      2          8                16
     +------+----------+----------------+---------

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 from pyspark.sql import SparkSession
 
-from plimsoll_spark import drive, report, session, verify
+from plimsoll_spark import checks, drive, report, session
 from plimsoll_spark.publish import Publisher, PublishFailed
 from plimsoll_spark.settings import Refusal, Refused, Settings
 from plimsoll_spark.topics import Ranges, TopicClient
@@ -120,17 +120,17 @@ class Run:
         settings = self._settings
 
         def check() -> Findings:
-            ledger = verify.read_ledger(spark, planned.ledger)
-            acked = verify.acked_spans(ledger)
+            ledger = checks.read_ledger(spark, planned.ledger)
+            acked = checks.acked_spans(ledger)
             ends = {p: max(r.log_end_offset, acked.get(p, (0, 0))[1]) for p, r in before.items()}
             now = client.readable_ranges(ends, READABLE_WITHIN_S)
-            ranges = verify.expected(now, before, acked)
-            reading = verify.readable(ranges, now)
+            ranges = checks.expected(now, before, acked)
+            reading = checks.readable(ranges, now)
             copy = str(self._work / "log")
-            verify.read_log(spark, settings, reading, self._id).write.parquet(copy)
+            checks.read_log(spark, settings, reading, self._id).write.parquet(copy)
             log_table = spark.read.parquet(copy)
-            table = verify.ranges_table(spark, ranges)
-            return verify.examine(settings, ledger, log_table, table)
+            table = checks.ranges_table(spark, ranges)
+            return checks.examine(settings, ledger, log_table, table)
 
         until_s = min(self._deadline_s, time.time() + settings.verify.timeout_seconds)
         return self._watch(spark, check, lambda: self._progress("Verifying"), until_s)

@@ -1,4 +1,4 @@
-"""What one verification is asked to do, as typed values read from `verification.json`.
+"""The settings of one verification, as typed values read from `verification.json`.
 
 Called by `verification.main` and by tests.  Decides which requests this package can honour; never
 touches a cluster.  The file's shape is the Verification object's spec plus where to report.

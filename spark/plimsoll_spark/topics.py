@@ -1,6 +1,6 @@
-"""What a client can see of a topic: its id, its partitions, where their logs start and end.
+"""A topic as a client sees it: its id, its partitions, where their logs start and end.
 
-Called by `verification` and `verify` with a plain librdkafka client.  Waits, bounded, for a topic
+Called by `verification` and `checks` with a plain librdkafka client.  Waits, bounded, for a topic
 that is being made and for acknowledged records to become readable after a failover.
 """
 

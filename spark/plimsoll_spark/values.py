@@ -1,6 +1,6 @@
-"""What a verification says about itself, as values; their JSON is what the operator reads.
+"""The values of a verification's result; their JSON is the interface to the operator.
 
-Written by `verify`, `verdict` and `verification`; read by `report`.  Fields are told in the file's
+Written by `checks`, `verdict` and `verification`; read by `report`.  Fields are told in the file's
 camelCase by msgspec.
 """
 

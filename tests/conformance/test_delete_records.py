@@ -39,7 +39,7 @@ def deletes(cluster: LocalCluster, topic: str, delete: Delete) -> None:
     [scripts.delete_with_confluent, scripts.delete_with_kafka_python],
     ids=["confluent", "kafka-python"],
 )
-def test_a_client_deletes_records_and_hears_where_its_partitions_begin(
+def test_client_deletes_records_and_hears_where_its_partitions_begin(
     cluster: LocalCluster, topic: str, delete: Delete
 ) -> None:
     deletes(cluster, topic, delete)

@@ -18,6 +18,10 @@ from kubectl import Cluster
 
 Mishap = Callable[[Cluster], AbstractContextManager[None]]
 
+RECONNECT_MS_MAX = 1_000
+"""A Service refuses connections until its endpoints are known, a few seconds after a cluster is
+Ready; kafka-python would ask six times in half a minute."""
+
 
 @contextmanager
 def left_sockets() -> Iterator[None]:
@@ -73,7 +77,10 @@ def produce(cluster: Cluster, namespace: str, topic: str, values: list[str]) -> 
     """Write and wait until everything is acknowledged by all replicas."""
     with left_sockets(), cluster_names(cluster, namespace):
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap(cluster, namespace), acks="all", enable_idempotence=False
+            bootstrap_servers=bootstrap(cluster, namespace),
+            acks="all",
+            enable_idempotence=False,
+            reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         )
         sent = [producer.send(topic, json.dumps(value).encode()) for value in values]
         for future in sent:
@@ -86,7 +93,9 @@ def consume(cluster: Cluster, namespace: str, topic: str, partitions: int) -> li
     """Everything from the beginning to the present end of every partition."""
     with left_sockets(), cluster_names(cluster, namespace):
         consumer = KafkaConsumer(
-            bootstrap_servers=bootstrap(cluster, namespace), enable_auto_commit=False
+            bootstrap_servers=bootstrap(cluster, namespace),
+            enable_auto_commit=False,
+            reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         )
         wanted = [TopicPartition(topic, index) for index in range(partitions)]
         consumer.assign(wanted)
@@ -110,7 +119,10 @@ def write_during(
     worst_ms = 0.0
     with left_sockets(), cluster_names(cluster, namespace):
         producer = KafkaProducer(
-            bootstrap_servers=bootstrap(cluster, namespace), acks="all", enable_idempotence=False
+            bootstrap_servers=bootstrap(cluster, namespace),
+            acks="all",
+            enable_idempotence=False,
+            reconnect_backoff_max_ms=RECONNECT_MS_MAX,
         )
         write_round(producer, topic, partitions)
         with mishap(cluster):

@@ -105,7 +105,7 @@ def volume(drill: Drill, broker: int) -> dict[str, Any] | None:
 
 
 @pytest.mark.timeout(600)
-def test_an_excluded_broker_is_drained_and_goes_with_its_volume(drill: Drill):
+def test_excluded_broker_is_drained_and_goes_with_its_volume(drill: Drill):
     drill.spec["storage"]["retention"] = {"whenScaled": "Delete"}
     watch = leave(drill, excluded=1, then=[0, 2, 3, 4])
     wait_for("its volume to go", lambda: volume(drill, 1) is None or None, 60)
@@ -127,7 +127,7 @@ def uids(drill: Drill) -> dict[int, str]:
 
 
 @pytest.mark.timeout(600)
-def test_a_changed_config_rolls_every_broker(drill: Drill):
+def test_changed_config_rolls_every_broker(drill: Drill):
     before = uids(drill)
     assert len(before) == 4
     with verified(drill, "roll", 45) as watch:
@@ -179,7 +179,7 @@ def completed(drill: Drill, name: str, spec: dict[str, Any]) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_full_rebalance_is_shown_approved_and_cancelled_half_way(drill: Drill):
+def test_full_rebalance_is_shown_approved_and_cancelled_half_way(drill: Drill):
     off = {"topic": "orders", "awayFrom": [drill.members()[-1]]}
     completed(drill, "uneven", {"moves": [off], "throttle": FAST})
     drill.apply("Rebalance", "afresh", {"mode": "Full"})
@@ -209,7 +209,7 @@ def test_a_full_rebalance_is_shown_approved_and_cancelled_half_way(drill: Drill)
 
 
 @pytest.mark.timeout(600)
-def test_a_target_killed_in_the_middle_of_its_copy_comes_back_and_ends_it(drill: Drill):
+def test_target_killed_in_the_middle_of_its_copy_comes_back_and_ends_it(drill: Drill):
     found = drill.view("orders")
     assert found is not None
     first = found[0]["replicas"]
@@ -251,7 +251,7 @@ def evict(drill: Drill, broker: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_an_eviction_waits_until_the_one_before_is_back(drill: Drill):
+def test_eviction_waits_until_the_one_before_is_back(drill: Drill):
     first, second = drill.members()[:2]
     before = uids(drill)
     with Watch(drill) as watch:
@@ -273,7 +273,7 @@ def test_an_eviction_waits_until_the_one_before_is_back(drill: Drill):
 
 
 @pytest.mark.timeout(600)
-def test_the_placement_ends_even(drill: Drill):
+def test_placement_ends_even(drill: Drill):
     drill.apply("Rebalance", "even", {"mode": "Full", "approval": "Automatic", "throttle": FAST})
 
     def over() -> bool | None:

@@ -109,7 +109,7 @@ def change(drill: Drill, **spec: Any) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_a_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
+def test_new_operator_restarts_no_broker_of_the_release_before(drill: Drill):
     with verified(drill, "operator", 60) as watch:
         before = pods(drill)
         assert len(before) == 3

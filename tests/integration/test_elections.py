@@ -129,7 +129,7 @@ def times_named(cluster: LocalCluster) -> int:
     return sum(cause.startswith("recovery: its object names a leader") for cause in causes)
 
 
-def test_an_object_names_the_leader_that_nobody_else_may_choose(tmp_path: Path) -> None:
+def test_object_names_the_leader_that_nobody_else_may_choose(tmp_path: Path) -> None:
     document = tmp_path / "cluster.yaml"
     document.write_text(MANUAL)
     cluster = LocalCluster(tmp_path / "c", brokers=None, files=[document])

@@ -101,7 +101,7 @@ def more_acks(writer: Writer, count: int = 500) -> None:
     wait_for("acks go on", lambda: len(writer.acked.records) >= goal)
 
 
-def test_a_broker_killed_in_mid_write_loses_nothing_and_comes_back(cluster: LocalCluster) -> None:
+def test_broker_killed_in_mid_write_loses_nothing_and_comes_back(cluster: LocalCluster) -> None:
     cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
     with writing(cluster, "t") as writer:
         old = cluster.kill_broker(0)
@@ -119,7 +119,7 @@ def test_a_broker_killed_in_mid_write_loses_nothing_and_comes_back(cluster: Loca
     assert "proof" in fences[0]["cause"]
 
 
-def test_everything_killed_at_once_keeps_every_acked_record(tmp_path: Path) -> None:
+def test_cluster_killed_at_once_keeps_every_acknowledged_record(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c")
     with cluster:
         cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
@@ -137,7 +137,7 @@ def test_everything_killed_at_once_keeps_every_acked_record(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("seconds", [3, 12])
-def test_a_while_without_a_controller_changes_no_isr_and_stops_no_client(
+def test_controller_outage_changes_no_isr_and_stops_no_client(
     cluster: LocalCluster, seconds: int
 ) -> None:
     """Longer than a session too: who was away itself may not call others silent."""
@@ -163,7 +163,7 @@ def test_a_while_without_a_controller_changes_no_isr_and_stops_no_client(
     assert max(writer.longest_stall_s.values()) < RESUME_S_MAX
 
 
-def test_a_frozen_broker_is_fenced_for_its_silence_and_comes_back(cluster: LocalCluster) -> None:
+def test_frozen_broker_is_fenced_for_its_silence_and_comes_back(cluster: LocalCluster) -> None:
     """No proof of death: patience first, then it is a follower like any other."""
     cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
     with writing(cluster, "t") as writer:
@@ -195,7 +195,7 @@ def test_no_restart_leaves_a_dead_broker_dead(tmp_path: Path) -> None:
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", PARTITIONS))
 
 
-def test_a_controller_that_is_killed_takes_its_brokers_with_it(tmp_path: Path) -> None:
+def test_controller_that_is_killed_takes_its_brokers_with_it(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c")
     cluster.start()
     pids = cluster.broker_pids

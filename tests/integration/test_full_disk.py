@@ -41,7 +41,7 @@ def members(cluster: LocalCluster, topic: str) -> set[int]:
     return {member for p in cluster.topic(topic).values() for member in p.isrs}
 
 
-def test_a_full_disk_stops_one_brokers_logs_and_nothing_else(
+def test_full_disk_stops_one_brokers_logs_and_nothing_else(
     small: LocalCluster, volume: Volume
 ) -> None:
     small.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
@@ -108,7 +108,7 @@ def assert_same_metadata(cluster: LocalCluster) -> None:
     wait_for("both copies have the newest topic", lambda: known(0) and known(1))
 
 
-def test_a_write_to_a_full_disk_is_answered_with_the_storage_error(
+def test_write_to_a_full_disk_is_answered_with_the_storage_error(
     small: LocalCluster, volume: Volume
 ) -> None:
     """Nobody else holds the partition: it is offline until its broker has room again."""

@@ -44,7 +44,7 @@ def folders(cluster: LocalCluster, broker_id: int) -> list[str]:
 
 
 @pytest.mark.parametrize("wiped", [False, True], ids=["kept volume", "new volume"])
-def test_a_broker_that_was_removed_comes_back_under_its_number(tmp_path: Path, wiped: bool) -> None:
+def test_broker_that_was_removed_comes_back_under_its_number(tmp_path: Path, wiped: bool) -> None:
     topic, away, back = (tmp_path / f"{name}.yaml" for name in ("topic", "away", "back"))
     topic.write_text(TOPIC)
     away.write_text(AWAY)

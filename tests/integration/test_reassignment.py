@@ -95,7 +95,7 @@ def test_partitions_move_to_another_broker_while_a_client_writes(tmp_path: Path)
             )
 
 
-def test_a_replica_that_was_dropped_while_it_was_down_sets_its_copy_aside(tmp_path: Path) -> None:
+def test_replica_that_was_dropped_while_it_was_down_sets_its_copy_aside(tmp_path: Path) -> None:
     """KAFKA-13972: Reassign 1,2,3→1,2,4, 4 half copied, cancel; 4 down meanwhile. => 4 deletes
     its copy when back."""
     with LocalCluster(tmp_path / "c", brokers=4, restart=False) as cluster:
@@ -125,7 +125,7 @@ def test_a_replica_that_was_dropped_while_it_was_down_sets_its_copy_aside(tmp_pa
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 1))
 
 
-def test_a_declared_factor_is_moved_to_and_is_nobody_elses(tmp_path: Path) -> None:
+def test_declared_factor_is_moved_to_and_is_nobody_elses(tmp_path: Path) -> None:
     """`plimsoll local` takes an edited file at its next start."""
     file = tmp_path / "topic.yaml"
     text = (
@@ -153,7 +153,7 @@ def test_a_declared_factor_is_moved_to_and_is_nobody_elses(tmp_path: Path) -> No
             assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", ROW))
 
 
-def test_a_reassignment_in_a_file_is_carried_out_once(tmp_path: Path) -> None:
+def test_reassignment_in_a_file_is_carried_out_once(tmp_path: Path) -> None:
     """`plimsoll local -f`: moved off a broker; out of the file again, nothing moves back."""
     topic, move = tmp_path / "topic.yaml", tmp_path / "move.yaml"
     head = "apiVersion: plimsoll.dev/v1alpha1\nkind: {kind}\nmetadata: {{name: {name}}}\n"

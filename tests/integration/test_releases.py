@@ -86,7 +86,7 @@ def check(cluster: Releases, writer: Writer) -> None:
     [(PRESENT, EARLIER), (EARLIER, PRESENT)],
     ids=["new-operator-old-brokers", "old-operator-new-brokers"],
 )
-def test_an_operator_and_brokers_of_neighbouring_releases_serve_and_fail_over(
+def test_operator_and_brokers_of_neighbouring_releases_serve_and_fail_over(
     tmp_path: Path, operator: str, brokers: str
 ) -> None:
     with Releases(tmp_path / "cluster") as cluster:
@@ -107,7 +107,7 @@ def test_an_operator_and_brokers_of_neighbouring_releases_serve_and_fail_over(
         assert cluster.finalised() == [], "the other side would not understand it"
 
 
-def test_a_cluster_of_both_releases_keeps_every_record_whoever_leads(tmp_path: Path) -> None:
+def test_cluster_of_both_releases_keeps_every_record_whoever_leads(tmp_path: Path) -> None:
     """Old followers of new leaders, and new followers of old leaders."""
     with Releases(tmp_path / "cluster") as cluster:
         cluster.lead(PRESENT)
@@ -128,7 +128,7 @@ def test_a_cluster_of_both_releases_keeps_every_record_whoever_leads(tmp_path: P
         assert cluster.finalised() == []
 
 
-def test_an_upgrade_that_is_not_finalised_can_be_taken_back(tmp_path: Path) -> None:
+def test_upgrade_that_is_not_finalised_can_be_taken_back(tmp_path: Path) -> None:
     with Releases(tmp_path / "cluster") as cluster:
         cluster.lead(EARLIER)
         cluster.start_all(EARLIER)
@@ -147,7 +147,7 @@ def test_an_upgrade_that_is_not_finalised_can_be_taken_back(tmp_path: Path) -> N
         assert cluster.finalised() == []
 
 
-def test_an_upgrade_is_finalised_by_itself_and_from_then_on_has_no_way_back(
+def test_upgrade_is_finalised_by_itself_and_from_then_on_has_no_way_back(
     tmp_path: Path,
 ) -> None:
     with Releases(tmp_path / "cluster") as cluster:

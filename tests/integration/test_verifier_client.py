@@ -23,7 +23,7 @@ def named(client: TopicClient) -> set[int]:
     return set()
 
 
-def test_a_leader_that_was_away_is_found_again(cluster: LocalCluster) -> None:
+def test_leader_that_was_away_is_found_again(cluster: LocalCluster) -> None:
     """librdkafka forgets a broker that is not named any more, remembers for minutes that it leads,
     and says meanwhile that there is no such partition."""
     config = {"min.insync.replicas": "1"}

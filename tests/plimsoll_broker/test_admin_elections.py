@@ -48,7 +48,7 @@ def results(reply):
 
 
 @EVERY_VERSION
-async def test_an_election_is_answered_when_it_can_be_seen(version):
+async def test_election_is_answered_when_it_can_be_seen(version):
     harness = Harness()
     epoch = elected_later(an_image()).partitions[PartitionKey(ORDERS, 0)].leader_epoch
     harness.answer = ElectionsAnswer(

@@ -69,7 +69,7 @@ def test_no_topics_when_none_are_asked_for(version):
 
 
 @pytest.mark.parametrize(("version", "code"), [(5, 5), (6, 72), (13, 72)])
-def test_a_leader_without_this_listener(version, code):
+def test_leader_without_this_listener(version, code):
     harness = Harness(an_image(a_broker(0, listener="OTHER"), a_broker(1)))
     reply = metadata(harness, version, None)
     assert [broker.node_id for broker in reply.brokers] == [1]
@@ -77,7 +77,7 @@ def test_a_leader_without_this_listener(version, code):
     assert (first.error_code, first.leader_id) == (code, -1)
 
 
-def test_an_answer_is_as_new_as_the_image():
+def test_answer_is_as_new_as_the_image():
     harness = Harness()
     assert metadata(harness, 13, None) == metadata(harness, 13, None)
     harness.watch.update(harness.watch.image, an_image(topics=("orders",)))
@@ -85,7 +85,7 @@ def test_an_answer_is_as_new_as_the_image():
     assert [topic.name for topic in metadata(harness, 1, None).topics] == ["orders"]
 
 
-def test_a_fenced_broker_names_a_living_one_for_admin_requests():
+def test_fenced_broker_names_a_living_one_for_admin_requests():
     harness = Harness(an_image(a_broker(0), a_broker(1, fenced=True), a_broker(2)))
     assert metadata(harness, 13, []).controller_id == 0
 
@@ -104,7 +104,7 @@ def describe_cluster(version, **fields):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CLUSTER))
-def test_the_cluster_is_its_living_brokers(version):
+def test_cluster_is_its_living_brokers(version):
     reply = describe_cluster(version)
     assert (reply.error_code, reply.cluster_id) == (0, "ERERESIiMzNERFVVVVVVVQ")
     assert [(each.broker_id, each.host) for each in reply.brokers] == [(0, "host-0"), (1, "host-1")]
@@ -182,7 +182,7 @@ def describe_configs(version, kind, name, keys=None, synonyms=True):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
-def test_a_topic_s_configs_say_where_they_come_from(version):
+def test_topic_s_configs_say_where_they_come_from(version):
     result = describe_configs(version, 2, "orders")
     by_name = {config.name: config for config in result.configs}
     assert (by_name["retention.ms"].value, by_name["retention.ms"].config_source) == ("1000", 1)
@@ -215,7 +215,7 @@ def test_unclean_recovery_is_shown_by_both_of_kafkas_names(version):
     assert (switch.value, switch.config_source) == ("false", 5)
 
 
-def test_only_the_keys_that_were_asked_for_and_no_synonyms():
+def test_describe_configs_returns_only_the_requested_keys_and_no_synonyms():
     result = describe_configs(4, 2, "orders", ["retention.ms", "unheard.of"], synonyms=False)
     assert [(each.name, each.synonyms) for each in result.configs] == [("retention.ms", ())]
 
@@ -230,7 +230,7 @@ def test_resources_that_are_not_here(kind, name, code):
     assert bool(result.error_message) == bool(code)
 
 
-def test_a_broker_s_configs_are_what_it_was_given():
+def test_broker_s_configs_are_what_it_was_given():
     by_name = {config.name: config for config in describe_configs(4, 4, "1").configs}
     assert (by_name["num.io.threads"].value, by_name["num.io.threads"].read_only) == ("8", True)
     assert (by_name["log.retention.ms"].value, by_name["log.retention.ms"].config_source) == (

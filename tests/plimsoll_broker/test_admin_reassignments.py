@@ -77,7 +77,7 @@ def moving(image):
 
 
 @EVERY_VERSION
-async def test_a_move_is_answered_when_it_can_be_seen(version):
+async def test_move_is_answered_when_it_can_be_seen(version):
     harness = Harness()
     epoch = moving(an_image()).partitions[PartitionKey(ORDERS, 0)].partition_epoch
     harness.answer = ReassignmentsAnswer(

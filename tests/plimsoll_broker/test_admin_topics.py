@@ -54,7 +54,7 @@ def made(request):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
-async def test_a_topic_is_answered_when_it_can_be_seen_with_its_leaders(version):
+async def test_topic_is_answered_when_it_can_be_seen_with_its_leaders(version):
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = made
     asking = asyncio.ensure_future(
@@ -84,7 +84,7 @@ async def test_a_topic_is_answered_when_it_can_be_seen_with_its_leaders(version)
     assert request.topics[0].configs == {"min.insync.replicas": "2"}
 
 
-async def test_a_topic_that_does_not_show_in_time_is_made_nevertheless():
+async def test_topic_that_does_not_show_in_time_is_made_nevertheless():
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = made
     (topic,) = (await create(harness, 7, a_new_topic("payments"), timeout=1)).topics
@@ -127,7 +127,7 @@ async def test_defaults_and_assignments_are_passed_on():
         ),
     ],
 )
-async def test_a_topic_of_bad_form_is_refused_here(fields, code):
+async def test_topic_of_bad_form_is_refused_here(fields, code):
     harness = Harness()
     (topic,) = (await create(harness, 7, a_new_topic("x", **fields))).topics
     assert topic.error_code == code
@@ -135,7 +135,7 @@ async def test_a_topic_of_bad_form_is_refused_here(fields, code):
     assert harness.commands == []
 
 
-async def test_a_topic_named_twice_is_refused_and_the_others_go_on():
+async def test_topic_named_twice_is_refused_and_the_others_go_on():
     harness = Harness()
     harness.answer = made
     reply = await create(
@@ -144,7 +144,7 @@ async def test_a_topic_named_twice_is_refused_and_the_others_go_on():
     assert {topic.name: topic.error_code for topic in reply.topics} == {"x": 42, "payments": 0}
 
 
-async def test_the_controller_s_refusal_is_the_client_s_answer():
+async def test_controller_s_refusal_is_the_client_s_answer():
     harness = Harness()
     sentence = "Topic orders is declared by the object Topic shop/orders."
     harness.answer = TopicsAnswer(
@@ -168,7 +168,7 @@ async def test_without_a_controller_every_topic_says_so(answer, code):
     assert [topic.error_code for topic in reply.topics] == [code, code]
 
 
-async def test_an_absurd_timeout_is_bounded():
+async def test_absurd_timeout_is_bounded():
     harness = Harness()
     harness.answer = made
     await create(harness, 7, a_new_topic("a"), timeout=2**31 - 1, validate_only=True)
@@ -187,7 +187,7 @@ def delete(harness, version, names=(), ids=(), timeout=5_000):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.DELETE_TOPICS))
-async def test_a_deletion_is_answered_when_the_topic_is_gone_from_sight(version):
+async def test_deletion_is_answered_when_the_topic_is_gone_from_sight(version):
     harness = Harness()
     harness.answer = TopicsAnswer(topics=(TopicAnswer(name="payments", topic_id=PAYMENTS),))
     asking = asyncio.ensure_future(delete(harness, version, ["payments"]))
@@ -213,21 +213,21 @@ async def test_deletions_by_id():
     assert results == {ORDERS: ("orders", 0), MISSING: (None, 100)}
 
 
-async def test_a_topic_named_twice_is_not_deleted():
+async def test_topic_named_twice_is_not_deleted():
     harness = Harness()
     (result,) = (await delete(harness, 5, ["orders", "orders"])).responses
     assert result.error_code == 42
     assert harness.commands == []
 
 
-async def test_a_deletion_without_a_controller():
+async def test_deletion_without_a_controller():
     harness = Harness()
     harness.answer = NoController("nobody")
     reply = await delete(harness, 6, names=["orders"], ids=[PAYMENTS])
     assert [each.error_code for each in reply.responses] == [7, 7]
 
 
-async def test_a_request_that_would_cost_the_control_connection_is_refused_here(monkeypatch):
+async def test_request_that_would_cost_the_control_connection_is_refused_here(monkeypatch):
     monkeypatch.setattr(forward, "FORWARDED_BYTES_MAX", 10)
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = lambda request: pytest.fail("it was sent")

@@ -89,7 +89,7 @@ async def client(one: Broker) -> Client:
         "too-few-in-gzip", "log-append-time", "no-epoch",
     ],
 )  # fmt: skip
-async def test_a_batch_that_lies_is_refused_by_name_and_nothing_is_written(
+async def test_batch_that_lies_is_refused_by_name_and_nothing_is_written(
     one: Broker, client: Client, batch: bytes, code: Code, record: int | None
 ) -> None:
     reply = await client.ask(ApiKey.PRODUCE, 9, produced(batch))
@@ -136,7 +136,7 @@ async def test_large_batch_is_checked_in_a_thread_and_small_batch_in_the_event_l
     assert checkers[2] == (threading.get_ident(), 1), "what is small is opened at once"
 
 
-async def test_a_request_of_many_batches_is_one_that_takes_long(
+async def test_request_of_many_batches_is_one_that_takes_long(
     one: Broker, client: Client, controller: Controller, checkers: list[tuple[int, int]]
 ) -> None:
     """A batch each is short; all of them together are not."""
@@ -160,7 +160,7 @@ async def test_of_many_batches_none_is_looked_at_before_its_turn(
     assert not looked_at
 
 
-async def test_a_request_that_names_more_partitions_than_there_can_be_costs_its_connection(
+async def test_request_that_names_more_partitions_than_there_can_be_costs_its_connection(
     one: Broker,
 ) -> None:
     stranger, other = await one.client(), await one.client()
@@ -283,7 +283,7 @@ async def test_acks_0_batches_are_appended_after_their_client_disconnects(
     assert counts == [2, 3]
 
 
-async def test_a_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(
+async def test_bug_in_a_line_is_not_swallowed_when_its_client_has_gone(
     one: Broker,
     gate: tuple[threading.Event, threading.Event],
     monkeypatch: pytest.MonkeyPatch,

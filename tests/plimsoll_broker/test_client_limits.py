@@ -3,7 +3,7 @@
 import pytest
 
 from plimsoll_broker.node.client_limits import client_limits
-from plimsoll_broker.server.budget import MIB
+from plimsoll_broker.server.client_memory_pools import MIB
 from plimsoll_core.cluster.topic_configs import broker_configs
 from plimsoll_core.errors import Refusal
 
@@ -43,7 +43,7 @@ def test_clients_never_take_the_descriptors_that_logs_need():
         ("socket.request.max.bytes", "-1"),
     ],
 )
-def test_a_value_that_cannot_be_meant_is_refused(name, text):
+def test_value_that_cannot_be_meant_is_refused(name, text):
     refused = broker_configs({name: text})
     assert isinstance(refused, Refusal)
     assert name in refused.message

@@ -33,5 +33,5 @@ from plimsoll_broker.node.memory_limit import memory_limit
         ({"/sys/fs/cgroup/memory.max": "0"}, None),
     ],
 )
-def test_the_smallest_limit_around_the_process_counts(files, expected):
+def test_smallest_limit_around_the_process_counts(files, expected):
     assert memory_limit(files.get) == expected

@@ -121,7 +121,7 @@ def a_heartbeat() -> Heartbeat:
 BLOCK = ProducerIdBlock(first=0, length=1000)
 
 
-async def test_the_active_controller_is_found_among_the_addresses() -> None:
+async def test_active_controller_is_found_among_the_addresses() -> None:
     standby, active = FakeController(0, NOT_CONTROLLER), FakeController(3, BLOCK)
     async with a_client(standby, active) as client:
         assert await client.command(a_request(), 10_000) == BLOCK
@@ -129,7 +129,7 @@ async def test_the_active_controller_is_found_among_the_addresses() -> None:
         assert client.highest_epoch == 3
 
 
-async def test_a_command_is_sent_again_to_the_successor() -> None:
+async def test_command_is_sent_again_to_the_successor() -> None:
     old, new = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
     async with a_client(old, new) as client:
         await client.command(a_request(), 10_000)
@@ -138,7 +138,7 @@ async def test_a_command_is_sent_again_to_the_successor() -> None:
         assert client.address == ("127.0.0.1", new.port)
 
 
-async def test_a_lower_epoch_is_not_believed() -> None:
+async def test_lower_epoch_is_not_believed() -> None:
     zombie, active = FakeController(3, BLOCK), FakeController(4, NOT_CONTROLLER)
     async with a_client(zombie, active) as client:
         client.highest_epoch = ControllerEpoch(4)
@@ -154,7 +154,7 @@ async def test_without_any_controller_a_command_ends_at_its_deadline() -> None:
             await client.command(a_request(), 300)
 
 
-async def test_a_request_that_is_not_idempotent_is_never_sent_twice() -> None:
+async def test_request_that_is_not_idempotent_is_never_sent_twice() -> None:
     controller = FakeController(1, None)
     async with a_client(controller) as client:
         asked = asyncio.ensure_future(client.command(CreateTopics(topics=()), 10_000, once=True))
@@ -165,7 +165,7 @@ async def test_a_request_that_is_not_idempotent_is_never_sent_twice() -> None:
         assert len(controller.heard) == 1
 
 
-async def test_an_unconfirmed_controller_is_left_for_a_confirmed_newer_one() -> None:
+async def test_unconfirmed_controller_is_left_for_a_confirmed_newer_one() -> None:
     """R4: a zombie that is cut off from its log still answers heartbeats."""
     zombie, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     async with a_client(zombie, successor) as client:
@@ -180,7 +180,7 @@ async def test_an_unconfirmed_controller_is_left_for_a_confirmed_newer_one() -> 
         assert result.confirmed
 
 
-async def test_an_unconfirmed_controller_without_a_newer_one_is_kept() -> None:
+async def test_unconfirmed_controller_without_a_newer_one_is_kept() -> None:
     alone, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
     alone.unconfirmed = True
     async with a_client(alone, standby) as client:
@@ -191,7 +191,7 @@ async def test_an_unconfirmed_controller_without_a_newer_one_is_kept() -> None:
         assert client.address == ("127.0.0.1", alone.port)
 
 
-async def test_a_silent_controller_is_compared_with_the_others() -> None:
+async def test_silent_controller_is_compared_with_the_others() -> None:
     silent, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     async with a_client(silent, successor) as client:
         await client.heartbeat(a_heartbeat(), 5_000)
@@ -213,7 +213,7 @@ async def test_many_dead_addresses_do_not_use_up_the_session() -> None:
         assert (await client.heartbeat(a_heartbeat(), 5_000)) is not None
 
 
-async def test_a_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time() -> None:
+async def test_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time() -> None:
     silent, dead = FakeController(3, ALIVE), [FakeController(0, None) for _ in range(6)]
     async with a_client(silent, *dead) as client:
         await client.heartbeat(a_heartbeat(), 5_000)
@@ -223,7 +223,7 @@ async def test_a_look_at_dead_addresses_keeps_the_present_one_and_ends_in_time()
         assert client.address == ("127.0.0.1", silent.port)
 
 
-async def test_a_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connection() -> None:
+async def test_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connection() -> None:
     """After a cut of 3 s the old one may wait out a retransmission longer than the session."""
     controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
     async with a_client(controller, standby) as client:
@@ -234,7 +234,7 @@ async def test_a_heartbeat_whose_packets_are_lost_is_sent_again_on_a_new_connect
         assert await client.heartbeat(a_heartbeat(), 200) is not None
 
 
-async def test_a_controller_that_a_peer_tells_of_is_found_with_the_next_heartbeat() -> None:
+async def test_controller_that_a_peer_tells_of_is_found_with_the_next_heartbeat() -> None:
     old, new = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     async with a_client(old, new) as client:
         await client.heartbeat(a_heartbeat(), 5_000)
@@ -245,7 +245,7 @@ async def test_a_controller_that_a_peer_tells_of_is_found_with_the_next_heartbea
         assert client.highest_epoch == 4
 
 
-async def test_a_made_up_controller_epoch_leaves_the_broker_with_its_controller() -> None:
+async def test_made_up_controller_epoch_leaves_the_broker_with_its_controller() -> None:
     """A client that claims to be a broker may name any number in its Fetch."""
     controller, standby = FakeController(3, ALIVE), FakeController(0, NOT_CONTROLLER)
     async with a_client(controller, standby) as client:
@@ -260,7 +260,7 @@ async def test_a_made_up_controller_epoch_leaves_the_broker_with_its_controller(
         assert standby.connections <= 2, "one look, whatever is claimed meanwhile"
 
 
-async def test_the_metadata_stream_leaves_a_frozen_controller_with_the_commands(
+async def test_metadata_stream_leaves_a_frozen_controller_with_the_commands(
     tmp_path: Path,
 ) -> None:
     """It must not sit out the time in which a long poll or a large snapshot may be answered."""

@@ -19,7 +19,7 @@ def corrupt(*_: object, **__: object) -> bytes:
     raise StorageError(StorageFault.CORRUPT, Path("segment"), "the CRC does not match")
 
 
-async def test_a_leader_that_reads_damage_leaves_the_partition_to_those_in_sync(
+async def test_leader_that_reads_damage_leaves_the_partition_to_those_in_sync(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller.create("t", (0, 1, 2))

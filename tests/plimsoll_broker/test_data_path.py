@@ -54,7 +54,7 @@ def spoiled(batch: bytes, at: int, to: int) -> bytes:
     ],
     ids=["none", "zeros", "crc", "torn", "magic", "two", "offset", "no-sequence", "large"],
 )
-async def test_a_bad_batch_is_refused_and_nothing_is_written(
+async def test_bad_batch_is_refused_and_nothing_is_written(
     one: Broker, client: Client, records: bytes, code: Code
 ) -> None:
     assert (await client.produce("t", records))[0] == code
@@ -77,9 +77,7 @@ async def test_acks_0_closes_the_connection_instead_of_an_error(client: Client) 
         await client.produce("nowhere", a_batch(1), acks=0)
 
 
-async def test_a_retry_is_written_once_and_gets_its_first_offset(
-    one: Broker, client: Client
-) -> None:
+async def test_retry_is_written_once_and_gets_its_first_offset(one: Broker, client: Client) -> None:
     await client.produce("t", a_batch(3))
     batch = a_batch(2, producer=(7, 0, 0))
     assert await client.produce("t", batch) == (Code.NONE, 3)
@@ -89,7 +87,7 @@ async def test_a_retry_is_written_once_and_gets_its_first_offset(
     assert gap[0] == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-async def test_the_leader_stamps_offset_and_epoch_and_leaves_the_rest(
+async def test_leader_stamps_offset_and_epoch_and_leaves_the_rest(
     one: Broker, client: Client
 ) -> None:
     batch = a_batch(2)
@@ -102,7 +100,7 @@ async def test_the_leader_stamps_offset_and_epoch_and_leaves_the_rest(
     assert stored[16:] == batch[16:]
 
 
-async def test_a_full_disk_takes_one_partition_out_and_no_other(
+async def test_full_disk_takes_one_partition_out_and_no_other(
     one: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = one.hosted("t").log
@@ -130,7 +128,7 @@ async def test_flush_messages_syncs_before_the_answer(controller: Controller, on
 # --- fetch ---------------------------------------------------------------------------------------
 
 
-async def test_a_parked_fetch_is_woken_by_a_commit(one: Broker, client: Client) -> None:
+async def test_parked_fetch_is_woken_by_a_commit(one: Broker, client: Client) -> None:
     waiting = asyncio.create_task((await one.client()).fetch("t", 0, wait_ms=30_000))
     await until(lambda: one.server.connections == 2)
     await client.produce("t", a_batch(2))
@@ -139,7 +137,7 @@ async def test_a_parked_fetch_is_woken_by_a_commit(one: Broker, client: Client) 
     assert len(fetched.records) == len(a_batch(2))
 
 
-async def test_a_parked_fetch_ends_empty_when_its_time_is_over(client: Client) -> None:
+async def test_parked_fetch_ends_empty_when_its_time_is_over(client: Client) -> None:
     fetched = await client.fetch("t", 0, wait_ms=20)
     assert (fetched.code, fetched.records) == (Code.NONE, b"")
 
@@ -158,7 +156,7 @@ async def test_consumers_see_only_what_is_committed(
     assert (await client.fetch("r", 3)).code == Code.OFFSET_OUT_OF_RANGE
 
 
-async def test_a_parked_fetch_hears_of_a_new_leader(
+async def test_parked_fetch_hears_of_a_new_leader(
     controller: Controller, three: tuple[Broker, Broker, Broker]
 ) -> None:
     controller.create("r", (0, 1, 2))
@@ -169,7 +167,7 @@ async def test_a_parked_fetch_hears_of_a_new_leader(
     assert (await waiting).code == Code.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_client_that_leaves_a_parked_fetch_leaves_nothing_behind_its_wait(
+async def test_client_that_leaves_a_parked_fetch_leaves_nothing_behind_its_wait(
     one: Broker, client: Client
 ) -> None:
     """It might only have closed its sending half, and wait for the answer."""
@@ -183,7 +181,7 @@ async def test_a_client_that_leaves_a_parked_fetch_leaves_nothing_behind_its_wai
     await until(lambda: not parked._for_commit)
 
 
-async def test_an_unknown_fetch_session_is_refused(client: Client) -> None:
+async def test_unknown_fetch_session_is_refused(client: Client) -> None:
     values = {
         "replica_id": -1,
         "max_wait": 0,
@@ -211,7 +209,9 @@ async def test_offsets_by_time(client: Client) -> None:
     assert await client.latest("t", timestamp=4_000) == (Code.NONE, -1)
 
 
-async def test_where_a_term_ended(one: Broker, client: Client, controller: Controller) -> None:
+async def test_offset_for_leader_epoch_returns_the_end_of_the_epoch(
+    one: Broker, client: Client, controller: Controller
+) -> None:
     await client.produce("t", a_batch(2))
     epoch = one.hosted("t").replica.partition.leader_epoch
 

@@ -111,7 +111,7 @@ async def test_delete_records_returns_storage_error_when_log_start_cannot_be_sav
     assert await delete(client, (0, 5)) == [(Code.KAFKA_STORAGE_ERROR, -1)]
 
 
-async def test_a_follower_that_does_not_follow_is_waited_for_until_the_timeout(
+async def test_follower_that_does_not_follow_is_waited_for_until_the_timeout(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)
@@ -139,7 +139,7 @@ async def test_follower_saves_log_start_offset_taken_from_leader_on_retention_pa
     assert saved(three[1]) == 5
 
 
-async def test_a_deletion_ends_with_its_leaders_term(controller: Controller, three: Three) -> None:
+async def test_deletion_ends_with_its_leaders_term(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1, 2), **KEPT)
     client = await written(three[0])
     await three[2].path.fetchers.close()
@@ -149,7 +149,7 @@ async def test_a_deletion_ends_with_its_leaders_term(controller: Controller, thr
     assert await waiting == [(Code.NOT_LEADER_OR_FOLLOWER, -1)]
 
 
-async def test_an_owner_gets_past_a_batch_that_stops_its_readers(
+async def test_owner_gets_past_a_batch_that_stops_its_readers(
     controller: Controller, broker: Make
 ) -> None:
     """What this broker would not write any more may lie in a log from before."""

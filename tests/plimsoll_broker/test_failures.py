@@ -36,17 +36,17 @@ def a_bug(*_: object) -> None:
     raise AssertionError("a bug")
 
 
-async def test_a_bug_in_a_callback_ends_the_process() -> None:
+async def test_bug_in_a_callback_ends_the_process() -> None:
     loop = asyncio.get_running_loop()
     assert str(await ended_with(lambda: loop.call_soon(a_bug))) == "a bug"
 
 
-async def test_a_bug_in_a_timer_ends_the_process() -> None:
+async def test_bug_in_a_timer_ends_the_process() -> None:
     loop = asyncio.get_running_loop()
     assert str(await ended_with(lambda: loop.call_later(0.001, a_bug))) == "a bug"
 
 
-async def test_a_bug_in_the_step_of_one_partition_ends_the_process(
+async def test_bug_in_the_step_of_one_partition_ends_the_process(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was logged: the partitions behind it lost their turn, and nobody was ever answered."""
@@ -59,7 +59,7 @@ async def test_a_bug_in_the_step_of_one_partition_ends_the_process(
     monkeypatch.undo()
 
 
-async def test_a_bug_while_a_produced_batch_is_written_ends_the_process(
+async def test_bug_while_a_produced_batch_is_written_ends_the_process(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -79,7 +79,7 @@ async def test_a_bug_while_a_produced_batch_is_written_ends_the_process(
         await one.stop()
 
 
-async def test_a_bug_in_one_parked_fetch_is_not_its_producers(
+async def test_bug_in_one_parked_fetch_is_not_its_producers(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The step that commits a batch also answers whoever waited to read it."""
@@ -98,7 +98,7 @@ async def test_a_bug_in_one_parked_fetch_is_not_its_producers(
     assert one.server.stats.closed_for["handler-failed"] == 1
 
 
-async def test_a_bug_that_is_met_over_and_over_does_not_fill_the_log(
+async def test_bug_that_is_met_over_and_over_does_not_fill_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failures = HandlerFailures()
@@ -134,7 +134,7 @@ async def test_configs_of_what_has_a_very_long_name_are_refused_in_an_answer(
 
 @pytest.mark.parametrize("version", range(2, SUPPORTED[ApiKey.CREATE_TOPICS].last + 1))
 @pytest.mark.parametrize("value", [None, "1"])
-async def test_a_topic_config_of_a_very_long_name_is_refused_in_an_answer(
+async def test_topic_config_of_a_very_long_name_is_refused_in_an_answer(
     version: int, value: str | None
 ) -> None:
     topic = {

@@ -111,7 +111,7 @@ async def test_of_many_partitions_only_the_busy_one_is_talked_about(
     assert same_logs("t", *three)
 
 
-async def test_a_followers_silence_counts_for_what_it_does_not_name(
+async def test_followers_silence_counts_for_what_it_does_not_name(
     controller: Controller, broker: Make, watched: Watched
 ) -> None:
     """Idle for many times the lag limit, and then written to: nobody lags."""
@@ -133,7 +133,7 @@ async def test_a_followers_silence_counts_for_what_it_does_not_name(
     assert brokers[0].manager.traffic.isr_shrinks == {}
 
 
-async def test_a_silent_follower_of_an_idle_partition_leaves_once_something_is_written(
+async def test_silent_follower_of_an_idle_partition_leaves_once_something_is_written(
     controller: Controller, broker: Make, watched: Watched
 ) -> None:
     """Its session is still there, and says nothing."""
@@ -150,7 +150,7 @@ async def test_a_silent_follower_of_an_idle_partition_leaves_once_something_is_w
     assert controller.partition("t", 2).isr == (0, 1, 2), "nothing was written there"
 
 
-async def test_a_log_start_that_moves_is_told_of_an_idle_partition(
+async def test_log_start_that_moves_is_told_of_an_idle_partition(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     led_by_0(controller, 3, **{"segment.bytes": "2000", "retention.ms": "-1"})
@@ -167,7 +167,7 @@ async def test_a_log_start_that_moves_is_told_of_an_idle_partition(
     await until(lambda: watched.settled(three[0]))
 
 
-async def test_a_new_leader_is_followed_from_the_first_request_on(
+async def test_new_leader_is_followed_from_the_first_request_on(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     led_by_0(controller, 4)
@@ -181,7 +181,7 @@ async def test_a_new_leader_is_followed_from_the_first_request_on(
     assert watched.of(three[0]) == [], "a session ends with its connection"
 
 
-async def test_a_deleted_topic_leaves_the_session(
+async def test_deleted_topic_leaves_the_session(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     led_by_0(controller, 2)
@@ -201,7 +201,7 @@ async def test_a_deleted_topic_leaves_the_session(
     assert await client.produce("u", a_batch(1)) == (Code.NONE, 0)
 
 
-async def test_a_partition_whose_disk_fails_leaves_the_session(
+async def test_partition_whose_disk_fails_leaves_the_session(
     controller: Controller, three: Three, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody tells the fetcher: it looks at everything from time to time."""
@@ -282,7 +282,7 @@ async def peer(controller: Controller, broker: Make) -> AsyncIterator[Peer]:
     connection.close()
 
 
-async def test_a_session_goes_on_request_by_request(peer: Peer) -> None:
+async def test_session_goes_on_request_by_request(peer: Peer) -> None:
     first = await peer.fetch(NEW_SESSION, 0, 1, 2)
     assert first.session_id > 0
     assert [one.partition for one in first.partitions] == [0, 1, 2]
@@ -293,7 +293,7 @@ async def test_a_session_goes_on_request_by_request(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(("epoch", "code"), [(0, 71), (2, 71), (7, 71)])
-async def test_a_request_that_was_lost_or_came_twice_ends_the_session(
+async def test_request_that_was_lost_or_came_twice_ends_the_session(
     peer: Peer, epoch: int, code: int
 ) -> None:
     first = await peer.fetch(NEW_SESSION, 0)
@@ -302,11 +302,11 @@ async def test_a_request_that_was_lost_or_came_twice_ends_the_session(
     assert (await peer.fetch(NEW_SESSION, 0)).session_id != first.session_id
 
 
-async def test_an_unknown_session_is_refused(peer: Peer) -> None:
+async def test_unknown_session_is_refused(peer: Peer) -> None:
     assert (await peer.fetch((99, 1))).code == 70
 
 
-async def test_a_final_fetch_ends_the_session_and_is_a_full_one(peer: Peer) -> None:
+async def test_final_fetch_ends_the_session_and_is_a_full_one(peer: Peer) -> None:
     first = await peer.fetch(NEW_SESSION, 0, 1)
     last = await peer.fetch((first.session_id, -1), 2)
     assert (last.code, last.session_id) == (0, 0)
@@ -335,7 +335,7 @@ async def test_another_lifetime_or_another_broker_has_no_part_in_a_session(peer:
         first = await peer.fetch(NEW_SESSION, 0)
 
 
-async def test_an_outlived_process_gets_no_session_and_loses_the_one_it_has(
+async def test_outlived_process_gets_no_session_and_loses_the_one_it_has(
     controller: Controller, peer: Peer, broker: Make
 ) -> None:
     first = await peer.fetch(NEW_SESSION, 0)
@@ -354,7 +354,7 @@ async def test_an_outlived_process_gets_no_session_and_loses_the_one_it_has(
     assert (await peer.fetch(SESSIONLESS, 0)).session_id == 0
 
 
-async def test_a_session_is_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_session_is_bounded(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_session, "PARTITIONS_MAX", 2)
     assert (await peer.fetch(NEW_SESSION, 0, 1, 2)).session_id == 0
     first = await peer.fetch(NEW_SESSION, 0, 1)

@@ -39,7 +39,7 @@ def a_pool(fetchers: int) -> FetcherPool:
     return FetcherPool(manager, lambda: epoch)
 
 
-async def test_a_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
+async def test_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
     pool = a_pool(fetchers=1)
     stopped, other = partition(0), partition(1)
     pool.follow(stopped, LEADER)
@@ -56,7 +56,7 @@ async def test_a_partition_its_fetcher_has_stopped_can_be_unfollowed_last():
         await pool.close()
 
 
-async def test_a_leaders_partitions_are_shared_out_evenly_and_always_alike():
+async def test_leaders_partitions_are_shared_out_evenly_and_always_alike():
     """num.replica.fetchers: a topic's partitions take turns, and keep their connection."""
     pool, again = a_pool(fetchers=3), a_pool(fetchers=3)
     partitions = [partition(index) for index in range(30)]

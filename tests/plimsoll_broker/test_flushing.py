@@ -48,7 +48,7 @@ def gated(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-async def test_an_answer_waits_for_the_flush_and_other_partitions_for_nothing(
+async def test_answer_waits_for_the_flush_and_other_partitions_for_nothing(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch, acks: int
 ) -> None:
     one = await broker(0).start()
@@ -91,7 +91,7 @@ async def test_produce_requests_during_a_flush_share_the_next_flush(
     assert flushes == [1, 5]
 
 
-async def test_a_follower_acknowledges_only_what_is_on_its_disk(
+async def test_follower_acknowledges_only_what_is_on_its_disk(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, follower = await broker(0).start(), await broker(1).start()
@@ -111,7 +111,7 @@ async def test_a_follower_acknowledges_only_what_is_on_its_disk(
     assert follower.hosted("safe").log.recovery_point == 2
 
 
-async def test_a_follower_that_was_killed_flushes_before_it_asks(
+async def test_follower_that_was_killed_flushes_before_it_asks(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the kernel kept of it may never have been on the disk."""
@@ -130,7 +130,7 @@ async def test_a_follower_that_was_killed_flushes_before_it_asks(
         await until(lambda: 1 in controller.partition("safe").isr)
 
 
-async def test_a_flush_that_fails_takes_the_partition_out_of_service(
+async def test_flush_that_fails_takes_the_partition_out_of_service(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()

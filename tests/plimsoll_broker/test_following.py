@@ -56,7 +56,7 @@ def question(made: FollowerSession, index: int) -> Any:
     return made.asked[(TOPIC.bytes, index)]
 
 
-def test_the_first_request_names_everything_and_the_next_nothing() -> None:
+def test_first_request_names_everything_and_the_next_nothing() -> None:
     made, _ = following(0, 1, 2)
     assert ask(made) == (NEW_SESSION, [0, 1, 2], [])
     assert ask(made) == ((SESSION, 1), [], [])
@@ -96,7 +96,7 @@ def test_refused_partition_is_forgotten_and_named_again_after_backoff() -> None:
     assert ask(made, BACKOFF_MS)[1:] == ([1], [])
 
 
-def test_a_rest_without_a_request_in_between_still_makes_the_leader_begin_anew() -> None:
+def test_rest_without_a_request_in_between_still_makes_the_leader_begin_anew() -> None:
     """All that is followed rests: the leader remembers a refusal, and would repeat it for ever."""
     made, _ = following(0)
     ask(made)
@@ -105,7 +105,7 @@ def test_a_rest_without_a_request_in_between_still_makes_the_leader_begin_anew()
     assert ask(made, BACKOFF_MS)[1:] == ([0], [0])
 
 
-def test_a_broken_disk_and_a_moved_log_start_are_found_by_looking() -> None:
+def test_broken_disk_and_a_moved_log_start_are_found_by_looking() -> None:
     made, hosted = following(0, 1, 2)
     ask(made)
     ask(made, SWEEP_MS)
@@ -116,7 +116,7 @@ def test_a_broken_disk_and_a_moved_log_start_are_found_by_looking() -> None:
     assert ask(made, 2 * SWEEP_MS)[1:] == ([], [])
 
 
-def test_when_nothing_may_be_asked_for_nothing_is() -> None:
+def test_follower_session_without_a_partition_to_fetch_sends_nothing() -> None:
     made, hosted = following(0)
     hosted[0].replica.fetches_from = None
     made.ask(0)
@@ -125,7 +125,7 @@ def test_when_nothing_may_be_asked_for_nothing_is() -> None:
     assert made.due_in_ms(1) is None
 
 
-def test_a_lost_connection_begins_anew() -> None:
+def test_lost_connection_begins_anew() -> None:
     made, hosted = following(0, 1)
     ask(made)
     made.remove(hosted[1])
@@ -133,7 +133,7 @@ def test_a_lost_connection_begins_anew() -> None:
     assert ask(made) == (NEW_SESSION, [0], [])
 
 
-def test_a_leader_without_sessions_is_asked_for_everything_beginning_elsewhere() -> None:
+def test_leader_without_sessions_is_asked_for_everything_beginning_elsewhere() -> None:
     """A reply that is full leaves out the last ones."""
     made, _ = following(0, 1, 2)
     for named in ([0, 1, 2], [1, 2, 0], [2, 0, 1]):
@@ -143,7 +143,7 @@ def test_a_leader_without_sessions_is_asked_for_everything_beginning_elsewhere()
         assert [one.partition for _, asked in topics for one in asked] == named
 
 
-def test_a_reply_of_another_session_is_the_leaders_fault() -> None:
+def test_reply_of_another_session_is_the_leaders_fault() -> None:
     made, _ = following(0)
     ask(made)
     made.ask(0)
@@ -160,7 +160,7 @@ class TestLine:
         assert [made.add(one) for one in hosted] == [n < at_once for n in range(count)]
         return made, hosted
 
-    def test_whose_turn_comes_is_asked_for_when_another_has_gone(self) -> None:
+    def test_waiting_partition_is_fetched_when_another_has_gone(self) -> None:
         made, hosted = self.copies(4)
         assert len(made) == 4
         assert ask(made)[1] == [0, 1]
@@ -207,7 +207,7 @@ def test_nothing_is_asked_for_beyond_what_is_on_the_disk() -> None:
     assert ask(made, BACKOFF_MS)[1] == [1]
 
 
-def test_a_request_names_at_most_a_thousand_and_the_next_ones_the_rest() -> None:
+def test_request_names_at_most_a_thousand_and_the_next_ones_the_rest() -> None:
     """Ten thousand in one request held both sides for 60 to 90 ms."""
     made, _ = following(*range(2 * NAMED_AT_ONCE + 10))
     named = []
@@ -231,7 +231,7 @@ def test_without_a_session_every_partition_has_its_turn() -> None:
     assert named == set(range(count))
 
 
-def test_a_sweep_looks_at_all_in_portions() -> None:
+def test_sweep_looks_at_all_in_portions() -> None:
     count = NAMED_AT_ONCE + 10
     made, hosted = following(*range(count))
     while ask(made)[1]:

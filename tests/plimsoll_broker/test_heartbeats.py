@@ -53,7 +53,7 @@ class clock:
 
 
 @pytest.mark.parametrize("held_back", [0, 4])
-async def test_a_broker_that_is_held_back_asks_until_it_may_take_part(
+async def test_broker_that_is_held_back_asks_until_it_may_take_part(
     held_back: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Asking once a second it would stay out for up to a second longer than it has to."""
@@ -76,7 +76,7 @@ def beats(client: Controller, lease: LeaderLease) -> Any:
     return Heartbeats(client, stream, BrokerEpoch(5), lease)  # type: ignore[arg-type]
 
 
-async def test_a_confirmed_answer_extends_the_lease_from_when_it_was_asked_for(
+async def test_confirmed_answer_extends_the_lease_from_when_it_was_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(heartbeats, "monotonic_ms", clock.monotonic_ms)

@@ -44,7 +44,7 @@ async def answers(client: Client, offset: int) -> tuple[int, int, int]:
     return written, (await client.fetch("t", offset)).code, (await client.latest("t"))[0]
 
 
-async def test_a_leader_without_a_controller_serves_while_everybody_follows(
+async def test_leader_without_a_controller_serves_while_everybody_follows(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)
@@ -58,7 +58,7 @@ async def test_a_leader_without_a_controller_serves_while_everybody_follows(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_a_leader_that_lost_the_controller_and_a_follower_stops(
+async def test_leader_that_lost_the_controller_and_a_follower_stops(
     controller: Controller, three: Three
 ) -> None:
     """That follower may lead by now.  acks=all is asked for as ever: it gathers no quorum."""
@@ -78,7 +78,7 @@ async def test_a_leader_that_lost_the_controller_and_a_follower_stops(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_an_answer_is_worth_nothing_before_what_it_knew_is_applied(
+async def test_answer_is_worth_nothing_before_what_it_knew_is_applied(
     controller: Controller, three: Three
 ) -> None:
     """A metadata stream that is stuck: heartbeats are answered, the election was not heard of."""
@@ -96,7 +96,7 @@ async def test_an_answer_is_worth_nothing_before_what_it_knew_is_applied(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_a_poll_that_waited_while_the_lease_ran_out_hears_that(
+async def test_poll_that_waited_while_the_lease_ran_out_hears_that(
     controller: Controller, three: Three
 ) -> None:
     """It is checked when the reply is made."""
@@ -111,7 +111,7 @@ async def test_a_poll_that_waited_while_the_lease_ran_out_hears_that(
     assert (await poll).code == REFUSED
 
 
-async def test_a_partition_with_one_replica_serves_for_ever(
+async def test_partition_with_one_replica_serves_for_ever(
     controller: Controller, broker: Make
 ) -> None:
     one = await broker(0).start()

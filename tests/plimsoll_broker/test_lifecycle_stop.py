@@ -63,7 +63,7 @@ async def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
             await task
 
 
-async def test_a_stop_closes_the_metadatas_copy(
+async def test_stop_closes_the_metadatas_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stopped(tmp_path, monkeypatch) as copy:
@@ -71,7 +71,7 @@ async def test_a_stop_closes_the_metadatas_copy(
     assert copy.closed
 
 
-async def test_a_disk_that_refuses_the_copy_does_not_keep_a_broker_from_stopping(
+async def test_disk_that_refuses_the_copy_does_not_keep_a_broker_from_stopping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fsync(_: int) -> None:

@@ -42,7 +42,7 @@ def conduct(**known):
         ({"half_closed": 61.0, "waiting": True}, "half-closed"),
     ],
 )
-def test_a_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
+def test_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
     assert overdue(conduct(**known), LIMITS, short=False) == reason
 
 
@@ -56,7 +56,7 @@ def test_a_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
         ({"silent": 500.0}, None),
     ],
 )
-def test_while_memory_is_short_a_slow_reader_goes_sooner(known, reason):
+def test_slow_reader_is_closed_sooner_while_memory_is_short(known, reason):
     assert overdue(conduct(**known), LIMITS, short=True) == reason
 
 

@@ -96,7 +96,7 @@ async def test_many_records_are_looked_at_in_a_thread(one: Broker, walkers: set[
     assert threading.get_ident() not in walkers
 
 
-async def test_a_partition_that_is_named_twice_is_refused_and_not_looked_at(
+async def test_partition_that_is_named_twice_is_refused_and_not_looked_at(
     one: Broker, walkers: set[int]
 ) -> None:
     client = await one.client()
@@ -107,7 +107,7 @@ async def test_a_partition_that_is_named_twice_is_refused_and_not_looked_at(
     assert await asked(client, -1, 0, 1, 0) == [refused, (Code.NONE, -1, 0), refused]
 
 
-async def test_a_search_holds_up_nobody_else(one: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_holds_up_nobody_else(one: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits in its thread until another client has been answered."""
     searcher, other = await one.client(), await one.client()
     await searcher.produce("t", many_records(1_000))
@@ -157,7 +157,7 @@ async def test_many_partitions_are_answered_in_several_turns(
     assert max(looked_up.values()) <= AT_ONCE
 
 
-async def test_a_search_that_ends_on_a_follower_says_so(
+async def test_search_that_ends_on_a_follower_says_so(
     one: Broker, controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a thread looks, the broker may lose the partition: what it found is then not told."""

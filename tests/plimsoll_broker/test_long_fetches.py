@@ -102,7 +102,7 @@ def long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("long_ones")
-async def test_a_long_poll_is_answered_when_one_of_many_has_records(one: Broker) -> None:
+async def test_long_poll_is_answered_when_one_of_many_has_records(one: Broker) -> None:
     consumer, producer = await one.client(), await one.client()
     poll = asyncio.create_task(asked(consumer, count=HERE, wait_ms=30_000))
     hosted = one.hosted("t", 3)
@@ -114,7 +114,7 @@ async def test_a_long_poll_is_answered_when_one_of_many_has_records(one: Broker)
 
 
 @pytest.mark.usefixtures("long_ones")
-async def test_a_long_poll_waits_on_until_there_is_enough(one: Broker) -> None:
+async def test_long_poll_waits_on_until_there_is_enough(one: Broker) -> None:
     consumer, producer = await one.client(), await one.client()
     size = len(a_batch(1))
     poll = asyncio.create_task(asked(consumer, count=HERE, wait_ms=30_000, min_bytes=2 * size))
@@ -150,7 +150,7 @@ async def test_long_poll_notices_records_produced_while_other_partitions_are_rea
 
 
 @pytest.mark.usefixtures("long_ones")
-async def test_a_long_poll_ends_with_its_time_and_with_its_connection(one: Broker) -> None:
+async def test_long_poll_ends_with_its_time_and_with_its_connection(one: Broker) -> None:
     client = await one.client()
     found = await asked(client, count=HERE, wait_ms=1)
     assert [each.error_code for each in found] == [Code.NONE] * HERE
@@ -164,7 +164,7 @@ async def test_a_long_poll_ends_with_its_time_and_with_its_connection(one: Broke
         await poll
 
 
-async def test_a_client_that_names_more_than_may_be_asked_for_is_told_so(one: Broker) -> None:
+async def test_client_that_names_more_than_may_be_asked_for_is_told_so(one: Broker) -> None:
     client = await one.client()
     reply: Any = await client.ask(ApiKey.FETCH, 12, of(fetch.NAMED_MAX + 1))
     assert reply.error_code == 42

@@ -98,7 +98,7 @@ def refused(request: object) -> TopicsAnswer:
 
 
 @pytest.mark.parametrize("key", many([]))
-async def test_a_request_that_names_a_thousand_is_read_and_answered_in_a_thread(
+async def test_request_that_names_a_thousand_is_read_and_answered_in_a_thread(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = Harness()
@@ -110,7 +110,7 @@ async def test_a_request_that_names_a_thousand_is_read_and_answered_in_a_thread(
 
 
 @pytest.mark.parametrize("key", many([]))
-async def test_a_short_request_is_answered_at_once(
+async def test_short_request_is_answered_at_once(
     key: ApiKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread costs more than that."""
@@ -157,7 +157,7 @@ async def test_concurrent_metadata_requests_share_one_encoded_response(
     assert all(reply == replies[0] for reply in replies)
 
 
-async def test_an_answer_that_was_made_meanwhile_is_not_remembered_for_a_newer_image() -> None:
+async def test_answer_that_was_made_meanwhile_is_not_remembered_for_a_newer_image() -> None:
     harness = Harness(with_partitions(THINGS_AT_ONCE + 1))
     asked = {"topics": None, **FLAGS}
     before = harness.ask(ApiKey.METADATA, 12, asked)

@@ -59,7 +59,7 @@ def loaded(directory: Path, cluster_id: UUID = CLUSTER) -> StoredMetadata:
         copy.close()
 
 
-def test_an_empty_directory_is_an_empty_cluster(tmp_path: Path) -> None:
+def test_empty_directory_is_an_empty_cluster(tmp_path: Path) -> None:
     replica = loaded(tmp_path)
     assert (replica.image.next_offset, replica.nonce) == (0, None)
 
@@ -76,7 +76,7 @@ def loaded_equals(a: StoredMetadata, b: StoredMetadata) -> bool:
 
 
 @pytest.mark.parametrize("snapshot_at", [None, 4])
-def test_a_tail_torn_anywhere_leaves_a_prefix(tmp_path: Path, snapshot_at: int | None) -> None:
+def test_tail_torn_anywhere_leaves_a_prefix(tmp_path: Path, snapshot_at: int | None) -> None:
     whole = written(tmp_path, 10, snapshot_at=snapshot_at)
     tail = max((tmp_path / "__cluster_metadata").glob("tail-*"))
     data = tail.read_bytes()
@@ -89,7 +89,7 @@ def test_a_tail_torn_anywhere_leaves_a_prefix(tmp_path: Path, snapshot_at: int |
             assert replica.nonce == f"nonce-{replica.image.next_offset - 1}"
 
 
-def test_a_flipped_bit_ends_what_is_believed(tmp_path: Path) -> None:
+def test_flipped_bit_ends_what_is_believed(tmp_path: Path) -> None:
     written(tmp_path, 10)
     tail = max((tmp_path / "__cluster_metadata").glob("tail-*"))
     data = bytearray(tail.read_bytes())
@@ -114,7 +114,7 @@ def test_writing_goes_on_after_a_torn_tail(tmp_path: Path) -> None:
     assert loaded_equals(replica, loaded(tmp_path))
 
 
-def test_a_damaged_snapshot_is_not_believed(tmp_path: Path) -> None:
+def test_damaged_snapshot_is_not_believed(tmp_path: Path) -> None:
     written(tmp_path, 10, snapshot_at=9)
     path = max((tmp_path / "__cluster_metadata").glob("snapshot-*"))
     data = bytearray(path.read_bytes())
@@ -123,7 +123,7 @@ def test_a_damaged_snapshot_is_not_believed(tmp_path: Path) -> None:
     assert loaded(tmp_path).image.next_offset == 0
 
 
-def test_a_snapshot_takes_the_place_of_what_it_covers(tmp_path: Path) -> None:
+def test_snapshot_takes_the_place_of_what_it_covers(tmp_path: Path) -> None:
     written(tmp_path, 10, snapshot_at=9)
     names = sorted(path.name for path in (tmp_path / "__cluster_metadata").iterdir())
     assert names == ["snapshot-00000000000000000010.json", "tail-00000000000000000010.jsonl"]
@@ -135,7 +135,7 @@ def test_another_clusters_copy_is_not_believed(tmp_path: Path) -> None:
     assert loaded(tmp_path, other).image.next_offset == 0
 
 
-def test_a_record_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
+def test_record_of_a_newer_version_is_not_guessed_at(tmp_path: Path) -> None:
     replica = written(tmp_path, 2)
     batch = MetadataBatchCopy(
         base_offset=MetadataOffset(2),

@@ -67,7 +67,7 @@ async def test_metadata_is_applied_without_room_for_its_copy_and_what_is_there_s
     assert 5 <= found < 200, "a prefix, and nothing that was there is gone"
 
 
-async def test_the_copy_is_whole_again_once_there_is_room(volume: Volume, start: Start) -> None:
+async def test_copy_is_whole_again_once_there_is_room(volume: Volume, start: Start) -> None:
     stream = start()
     await feed(stream, 5)
     volume.fill(left=0)
@@ -81,7 +81,7 @@ async def test_the_copy_is_whole_again_once_there_is_room(volume: Volume, start:
     assert len(left_over) == 2, left_over
 
 
-async def test_a_start_on_a_full_disk_goes_on_from_what_is_there(
+async def test_start_on_a_full_disk_goes_on_from_what_is_there(
     volume: Volume, start: Start
 ) -> None:
     stream = start()

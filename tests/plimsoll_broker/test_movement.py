@@ -77,7 +77,7 @@ def at_rest(controller: Controller, index: int = 0) -> bool:
     return not controller.partition("t", index).moving
 
 
-async def test_a_copy_takes_as_long_as_its_limit_says(
+async def test_copy_takes_as_long_as_its_limit_says(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()
@@ -122,7 +122,7 @@ async def test_reassigned_replica_is_not_throttled_after_joining_the_isr(
     assert new.manager.traffic.moved_in == moved
 
 
-async def test_a_replica_that_fell_behind_is_not_limited(
+async def test_replica_that_fell_behind_is_not_limited(
     controller: Controller, three: Three
 ) -> None:
     client = await filled(controller, three[0], BATCH)
@@ -154,7 +154,7 @@ async def test_other_partitions_of_the_same_leader_do_not_wait_behind_a_copy(
     assert 2 in controller.partition("t", 0).isr
 
 
-async def test_a_changed_limit_counts_while_copying(
+async def test_changed_limit_counts_while_copying(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()
@@ -167,7 +167,7 @@ async def test_a_changed_limit_counts_while_copying(
     assert new.bytes_of("t") == three[0].bytes_of("t")
 
 
-async def test_a_paused_move_stops_and_goes_on(
+async def test_paused_move_stops_and_goes_on(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()

@@ -20,7 +20,7 @@ def told(broker: Broker) -> dict[int, int] | None:
     return None if report is None else {copy.index: copy.size for copy in report.copies} or None
 
 
-async def test_a_new_replica_starts_empty_and_who_is_dropped_deletes_its_copy(
+async def test_new_replica_starts_empty_and_who_is_dropped_deletes_its_copy(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     new = await broker(3).start()
@@ -36,7 +36,7 @@ async def test_a_new_replica_starts_empty_and_who_is_dropped_deletes_its_copy(
     assert (await client.produce("t", a_batch(2)))[0] == Code.NONE
 
 
-async def test_the_leader_may_move_itself_away(
+async def test_leader_may_move_itself_away(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     """S32: NEW_LEADER_ELECTED, but committed; 3 deletes its copy upon metadata."""
@@ -54,7 +54,7 @@ async def test_the_leader_may_move_itself_away(
     assert (await (await there.client()).produce("t", a_batch(2)))[0] == Code.NONE
 
 
-async def test_a_replica_that_comes_back_begins_anew(controller: Controller, three: Three) -> None:
+async def test_replica_that_comes_back_begins_anew(controller: Controller, three: Three) -> None:
     """A removed and re-added replica starts empty."""
     controller.create("t", (0, 1, 2))
     client = await three[0].client()

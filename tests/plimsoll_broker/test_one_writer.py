@@ -52,6 +52,6 @@ def test_only_the_driver_writes_to_logs_flushes_them_and_marks_their_faults() ->
     assert len(found(driver)) > len(NAMES) // 2, "so these are what a writer calls"
 
 
-def test_the_names_of_writes_are_those_of_a_log() -> None:
+def test_names_of_writes_are_those_of_a_log() -> None:
     for kind, names in WRITES.items():
         assert not [name for name in names if not hasattr(kind, name)]

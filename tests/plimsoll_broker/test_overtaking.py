@@ -57,14 +57,14 @@ def test_another_partition_producer_or_epoch_is_another_matter() -> None:
     assert not overtakes(seen, ("t", 0), b"nothing that is a batch")
 
 
-def test_a_log_that_has_what_was_refused_is_left_to_judge_what_comes_next() -> None:
+def test_log_that_has_what_was_refused_is_left_to_judge_what_comes_next() -> None:
     """The producer wrote elsewhere meanwhile, and this log followed."""
     assert overtakes(refused(3), ("t", 0), batch(50), newest=(0, 49)) is None
     assert overtakes(refused(3), ("t", 0), batch(4), newest=(0, 3)) is None
     assert overtakes(refused(3), ("t", 0), batch(4), newest=(1, 0)) is None
 
 
-def test_a_log_that_lacks_what_was_refused_is_not_asked() -> None:
+def test_log_that_lacks_what_was_refused_is_not_asked() -> None:
     """It would say "out of order", and the producer begin another epoch."""
     for newest in ((0, 2), (0, LAST), None):
         assert overtakes(refused(3), ("t", 0), batch(4), newest=newest) == Code.NOT_ENOUGH_REPLICAS
@@ -91,7 +91,7 @@ def test_rejected_sequences_ignore_non_retriable_errors() -> None:
     assert not seen
 
 
-def test_a_connection_remembers_no_more_than_so_many() -> None:
+def test_connection_remembers_no_more_than_so_many() -> None:
     seen = RejectedSequences()
     for producer in range(REMEMBERED_MAX + 1):
         seen.answered("t", 0, batch(0, producer=producer), Code.NOT_ENOUGH_REPLICAS, NOW)
@@ -101,7 +101,7 @@ def test_a_connection_remembers_no_more_than_so_many() -> None:
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_a_batch_does_not_overtake_another_when_replicas_return_between_the_two(
+async def test_batch_does_not_overtake_another_when_replicas_return_between_the_two(
     controller: Controller, three: Three, broker: Make, known: bool
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -120,7 +120,7 @@ async def test_a_batch_does_not_overtake_another_when_replicas_return_between_th
     assert await client.produce("t", two) == (Code.NONE, 2)
 
 
-async def test_a_producer_that_wrote_elsewhere_meanwhile_goes_on_over_its_old_connection(
+async def test_producer_that_wrote_elsewhere_meanwhile_goes_on_over_its_old_connection(
     controller: Controller, three: Three
 ) -> None:
     """A batch was refused here by a follower, and written to the leader; then this one leads."""

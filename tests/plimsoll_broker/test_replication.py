@@ -52,7 +52,7 @@ async def test_acks_all_is_answered_once_every_in_sync_replica_has_it(
         assert follower.bytes_of("t") == three[0].bytes_of("t")
 
 
-async def test_a_batch_whose_writer_waits_for_commit_is_not_kept_in_memory(
+async def test_batch_whose_writer_waits_for_commit_is_not_kept_in_memory(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large: list[bytearray] = []
@@ -77,7 +77,7 @@ async def test_followers_learn_the_high_watermark(controller: Controller, three:
     await until(lambda: all(b.hosted("t").replica.high_watermark == 3 for b in three))
 
 
-async def test_a_partition_goes_on_when_its_leader_is_killed(
+async def test_partition_goes_on_when_its_leader_is_killed(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -91,7 +91,7 @@ async def test_a_partition_goes_on_when_its_leader_is_killed(
     assert same_logs("t", three[1], three[2])
 
 
-async def test_a_killed_leader_comes_back_cuts_what_nobody_has_and_joins(
+async def test_killed_leader_comes_back_cuts_what_nobody_has_and_joins(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -112,7 +112,7 @@ async def test_a_killed_leader_comes_back_cuts_what_nobody_has_and_joins(
     await until(lambda: 0 in controller.partition("t").isr)
 
 
-async def test_a_follower_that_was_away_catches_up_and_joins_again(
+async def test_follower_that_was_away_catches_up_and_joins_again(
     controller: Controller, three: Three, broker: Make
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -146,7 +146,7 @@ async def test_below_min_isr_acks_all_is_refused_and_waiters_are_told(
     assert three[0].hosted("t").replica.high_watermark == 1
 
 
-async def test_a_lagging_follower_is_dropped_and_the_rest_goes_on(
+async def test_lagging_follower_is_dropped_and_the_rest_goes_on(
     controller: Controller, broker: Make
 ) -> None:
     lag = {"replica.lag.time.max.ms": "200"}
@@ -188,7 +188,7 @@ async def test_s30_a_proposal_whose_answer_was_lost_is_settled_by_metadata(
     await until(lambda: len(three[0].hosted("t").replica.partition.isr) == 3)
 
 
-async def test_a_new_leader_does_not_name_the_latest_offset_before_it_knows(
+async def test_new_leader_does_not_name_the_latest_offset_before_it_knows(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -232,7 +232,7 @@ async def test_more_than_fits_one_reply_is_replicated_fairly(
     await until(lambda: all(len(controller.partition("t", i).isr) == 3 for i in range(8)))
 
 
-async def test_a_change_of_the_isr_alone_does_not_disturb_the_fetchers(
+async def test_change_of_the_isr_alone_does_not_disturb_the_fetchers(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -249,7 +249,7 @@ async def test_a_change_of_the_isr_alone_does_not_disturb_the_fetchers(
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 1)
 
 
-async def test_a_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
+async def test_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), (0, 1, 2))
@@ -266,7 +266,7 @@ async def test_a_follower_whose_disk_fails_is_left_alone_and_the_others_go_on(
 # --- the controller's epoch, both ways ------------------------------------------------------------
 
 
-async def test_a_leader_hears_of_a_newer_controller_from_its_followers(
+async def test_leader_hears_of_a_newer_controller_from_its_followers(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2))

@@ -190,7 +190,7 @@ async def test_images_that_come_faster_than_they_are_applied_keep_nobody_waiting
     assert all(hosted.applied is image.partitions[hosted.key] for hosted in one.manager)
 
 
-async def test_a_lease_does_not_count_on_what_is_not_applied_to_every_partition(
+async def test_lease_does_not_count_on_what_is_not_applied_to_every_partition(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The image says that another leads by now; the partition whose turn has not come would still
@@ -210,7 +210,7 @@ async def test_a_lease_does_not_count_on_what_is_not_applied_to_every_partition(
     )
 
 
-async def test_a_deleted_topic_of_many_partitions_goes_over_many_turns(
+async def test_deleted_topic_of_many_partitions_goes_over_many_turns(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await a_broker_of(controller, broker)

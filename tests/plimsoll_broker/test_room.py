@@ -56,7 +56,7 @@ async def two(controller: Controller, broker: Make) -> tuple[Broker, Broker, Cli
     return leader, follower, client
 
 
-async def test_a_full_disk_that_has_room_again_follows_again(
+async def test_full_disk_that_has_room_again_follows_again(
     controller: Controller,
     two: tuple[Broker, Broker, Client],
     monkeypatch: pytest.MonkeyPatch,
@@ -100,7 +100,7 @@ async def test_replica_failed_by_full_disk_returns_only_after_leaving_the_isr(
     assert not follower.hosted("t").replica.failed
 
 
-async def test_a_disk_that_fails_otherwise_stays_out_of_service(
+async def test_disk_that_fails_otherwise_stays_out_of_service(
     controller: Controller,
     two: tuple[Broker, Broker, Client],
     monkeypatch: pytest.MonkeyPatch,

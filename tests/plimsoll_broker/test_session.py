@@ -40,7 +40,7 @@ async def harness():
 # --- order ----------------------------------------------------------------------------------------
 
 
-async def test_a_parked_request_delays_the_replies_behind_it_and_not_their_handling(harness):
+async def test_parked_request_delays_the_replies_behind_it_and_not_their_handling(harness):
     client = await harness.connect()
     client.send(ApiKey.METADATA, 1)
     client.send(ApiKey.LIST_OFFSETS, 2)
@@ -61,7 +61,7 @@ async def test_a_parked_request_delays_the_replies_behind_it_and_not_their_handl
     ]
 
 
-async def test_a_handler_without_reply_leaves_no_gap(harness):
+async def test_handler_without_reply_leaves_no_gap(harness):
     client = await harness.connect()
     client.send(ApiKey.PRODUCE, 1)
     client.send(ApiKey.METADATA, 2)
@@ -138,7 +138,7 @@ async def test_every_connection_is_looked_at_in_portions(harness, monkeypatch):
     assert len(set(looked)) == 6
 
 
-async def test_a_large_request_and_a_large_reply(harness):
+async def test_large_request_and_a_large_reply(harness):
     client = await harness.connect()
     body = bytes(range(256)) * 12_000
     client.send(ApiKey.METADATA, 1, body)
@@ -165,7 +165,7 @@ async def test_requests_in_flight_are_bounded_and_go_on_afterwards(harness):
         answered += 1
 
 
-async def test_a_client_that_does_not_read_stops_being_served(harness):
+async def test_client_that_does_not_read_stops_being_served(harness):
     client = await harness.connect()
     client.reader._transport.pause_reading()
     body = bytes(1024 * 1024)

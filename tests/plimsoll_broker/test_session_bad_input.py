@@ -38,7 +38,7 @@ async def harness():
 
 
 @pytest.mark.parametrize("length", [2**31 - 1, 2**31 - 1024, 101 * 1024 * 1024])
-async def test_a_frame_of_two_gibibytes_closes_just_this_connection(harness, length):
+async def test_frame_of_two_gibibytes_closes_just_this_connection(harness, length):
     client = await harness.connect()
     client.writer.write(struct.pack(">i", length) + b"some of it")
     assert await client.closed() == b""
@@ -74,7 +74,7 @@ async def test_garbage_closes_just_this_connection_and_is_counted(harness, data,
     assert await bystander.reply() == (5, b"undisturbed")
 
 
-async def test_a_disconnect_in_mid_frame_is_nothing_special(harness):
+async def test_disconnect_in_mid_frame_is_nothing_special(harness):
     client = await harness.connect()
     client.writer.write(request_frame(ApiKey.METADATA, 0, 1, "test", b"x" * 100_000)[:-7])
     await client.writer.drain()
@@ -83,7 +83,7 @@ async def test_a_disconnect_in_mid_frame_is_nothing_special(harness):
     assert harness.server.stats.closed_for == {}
 
 
-async def test_a_request_that_comes_byte_by_byte_is_answered(harness):
+async def test_request_that_comes_byte_by_byte_is_answered(harness):
     client = await harness.connect()
     for byte in request_frame(ApiKey.METADATA, 0, 3, "test", b"slowly"):
         client.writer.write(bytes([byte]))
@@ -94,7 +94,7 @@ async def test_a_request_that_comes_byte_by_byte_is_answered(harness):
 @pytest.mark.parametrize(
     ("body", "reason"), [(b"malformed", "malformed"), (b"refused", "not-today")]
 )
-async def test_a_handler_can_refuse_a_client(harness, body, reason):
+async def test_handler_can_refuse_a_client(harness, body, reason):
     client = await harness.connect()
     client.send(ApiKey.FETCH, 1, body)
     assert await client.closed() == b""
@@ -102,14 +102,14 @@ async def test_a_handler_can_refuse_a_client(harness, body, reason):
     await harness.still_serves()
 
 
-async def test_a_coroutine_can_refuse_a_client_too(harness):
+async def test_coroutine_can_refuse_a_client_too(harness):
     client = await harness.connect()
     client.send(ApiKey.CREATE_TOPICS, 1, b"malformed")
     assert await client.closed() == b""
     assert harness.server.stats.closed_for == {"malformed": 1}
 
 
-async def test_a_bug_in_a_handler_costs_its_client_the_connection_and_is_told(harness, caplog):
+async def test_bug_in_a_handler_costs_its_client_the_connection_and_is_told(harness, caplog):
     client, bystander = await harness.connect(), await harness.connect()
     bystander.send(ApiKey.LIST_OFFSETS, 7)
     await harness.handlers.until_seen(1)
@@ -123,7 +123,7 @@ async def test_a_bug_in_a_handler_costs_its_client_the_connection_and_is_told(ha
     await harness.still_serves()
 
 
-async def test_a_bug_in_a_coroutine_costs_its_client_the_connection_and_is_told(harness, caplog):
+async def test_bug_in_a_coroutine_costs_its_client_the_connection_and_is_told(harness, caplog):
     client = await harness.connect()
     client.send(ApiKey.LIST_OFFSETS, 1)
     await harness.handlers.until_seen(1)
@@ -135,7 +135,7 @@ async def test_a_bug_in_a_coroutine_costs_its_client_the_connection_and_is_told(
     await harness.still_serves()
 
 
-async def test_a_bug_on_the_commit_path_ends_the_process(harness):
+async def test_bug_on_the_commit_path_ends_the_process(harness):
     client = await harness.connect()
     client.send(ApiKey.LIST_OFFSETS, 1)
     await harness.handlers.until_seen(1)

@@ -11,8 +11,8 @@ import uvloop
 from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
-from plimsoll_broker.server.budget import MIB, Budgets
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_pools import MIB, Budgets
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_core.errors import Code
 from plimsoll_wire.headers import request_frame
@@ -103,7 +103,7 @@ async def test_consumers_that_do_not_read_hold_no_more_than_the_budget(one: Brok
     await until(lambda: one.memory.replies.used == 0)
 
 
-async def test_a_consumer_that_reads_goes_on_beside_many_that_do_not(one: Broker) -> None:
+async def test_consumer_that_reads_goes_on_beside_many_that_do_not(one: Broker) -> None:
     """Who does not read while memory is short is closed, and the others' turn comes."""
     sleepers = [await Sleeper.ask(one.server.port, fetch_frame(1, 0)) for _ in range(40)]
     client = await one.client()
@@ -131,7 +131,7 @@ async def test_pipelined_long_polls_are_not_all_answered_into_memory_at_once(one
         sleeper.transport.abort()
 
 
-async def test_a_fetch_is_told_less_than_it_asked_for_rather_than_nothing(one: Broker) -> None:
+async def test_fetch_is_told_less_than_it_asked_for_rather_than_nothing(one: Broker) -> None:
     """KIP-74: one batch, whatever the limits say."""
     assert one.memory is not None
     one.memory.replies.take(REPLIES * 3 // 4 - 1000)
@@ -141,7 +141,7 @@ async def test_a_fetch_is_told_less_than_it_asked_for_rather_than_nothing(one: B
     one.memory.replies.give_back(REPLIES * 3 // 4 - 1000)
 
 
-async def test_a_fetch_for_which_there_is_no_memory_waits_for_it(one: Broker) -> None:
+async def test_fetch_for_which_there_is_no_memory_waits_for_it(one: Broker) -> None:
     assert one.memory is not None
     one.memory.replies.take(REPLIES * 3 // 4)
     client = await one.client()

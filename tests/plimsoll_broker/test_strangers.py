@@ -7,8 +7,8 @@ import pytest
 import uvloop
 from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
 
-from plimsoll_broker.server.budget import MIB, Budgets
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_pools import MIB, Budgets
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
@@ -79,7 +79,7 @@ class Verbose(Handlers):
 # --- connections ----------------------------------------------------------------------------------
 
 
-async def test_when_full_the_client_that_was_silent_for_longest_makes_room():
+async def test_full_listener_closes_the_client_that_was_silent_for_longest():
     async with Listening(Handlers(), connections_max=3) as it:
         first, second, third = [await it.introduced() for _ in range(3)]
         first.send(ApiKey.METADATA, 2)
@@ -101,7 +101,7 @@ async def test_connections_without_any_request_are_closed_first_when_listener_is
         assert await client.reply() == (2, b"at once still here")
 
 
-async def test_a_follower_gets_in_through_idle_strangers_and_is_never_closed_for_one():
+async def test_follower_gets_in_through_idle_strangers_and_is_never_closed_for_one():
     async with Listening(Brokerly(), connections_max=3) as it:
         for _ in range(3):
             await it.introduced()
@@ -114,7 +114,7 @@ async def test_a_follower_gets_in_through_idle_strangers_and_is_never_closed_for
         assert await follower.reply() == (2, b"at once still here")
 
 
-async def test_where_all_are_brokers_a_new_connection_is_turned_away():
+async def test_listener_full_of_brokers_rejects_a_new_connection():
     async with Listening(Brokerly(), connections_max=2) as it:
         for _ in range(2):
             client = await it.connect()
@@ -124,7 +124,7 @@ async def test_where_all_are_brokers_a_new_connection_is_turned_away():
         assert it.stats.turned_away == 1
 
 
-async def test_a_listener_that_makes_no_room_turns_newcomers_away():
+async def test_listener_that_makes_no_room_turns_newcomers_away():
     async with Listening(Handlers(), connections_max=1, makes_room=False) as it:
         client = await it.introduced()
         assert await (await it.connect()).closed() == b""
@@ -133,7 +133,7 @@ async def test_a_listener_that_makes_no_room_turns_newcomers_away():
         assert await client.reply() == (2, b"at once ")
 
 
-async def test_a_stranger_that_says_nothing_is_closed():
+async def test_stranger_that_says_nothing_is_closed():
     async with Listening(Handlers(), silent_ms_max=100) as it:
         client = await it.introduced()
         assert await (await it.connect()).closed() == b""
@@ -162,7 +162,7 @@ async def test_half_a_request_is_closed_although_bytes_go_on_dripping():
 
 
 @pytest.mark.parametrize("length", [65_537, BUDGETS.frame])
-async def test_a_large_frame_is_refused_when_its_first_bytes_ask_for_nothing(length):
+async def test_large_frame_is_refused_when_its_first_bytes_ask_for_nothing(length):
     async with Listening(Handlers()) as it:
         client = await it.connect()
         client.writer.write(struct.pack(">ihhi", length, 9999, 0, 1))
@@ -170,7 +170,7 @@ async def test_a_large_frame_is_refused_when_its_first_bytes_ask_for_nothing(len
         assert it.stats.closed_for == {"frame-too-large": 1}
 
 
-async def test_the_length_that_a_hundred_strangers_claim_takes_no_memory():
+async def test_length_that_a_hundred_strangers_claim_takes_no_memory():
     async with Listening(Handlers()) as it:
         head = struct.pack(">ihhi", BUDGETS.frame, ApiKey.PRODUCE, 7, 1)
         for _ in range(100):
@@ -180,7 +180,7 @@ async def test_the_length_that_a_hundred_strangers_claim_takes_no_memory():
         await it.harness.still_serves()
 
 
-async def test_the_sum_of_what_is_being_received_is_bounded_and_small_requests_go_on():
+async def test_sum_of_what_is_being_received_is_bounded_and_small_requests_go_on():
     async with Listening(Handlers(), starved_ms_max=NEVER) as it:
         frame = request_frame(ApiKey.PRODUCE, 7, 1, "test", bytes(3 * MIB))
         senders = [await it.connect() for _ in range(8)]
@@ -191,7 +191,7 @@ async def test_the_sum_of_what_is_being_received_is_bounded_and_small_requests_g
         await it.harness.still_serves()
 
 
-async def test_a_large_request_that_waited_for_memory_goes_on_when_there_is_some():
+async def test_large_request_that_waited_for_memory_goes_on_when_there_is_some():
     async with Listening(Handlers(), starved_ms_max=NEVER) as it:
         frame = request_frame(ApiKey.METADATA, 0, 5, "test", bytes(3 * MIB))
         first, second = await it.connect(), await it.connect()
@@ -204,7 +204,7 @@ async def test_a_large_request_that_waited_for_memory_goes_on_when_there_is_some
         assert len((await second.reply())[1]) > 3 * MIB
 
 
-async def test_a_request_for_which_there_is_no_memory_is_closed_after_a_while():
+async def test_request_for_which_there_is_no_memory_is_closed_after_a_while():
     async with Listening(Handlers(), starved_ms_max=200) as it:
         frame = request_frame(ApiKey.PRODUCE, 7, 1, "test", bytes(3 * MIB))
         senders = [await it.connect() for _ in range(4)]
@@ -214,7 +214,7 @@ async def test_a_request_for_which_there_is_no_memory_is_closed_after_a_while():
         await it.harness.still_serves()
 
 
-async def test_a_parked_request_counts_as_long_as_its_handler_keeps_its_bytes():
+async def test_parked_request_counts_as_long_as_its_handler_keeps_its_bytes():
     kept = []
 
     class Keeping(Handlers):
@@ -234,7 +234,7 @@ async def test_a_parked_request_counts_as_long_as_its_handler_keeps_its_bytes():
         assert it.memory.requests.used == 0
 
 
-async def test_a_parked_request_whose_bytes_nobody_keeps_costs_nothing():
+async def test_parked_request_whose_bytes_nobody_keeps_costs_nothing():
     handlers = Handlers()
     async with Listening(handlers) as it:
         client = await it.connect()
@@ -275,7 +275,7 @@ async def test_pipelined_replies_wait_for_the_reader_one_behind_another():
             assert (await client.reply())[0] == expected
 
 
-async def test_when_replies_fill_the_memory_others_wait_and_go_on_afterwards():
+async def test_replies_that_fill_the_memory_delay_others_until_they_are_sent():
     async with Listening(Verbose()) as it:
         sleepers = [await it.introduced() for _ in range(8)]
         for one in sleepers:
@@ -291,7 +291,7 @@ async def test_when_replies_fill_the_memory_others_wait_and_go_on_afterwards():
         assert await waiting.reply() == (3, b"at once in turn")
 
 
-async def test_a_broker_s_replies_are_outside_the_budget():
+async def test_broker_s_replies_are_outside_the_budget():
     async with Listening(Brokerly()) as it:
         follower = await it.connect()
         follower.reader._transport.pause_reading()
@@ -303,7 +303,7 @@ async def test_a_broker_s_replies_are_outside_the_budget():
 # --- half-closed ----------------------------------------------------------------------------------
 
 
-async def test_a_client_that_sends_no_more_still_gets_the_answers_that_it_waits_for():
+async def test_client_that_sends_no_more_still_gets_the_answers_that_it_waits_for():
     handlers = Handlers()
     async with Listening(handlers) as it:
         client = await it.connect()
@@ -318,7 +318,7 @@ async def test_a_client_that_sends_no_more_still_gets_the_answers_that_it_waits_
         assert await client.closed() == b""
 
 
-async def test_a_client_that_sends_no_more_does_not_wait_for_ever():
+async def test_client_that_sends_no_more_does_not_wait_for_ever():
     async with Listening(Handlers(), half_closed_ms_max=100) as it:
         client = await it.connect()
         client.send(ApiKey.LIST_OFFSETS, 1)
@@ -327,7 +327,7 @@ async def test_a_client_that_sends_no_more_does_not_wait_for_ever():
         assert it.stats.closed_for == {"half-closed": 1}
 
 
-async def test_a_client_that_sends_no_more_and_waits_for_nothing_is_closed_at_once():
+async def test_client_that_sends_no_more_and_waits_for_nothing_is_closed_at_once():
     async with Listening(Handlers()) as it:
         client = await it.introduced()
         client.writer.write_eof()

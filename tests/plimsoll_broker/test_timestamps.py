@@ -36,7 +36,7 @@ def batch(first: int, newest: int | None = None) -> bytes:
 
 
 @pytest.mark.parametrize("ahead_ms", [2 * HOUR_MS, 1000 * 365 * 24 * HOUR_MS, None])
-async def test_a_time_far_ahead_is_refused_with_a_sentence(
+async def test_time_far_ahead_is_refused_with_a_sentence(
     client: Client, ahead_ms: int | None
 ) -> None:
     """Two hours, a thousand years, microseconds for milliseconds: retention would keep it."""
@@ -58,20 +58,20 @@ async def test_a_time_far_ahead_is_refused_with_a_sentence(
     assert (await client.latest("t")) == (Code.NONE, 0)
 
 
-async def test_a_time_within_the_hour_and_any_time_ago_is_taken(client: Client) -> None:
+async def test_time_within_the_hour_and_any_time_ago_is_taken(client: Client) -> None:
     now_ms = time.time_ns() // 1_000_000
     for taken in (now_ms + HOUR_MS // 2, now_ms, 1_000, 0, -1):
         assert (await client.produce("t", batch(taken)))[0] == Code.NONE
 
 
-async def test_a_topic_says_how_far_behind_and_ahead(client: Client) -> None:
+async def test_topic_says_how_far_behind_and_ahead(client: Client) -> None:
     now_ms = time.time_ns() // 1_000_000
     for wrong in (now_ms + 60_000, now_ms - 60_000, 1_000):
         assert (await client.produce("strict", batch(wrong)))[0] == Code.INVALID_TIMESTAMP
     assert (await client.produce("strict", batch(-1)))[0] == Code.NONE, "it says that it has none"
 
 
-async def test_where_the_log_gives_the_time_a_producers_does_not_matter(client: Client) -> None:
+async def test_producers_timestamp_is_ignored_with_log_append_time(client: Client) -> None:
     assert (await client.produce("stamped", batch(2**62)))[0] == Code.NONE
 
 
@@ -87,6 +87,6 @@ async def test_where_the_log_gives_the_time_a_producers_does_not_matter(client: 
         (-1, NOW_MS + 11, True),
     ],
 )
-def test_the_limits_are_part_of_what_is_allowed(first: int, newest: int, refused: bool) -> None:
+def test_limits_are_part_of_what_is_allowed(first: int, newest: int, refused: bool) -> None:
     header = parse_header(batch(first, newest))
     assert (check_times(header, TimeLimits(20, 10), NOW_MS) is not None) == refused

@@ -69,7 +69,7 @@ async def test_metadata_of_a_newer_release_is_not_applied_and_what_came_before_i
     assert loaded(tmp_path).image.next_offset == known, "the copy holds what was applied"
 
 
-async def test_a_finalised_version_that_is_not_understood_is_not_applied(tmp_path: Path) -> None:
+async def test_finalised_version_that_is_not_understood_is_not_applied(tmp_path: Path) -> None:
     async with following(tmp_path) as (stream, _, _):
         chain = list(batches(2))
         body = b'[{"type":"MetadataVersionFinalized","cause":"x","metadata_version":99}]'
@@ -79,7 +79,7 @@ async def test_a_finalised_version_that_is_not_understood_is_not_applied(tmp_pat
         assert "#99" in stream.unknown
 
 
-async def test_the_stream_waits_without_end_and_asks_no_more(tmp_path: Path) -> None:
+async def test_stream_waits_without_end_and_asks_no_more(tmp_path: Path) -> None:
     async with following(tmp_path) as (stream, _, controller):
         await stream._apply(MetadataUpdate(batches=(newer(next(iter(batches(1)))),)))
         running = asyncio.create_task(stream.run())
@@ -115,7 +115,7 @@ def test_readyz_and_a_metric_say_so() -> None:
     assert told()["metadata_unknown"] == 0
 
 
-async def test_a_start_on_metadata_of_a_newer_release_leaves_the_volume_as_it_is(
+async def test_start_on_metadata_of_a_newer_release_leaves_the_volume_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its clean-stop marker too: the newer release that follows still counts as stopped cleanly."""

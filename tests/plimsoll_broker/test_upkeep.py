@@ -141,7 +141,7 @@ async def test_followers_take_over_the_leaders_start(controller: Controller, thr
     await until(lambda: all(b.hosted("t").log.log_start_offset == start for b in three))
 
 
-async def test_a_batch_damaged_on_its_way_is_fetched_again(
+async def test_batch_damaged_on_its_way_is_fetched_again(
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     controller.create("t", (0, 1, 2))
@@ -167,7 +167,7 @@ async def test_flush_ms_moves_the_recovery_point(controller: Controller, broker:
     assert one.hosted("t").log.recovery_point == 3
 
 
-async def test_a_failed_sync_takes_the_partition_out_of_service(
+async def test_failed_sync_takes_the_partition_out_of_service(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await broker(0).start()
@@ -253,7 +253,7 @@ async def test_upkeep_runs_every_chore_in_its_time(
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
+async def test_sync_that_a_deletion_overtook_writes_nothing_into_the_next_log(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic is deleted and made again while its old log is being synced in a thread."""
@@ -315,7 +315,7 @@ async def test_slow_syncs_hold_up_neither_timeouts_nor_lag_checks(
         may_end.set()
 
 
-async def test_a_checkpoint_syncs_several_logs_at_a_time(
+async def test_checkpoint_syncs_several_logs_at_a_time(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "UNCHECKED_BYTES_MAX", 0)
@@ -370,7 +370,7 @@ def no_sync_in_this_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("together", [False, True], ids=["alone", "among several"])
-async def test_a_chore_whose_disk_fails_while_it_is_cancelled_ends(
+async def test_chore_whose_disk_fails_while_it_is_cancelled_ends(
     controller: Controller, broker: Make, together: bool
 ) -> None:
     """The broker's stop waited for it for ever."""

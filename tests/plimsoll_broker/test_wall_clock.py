@@ -30,14 +30,14 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     return Clocks(monkeypatch)
 
 
-def test_a_clock_that_goes_on_is_believed(clocks: Clocks) -> None:
+def test_clock_that_goes_on_is_believed(clocks: Clocks) -> None:
     wall = WallClock(lambda: clocks.monotonic_ms)
     clocks.go_on(30 * DAY_MS, slewed=STEP_MS_MAX)
     assert wall.now_ms() == clocks.wall_ms
 
 
 @pytest.mark.parametrize("step_ms", [7 * DAY_MS, -7 * DAY_MS, STEP_MS_MAX + 1])
-def test_a_clock_that_stepped_is_not_believed_until_it_is_set_back(
+def test_clock_that_stepped_is_not_believed_until_it_is_set_back(
     clocks: Clocks, step_ms: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     wall = WallClock(lambda: clocks.monotonic_ms)
@@ -50,14 +50,14 @@ def test_a_clock_that_stepped_is_not_believed_until_it_is_set_back(
     assert wall.now_ms() == clocks.wall_ms
 
 
-def test_a_machine_that_was_suspended_is_believed(clocks: Clocks) -> None:
+def test_machine_that_was_suspended_is_believed(clocks: Clocks) -> None:
     """The clock that never steps goes on meanwhile."""
     wall = WallClock(lambda: clocks.monotonic_ms)
     clocks.go_on(7 * DAY_MS)
     assert wall.now_ms() == clocks.wall_ms
 
 
-async def test_a_broker_whose_clock_is_a_week_ahead_keeps_what_it_holds(
+async def test_broker_whose_clock_is_a_week_ahead_keeps_what_it_holds(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It deleted everything within seconds, and as leader made its followers delete it, too."""

@@ -19,7 +19,7 @@ from plimsoll_broker.handlers.routes import replication_routes
 from plimsoll_broker.node.assembly import assemble_data_path
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server

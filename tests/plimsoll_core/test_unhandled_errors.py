@@ -17,7 +17,7 @@ def raised(error: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize("error", [AssertionError("a bug"), KeyError("x"), ValueError("y")])
-def test_a_bug_ends_the_process(error: Exception) -> None:
+def test_bug_ends_the_process(error: Exception) -> None:
     assert ends_process({"message": "m", "exception": raised(error)}) is error
 
 

@@ -13,6 +13,7 @@ from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.kube.resources import REASSIGNMENTS
 from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
+from plimsoll_operator.status.writer import Target
 
 KEY = ("kafka", "move")
 LOOK = Work(Task.REASSIGNMENT, KEY)
@@ -46,7 +47,7 @@ class Moves(Scene):
 
     async def look(self) -> ReassignmentStatus:
         await reassignment.reconcile(self.term, KEY)
-        return self.term.reassignments[KEY][1]
+        return self.term.statuses[Target(REASSIGNMENTS, *KEY)][1]
 
     def p(self, index: int = 0) -> Any:
         return self.deciding.image.partitions[PartitionKey(TOPIC_ID, index)]

@@ -13,6 +13,7 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.status.writer import Target
 
 KEY = ("kafka", "fill")
 LOOK = Work(Task.REBALANCE, KEY)
@@ -52,7 +53,7 @@ class Rebalancings(Scene):
 
     @property
     def status(self) -> RebalanceStatus:
-        return self.term.rebalances[KEY][1]
+        return self.term.statuses[Target(REBALANCES, *KEY)][1]
 
     @property
     def row(self) -> Any:

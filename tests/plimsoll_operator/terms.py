@@ -10,7 +10,7 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.messages.requests import Answer, Done, Request
 from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.kube.cache import Objects

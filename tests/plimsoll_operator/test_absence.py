@@ -156,7 +156,7 @@ async def test_topic_seen_under_the_new_crd_can_be_deleted():
     assert len(await scene.look()) == 1
 
 
-async def test_the_crd_is_noted_before_anything_is_absent():
+async def test_crd_is_noted_before_anything_is_absent():
     """Else the first topics that ever go missing could be those that went with their CRD."""
     scene = Scene()
     scene.topic_object(OBJECT.uid)
@@ -182,7 +182,7 @@ async def test_crd_that_is_going_proves_nothing():
     assert await scene.look() == []
 
 
-async def test_the_crd_is_noted_for_the_next_operator():
+async def test_crd_is_noted_for_the_next_operator():
     scene = Scene()
     await scene.look()
     noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
@@ -265,7 +265,7 @@ async def test_mass_deletion_is_told_when_it_happens_with_all_that_is_needed():
     assert len(scene.events) == 1
 
 
-async def test_a_few_that_vanish_stall_nothing():
+async def test_few_that_vanish_stall_nothing():
     scene = Vanished(20)
     await deletion_proof.reconcile(scene.term)
     assert "Stalled" not in scene.term.notes

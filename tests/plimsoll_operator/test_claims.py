@@ -62,7 +62,7 @@ async def stall(controller: Controller, claim: Heartbeat) -> None:
         assert await task in (Outcome.STALLED, Outcome.DEPOSED)
 
 
-async def test_a_claim_that_nobody_repeats_stalls_the_cluster_only_for_a_time(
+async def test_claim_that_nobody_repeats_stalls_the_cluster_only_for_a_time(
     clock: Callable[[int], None],
 ) -> None:
     """One broker with a bogus position, deleted since: the cluster goes on without a restart."""
@@ -79,7 +79,7 @@ async def test_a_claim_that_nobody_repeats_stalls_the_cluster_only_for_a_time(
     assert await task is Outcome.STOPPED
 
 
-async def test_a_claim_that_is_repeated_stalls_on_and_nothing_is_committed(
+async def test_claim_that_is_repeated_stalls_on_and_nothing_is_committed(
     clock: Callable[[int], None],
 ) -> None:
     """The log really went back in time: its broker still is there, or another one that knows."""
@@ -102,7 +102,7 @@ async def test_a_claim_that_is_repeated_stalls_on_and_nothing_is_committed(
         assert len(log.batches) == committed
 
 
-async def test_a_claim_whose_broker_may_be_starting_again_stalls_at_once() -> None:
+async def test_claim_whose_broker_may_be_starting_again_stalls_at_once() -> None:
     log = MemoryLog()
     controller = a_controller(log, listen_ms=0)
     await stall(controller, a_claim())
@@ -112,7 +112,7 @@ async def test_a_claim_whose_broker_may_be_starting_again_stalls_at_once() -> No
     assert len(log.batches) == committed
 
 
-async def test_a_broker_takes_its_claim_back_while_it_is_listened_to(
+async def test_broker_takes_its_claim_back_while_it_is_listened_to(
     clock: Callable[[int], None],
 ) -> None:
     log = MemoryLog()
@@ -128,7 +128,7 @@ async def test_a_broker_takes_its_claim_back_while_it_is_listened_to(
     assert await task is Outcome.STOPPED
 
 
-async def test_a_claim_of_a_newer_controller_deposes_first_and_is_listened_for_too(
+async def test_claim_of_a_newer_controller_deposes_first_and_is_listened_for_too(
     clock: Callable[[int], None],
 ) -> None:
     log = MemoryLog()
@@ -143,7 +143,7 @@ async def test_a_claim_of_a_newer_controller_deposes_first_and_is_listened_for_t
     assert await task is Outcome.STOPPED
 
 
-async def test_a_stop_ends_the_listening(clock: Callable[[int], None]) -> None:
+async def test_stop_ends_the_listening(clock: Callable[[int], None]) -> None:
     log = MemoryLog()
     controller = a_controller(log, listen_ms=60_000)
     await stall(controller, a_claim())

@@ -15,8 +15,8 @@ from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.crds import LOG_CLUSTER
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.resources import CONFIG_MAPS, LOG_CLUSTERS, STATEFUL_SETS, VOLUME_CLAIMS
-from plimsoll_operator.leadership.drafts import Drafts
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.writer import Target
 
@@ -199,7 +199,7 @@ async def test_size_may_go_back_to_what_the_smallest_volume_has():
     hold_volume(scene, "1Gi")
     scene.kube.refuse["merge"] = FORBIDDEN
     await cluster.reconcile(scene.term)
-    shown = Drafts(scene.term).draft(Target(LOG_CLUSTERS, "kafka", "main"))
+    shown = draft_of(scene.term, Target(LOG_CLUSTERS, "kafka", "main"))
     assert shown is not None
     assert isinstance(shown.status, LogClusterStatus)
     assert shown.status.volume_size == "1Gi"

@@ -37,7 +37,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-async def test_the_committed_image_is_the_replay_of_what_was_committed(
+async def test_committed_image_is_the_replay_of_what_was_committed(
     steps: list[tuple[str, int, bool]],
 ) -> None:
     start = ClusterImage(cluster_id=uuid4())

@@ -156,7 +156,7 @@ async def fenced(controller: Controller) -> bool:
     return False
 
 
-async def test_a_broker_registers_and_every_reply_carries_the_epoch() -> None:
+async def test_broker_registers_and_every_reply_carries_the_epoch() -> None:
     async with serving() as (server, controller):
         peer = await Peer.to(server)
         reply = await peer.command(a_registration(9))
@@ -168,7 +168,7 @@ async def test_a_broker_registers_and_every_reply_carries_the_epoch() -> None:
         await peer.close()
 
 
-async def test_a_cluster_that_is_not_led_here_hears_not_controller() -> None:
+async def test_cluster_that_is_not_led_here_hears_not_controller() -> None:
     async with serving() as (server, _):
         peer = await Peer.to(server)
         reply = await peer.command(a_heartbeat(BrokerEpoch(1)), cluster_id=uuid4())
@@ -177,7 +177,7 @@ async def test_a_cluster_that_is_not_led_here_hears_not_controller() -> None:
         await peer.close()
 
 
-async def test_a_controller_that_stopped_answers_not_controller() -> None:
+async def test_controller_that_stopped_answers_not_controller() -> None:
     async with serving() as (server, controller):
         await controller.stop()
         peer = await Peer.to(server)
@@ -187,7 +187,7 @@ async def test_a_controller_that_stopped_answers_not_controller() -> None:
         await peer.close()
 
 
-async def test_a_parked_metadata_fetch_does_not_delay_a_heartbeat() -> None:
+async def test_parked_metadata_fetch_does_not_delay_a_heartbeat() -> None:
     """Replies may overtake, even on one connection."""
     async with serving() as (server, controller):
         peer = await Peer.to(server)
@@ -238,7 +238,7 @@ async def test_half_a_request_holds_nobody_up() -> None:
         await good.close()
 
 
-async def test_a_connection_closed_by_a_broker_whose_listener_refuses_is_proof_of_death() -> None:
+async def test_connection_closed_by_a_broker_whose_listener_refuses_is_proof_of_death() -> None:
     async with serving() as (server, controller):
         listener = await a_listener()
         peer = await Peer.to(server)
@@ -248,7 +248,7 @@ async def test_a_connection_closed_by_a_broker_whose_listener_refuses_is_proof_o
         assert await fenced(controller)
 
 
-async def test_a_cut_connection_alone_proves_nothing() -> None:
+async def test_cut_connection_alone_proves_nothing() -> None:
     """Its listener still answers: only the session timeout may fence it."""
     async with serving() as (server, controller):
         listener = await a_listener()
@@ -280,7 +280,7 @@ async def test_refusing_client_endpoint_of_a_broker_that_replicates_is_no_proof(
         assert await fenced(controller)
 
 
-async def test_the_last_connection_counts_not_any() -> None:
+async def test_last_connection_counts_not_any() -> None:
     async with serving() as (server, controller):
         listener = await a_listener()
         first, second = await Peer.to(server), await Peer.to(server)
@@ -293,7 +293,7 @@ async def test_the_last_connection_counts_not_any() -> None:
         assert await fenced(controller)
 
 
-async def test_a_closing_server_proves_nothing_about_its_brokers() -> None:
+async def test_closing_server_proves_nothing_about_its_brokers() -> None:
     """R8: our own sockets' ends must fence nobody."""
     async with serving() as (server, controller):
         listener = await a_listener()
@@ -307,7 +307,7 @@ async def test_a_closing_server_proves_nothing_about_its_brokers() -> None:
         assert not controller.image.brokers[BrokerId(0)].fenced
 
 
-async def test_a_terminated_pod_is_proof_too() -> None:
+async def test_terminated_pod_is_proof_too() -> None:
     async def evidence(broker: Broker) -> str | None:
         return "pod main-broker-0-0 is terminated"
 
@@ -320,7 +320,7 @@ async def test_a_terminated_pod_is_proof_too() -> None:
         listener.close()
 
 
-async def test_a_registration_is_committed_with_what_the_hook_adds() -> None:
+async def test_registration_is_committed_with_what_the_hook_adds() -> None:
     async def enrich(request: RegisterBroker) -> RegisterBroker | Refused:
         return msgspec.structs.replace(request, rack="west-1")
 
@@ -332,7 +332,7 @@ async def test_a_registration_is_committed_with_what_the_hook_adds() -> None:
         await peer.close()
 
 
-async def test_a_registration_that_the_hook_refuses_commits_nothing() -> None:
+async def test_registration_that_the_hook_refuses_commits_nothing() -> None:
     async def enrich(request: RegisterBroker) -> RegisterBroker | Refused:
         return Refused(reason="InvalidRegistration", code=119, message="no rack")
 
@@ -345,7 +345,7 @@ async def test_a_registration_that_the_hook_refuses_commits_nothing() -> None:
         await peer.close()
 
 
-async def test_a_registration_dies_with_its_connection() -> None:
+async def test_registration_dies_with_its_connection() -> None:
     """An earlier process must not register after its successor."""
     asked, cancelled = asyncio.Event(), asyncio.Event()
 

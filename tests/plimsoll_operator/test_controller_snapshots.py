@@ -57,7 +57,7 @@ def a_controller(log: DirectoryLog) -> Controller:
     )
 
 
-async def test_a_snapshot_is_committed_before_it_releases_and_carries_the_next_term(
+async def test_snapshot_is_committed_before_it_releases_and_carries_the_next_term(
     tmp_path: Path,
 ) -> None:
     log = EagerLog(tmp_path)

@@ -62,7 +62,7 @@ def requirements(schema: dict) -> list:
 
 
 @BY_NAME
-def test_an_older_operator_can_write_status_under_a_newer_crd(kind: Kind):
+def test_older_operator_can_write_status_under_a_newer_crd(kind: Kind):
     schema = status_schema(kind)
     conditions = schema["properties"].pop("conditions")
     assert requirements(schema) == []

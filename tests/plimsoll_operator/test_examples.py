@@ -14,7 +14,7 @@ BLOCK = re.compile(r"```yaml\n(.*?)```", re.DOTALL)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_an_example_is_one_resource_of_ours(path: Path) -> None:
+def test_example_is_one_resource_of_ours(path: Path) -> None:
     found = list(from_yaml(path.read_text()))
     assert len(found) == 1
 

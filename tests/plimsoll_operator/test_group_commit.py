@@ -26,7 +26,7 @@ from plimsoll_core.messages.requests import (
 )
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.metalog import chain
+from plimsoll_operator.metalog import log_assembly
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
@@ -52,7 +52,7 @@ class MemoryLog:
 
     async def open(self) -> OpenedLog:
         self.opens += 1
-        opened, _ = chain.assemble((), {batch.sequence: batch for batch in self.batches})
+        opened, _ = log_assembly.assemble((), {batch.sequence: batch for batch in self.batches})
         return opened
 
     async def append(self, batch: Batch) -> None:
@@ -129,7 +129,7 @@ def a_heartbeat(controller: Controller, broker_epoch: int, **changes: object) ->
     )
 
 
-async def test_a_term_starts_with_controller_changed_alone_in_its_batch() -> None:
+async def test_term_starts_with_controller_changed_alone_in_its_batch() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         first = decode_records(log.batches[0])
@@ -139,7 +139,7 @@ async def test_a_term_starts_with_controller_changed_alone_in_its_batch() -> Non
         assert controller.epoch == 2
 
 
-async def test_an_answer_leaves_only_after_its_records_are_committed() -> None:
+async def test_answer_leaves_only_after_its_records_are_committed() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         log.gate.clear()
@@ -153,7 +153,7 @@ async def test_an_answer_leaves_only_after_its_records_are_committed() -> None:
         assert controller.image.brokers[BrokerId(0)].broker_epoch == registered.broker_epoch
 
 
-async def test_a_refusal_waits_for_the_records_it_was_decided_on() -> None:
+async def test_refusal_waits_for_the_records_it_was_decided_on() -> None:
     """R10: it may stand on state that never comes to be."""
     log = MemoryLog()
     async with running(log) as controller:
@@ -167,7 +167,7 @@ async def test_a_refusal_waits_for_the_records_it_was_decided_on() -> None:
         assert registration.done()
 
 
-async def test_a_heartbeats_flags_wait_too() -> None:
+async def test_heartbeats_flags_wait_too() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         registered = await controller.request(a_registration())
@@ -205,7 +205,7 @@ async def test_decisions_queue_while_one_append_is_in_flight_and_share_the_next(
         assert len(log.batches) - before == 1 or len(log.batches) - before == 2
 
 
-async def test_a_certain_failure_drops_the_speculative_part_as_a_whole() -> None:
+async def test_certain_failure_drops_the_speculative_part_as_a_whole() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         registered = await controller.request(a_registration())
@@ -229,7 +229,7 @@ async def test_a_certain_failure_drops_the_speculative_part_as_a_whole() -> None
         assert (controller.epoch, log.opens) == (epoch, opens)
 
 
-async def test_an_unknown_outcome_ends_the_term_and_a_new_one_reads_the_log() -> None:
+async def test_unknown_outcome_ends_the_term_and_a_new_one_reads_the_log() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         log.failures = [LogUnavailable("the disk is gone")]
@@ -256,7 +256,7 @@ async def test_controller_steps_down_on_append_conflict_and_refuses_requests() -
     assert not controller.active
 
 
-async def test_a_stop_before_the_first_step_is_not_lost() -> None:
+async def test_stop_before_the_first_step_is_not_lost() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
@@ -271,7 +271,7 @@ async def test_a_stop_before_the_first_step_is_not_lost() -> None:
         assert await again is Outcome.STOPPED
 
 
-async def test_a_take_over_that_meets_another_writer_reads_on() -> None:
+async def test_take_over_that_meets_another_writer_reads_on() -> None:
     log = MemoryLog()
     log.failures = [AppendConflict("a late batch of the one before")] * 2
     async with running(log) as controller:
@@ -279,7 +279,7 @@ async def test_a_take_over_that_meets_another_writer_reads_on() -> None:
         assert log.opens == 3
 
 
-async def test_a_broker_that_is_ahead_of_the_log_stalls_the_controller() -> None:
+async def test_broker_that_is_ahead_of_the_log_stalls_the_controller() -> None:
     """The log went back in time: nothing more is committed."""
     log = MemoryLog()
     controller = a_controller(log)
@@ -301,7 +301,7 @@ async def test_a_broker_that_is_ahead_of_the_log_stalls_the_controller() -> None
     assert len(log.batches) == count
 
 
-async def test_the_same_offset_with_another_nonce_is_another_history() -> None:
+async def test_same_offset_with_another_nonce_is_another_history() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
@@ -315,7 +315,7 @@ async def test_the_same_offset_with_another_nonce_is_another_history() -> None:
         assert await task is Outcome.STALLED
 
 
-async def test_a_controller_without_recent_proof_is_unconfirmed() -> None:
+async def test_controller_without_recent_proof_is_unconfirmed() -> None:
     log = MemoryLog()
     async with running(log, confirmed_ms=-1) as controller:
         assert controller.unconfirmed
@@ -327,7 +327,7 @@ async def test_a_controller_without_recent_proof_is_unconfirmed() -> None:
         assert not controller.unconfirmed, "older news never takes newer news back"
 
 
-async def test_the_stream_waits_for_what_is_not_committed_yet() -> None:
+async def test_stream_waits_for_what_is_not_committed_yet() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         end = controller.image.next_offset
@@ -365,7 +365,7 @@ async def test_subscribers_see_committed_changes_only_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("offset", [0, 1])
-async def test_the_stream_starts_anywhere_in_the_tail(offset: int) -> None:
+async def test_stream_starts_anywhere_in_the_tail(offset: int) -> None:
     log = MemoryLog()
     async with running(log) as controller:
         fetch = FetchMetadata(

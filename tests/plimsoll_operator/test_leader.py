@@ -101,7 +101,7 @@ async def test_log_that_does_not_open_stalls_its_cluster_at_once(error: Exceptio
     assert scene.events == ["MetadataRegressed"]
 
 
-async def test_what_stalled_a_term_ends_with_it():
+async def test_stall_cause_ends_with_its_term():
     scene = Scene(BrokenLog(LogRegressed(HOLE)))
     async with asyncio.timeout(WAIT_S):
         assert await scene.leader.run(vacant_ms=60_000) is Outcome.STALLED

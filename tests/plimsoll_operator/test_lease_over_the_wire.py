@@ -48,7 +48,7 @@ async def beating(lease: LeaderLease, confirmed_ms: int) -> AsyncIterator[tuple[
             await server.close()
 
 
-async def test_a_heartbeat_extends_the_lease_for_nine_tenths_of_the_session_timeout() -> None:
+async def test_heartbeat_extends_the_lease_for_nine_tenths_of_the_session_timeout() -> None:
     lease = LeaderLease()
     async with beating(lease, confirmed_ms=60_000) as (beats, controller):
         before_ms = monotonic_ms()
@@ -63,7 +63,7 @@ async def test_a_heartbeat_extends_the_lease_for_nine_tenths_of_the_session_time
         assert not lease.from_controller(after_ms + lease.window_ms, everything)
 
 
-async def test_an_unconfirmed_controllers_answer_extends_nothing() -> None:
+async def test_unconfirmed_controllers_answer_extends_nothing() -> None:
     lease = LeaderLease()
     async with beating(lease, confirmed_ms=NEVER_MS) as (beats, controller):
         answered = await beats._client.heartbeat(a_heartbeat(beats._broker_epoch), 10_000)
@@ -75,7 +75,7 @@ async def test_an_unconfirmed_controllers_answer_extends_nothing() -> None:
         assert not lease.from_controller(monotonic_ms(), controller.image.next_offset)
 
 
-async def test_a_lease_that_was_extended_is_not_shortened_by_who_is_unconfirmed() -> None:
+async def test_lease_that_was_extended_is_not_shortened_by_who_is_unconfirmed() -> None:
     lease = LeaderLease()
     lease.answered(monotonic_ms(), 600_000, MetadataOffset(0))
     async with beating(lease, confirmed_ms=NEVER_MS) as (beats, _):

@@ -214,7 +214,7 @@ class TestRevisions:
         ]
         assert names == [revision(a_context())] * 2
 
-    def test_the_process_is_told_which(self):
+    def test_process_is_told_which(self):
         (container,) = self.template()["spec"]["containers"]
         assert {"name": "PLIMSOLL_REVISION", "value": self.revision()} in container["env"]
 
@@ -238,7 +238,7 @@ class TestRevisions:
     def test_revision_ignores_broker_count_and_storage_size(self, spec: dict[str, Any]):
         assert self.revision(**spec) == self.revision()
 
-    def test_the_owner_asks_for_a_restart_by_an_annotation(self):
+    def test_owner_asks_for_a_restart_by_an_annotation(self):
         def of(value: str) -> str:
             context = a_context()
             meta = replace(context.cluster.metadata, annotations={"plimsoll.dev/restart": value})
@@ -247,7 +247,7 @@ class TestRevisions:
 
         assert len({of("1"), of("2"), revision(a_context())}) == 3
 
-    def test_a_config_map_is_named_by_its_content_and_never_changes(self):
+    def test_config_map_is_named_by_its_content_and_never_changes(self):
         one, other = (
             config_map(a_context()),
             config_map(a_context(config={"log.retention.hours": 1})),

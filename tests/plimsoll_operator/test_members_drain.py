@@ -14,6 +14,7 @@ from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.reconcile.cluster import members
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.status.writer import Target
 
 ROWS = ((0, 1, 2), (1, 2, 3), (2, 3, 0), (3, 0, 1))
 
@@ -41,7 +42,7 @@ class Draining(Scene):
                 continue
             self.objects.rebalances.put(_as_served(body))
             await rebalance.reconcile(self.term, (namespace or "", name))
-            _, status = self.term.rebalances[namespace or "", name]
+            _, status = self.term.statuses[Target(REBALANCES, namespace or "", name)]
             shown = msgspec.to_builtins(status)
             self.kube.put(REBALANCES, {**body, "status": shown})
 
@@ -99,7 +100,7 @@ def scene() -> Draining:
     return made
 
 
-async def test_a_broker_is_emptied_and_goes(scene: Draining) -> None:
+async def test_broker_is_emptied_and_goes(scene: Draining) -> None:
     await scene.edit(count=3, excludedIds=[1])
     assert scene.image.leaving == (1,)
     assert any(p.moving for p in scene.image.partitions.values())
@@ -110,7 +111,7 @@ async def test_a_broker_is_emptied_and_goes(scene: Draining) -> None:
     assert scene.kube.find(REBALANCES, "kafka", "main-drain-1")["status"]["phase"] == "Completed"
 
 
-async def test_a_dead_broker_is_emptied_from_the_others(scene: Draining) -> None:
+async def test_dead_broker_is_emptied_from_the_others(scene: Draining) -> None:
     await scene.kill(3)
     await scene.edit(count=3)
     assert scene.image.leaving == (3,)

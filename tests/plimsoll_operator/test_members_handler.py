@@ -132,7 +132,7 @@ class TestGrowing:
         ("policy", "approval"),
         [(None, "Manual"), ("Propose", "Manual"), ("Automatic", "Automatic"), ("Off", None)],
     )
-    async def test_a_rebalance_follows_when_all_have_joined(
+    async def test_rebalance_follows_when_all_have_joined(
         self, scene: Growing, policy: str | None, approval: str | None
     ) -> None:
         scene.more = {"movement": {"autoRebalance": policy}} if policy else {}
@@ -185,14 +185,14 @@ class TestShrinking:
         assert scene.image.leaving == ()
         assert scene.blocked() == []
 
-    async def test_a_broker_without_replicas_needs_no_rebalance(self, scene: Growing) -> None:
+    async def test_broker_without_replicas_needs_no_rebalance(self, scene: Growing) -> None:
         await scene.edit(count=2)
         await scene.look()
         assert scene.rebalances() == {}
         assert scene.image.members == (0, 1)
         assert scene.made("statefulsets") == SETS[:2]
 
-    async def test_a_dead_broker_is_drained_too(self, scene: Growing) -> None:
+    async def test_dead_broker_is_drained_too(self, scene: Growing) -> None:
         await scene.stopped(1)
         await scene.edit(count=2, excludedIds=[1])
         assert scene.rebalances() == {"main-drain-1": ("RemoveBrokers", [1], "Automatic")}
@@ -201,7 +201,7 @@ class TestShrinking:
         await scene.look()
         assert BrokerId(1) not in scene.image.brokers
 
-    async def test_a_replacement_joins_first(self, scene: Growing) -> None:
+    async def test_replacement_joins_first(self, scene: Growing) -> None:
         await scene.edit(count=3, excludedIds=[1])
         assert scene.image.members == (0, 1, 2, 3)
         assert scene.image.leaving == ()
@@ -235,7 +235,7 @@ class TestShrinking:
         assert scene.blocked() == []
         assert scene.image.members == (0, 1)
 
-    async def test_a_broker_that_may_stay_after_all(self, scene: Growing) -> None:
+    async def test_broker_that_may_stay_after_all(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])
         await scene.edit(count=3)
         assert scene.image.leaving == ()
@@ -256,7 +256,7 @@ class TestShrinking:
         assert four.image.leaving == (0, 1)
         assert sorted(four.rebalances()) == ["main-drain-0", "main-drain-1"]
 
-    async def test_a_drain_that_was_cancelled_waits_for_its_owner(self, scene: Growing) -> None:
+    async def test_drain_that_was_cancelled_waits_for_its_owner(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])
         scene.show("main-drain-1", "Cancelled")
         await scene.look()
@@ -276,7 +276,7 @@ class TestShrinking:
         assert scene.blocked() == [("Drain", 1, "RebalanceBlocked")]
         assert scene.term.blocked["Members"][0].until == "Rebalance main-drain-1: Broker 2 is down."
 
-    async def test_a_drain_that_came_to_nothing_is_made_anew(self, scene: Growing) -> None:
+    async def test_drain_that_came_to_nothing_is_made_anew(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])
         old = scene.kube.find(REBALANCES, "kafka", "main-drain-1")["metadata"]["uid"]
         scene.show("main-drain-1", "Completed")
@@ -284,9 +284,7 @@ class TestShrinking:
         await scene.look()
         assert scene.kube.find(REBALANCES, "kafka", "main-drain-1")["metadata"]["uid"] != old
 
-    async def test_but_not_at_once_because_others_may_still_be_moving_it(
-        self, scene: Growing
-    ) -> None:
+    async def test_drain_made_a_moment_ago_is_not_made_anew(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])
         made = {"creationTimestamp": timestamp(time.time_ns() // 1_000_000)}
         body = scene.kube.set_metadata(REBALANCES, "kafka", "main-drain-1", **made)
@@ -296,7 +294,7 @@ class TestShrinking:
         left = scene.kube.find(REBALANCES, "kafka", "main-drain-1")["metadata"]["uid"]
         assert left == body["metadata"]["uid"]
 
-    async def test_only_so_many_are_kept(self, scene: Growing) -> None:
+    async def test_ended_drains_beyond_the_limit_are_deleted(self, scene: Growing) -> None:
         await scene.edit(count=2, excludedIds=[1])
         body = scene.kube.find(REBALANCES, "kafka", "main-drain-1")
         for n in range(KEPT_MAX + 5):
@@ -327,11 +325,11 @@ class TestVolumes:
     def claims(self, scene: Growing) -> list[str]:
         return scene.made("persistentvolumeclaims")
 
-    async def test_are_kept(self, scene: Growing) -> None:
+    async def test_volumes_of_removed_brokers_are_kept_by_default(self, scene: Growing) -> None:
         await self.removed(scene)
         assert len(self.claims(scene)) == 3
 
-    async def test_are_deleted_when_the_spec_says_so(self, scene: Growing) -> None:
+    async def test_volumes_of_removed_brokers_are_deleted_on_request(self, scene: Growing) -> None:
         scene.more = {"storage": {"size": "1Gi", "retention": {"whenScaled": "Delete"}}}
         await self.removed(scene)
         assert self.claims(scene) == ["data-main-broker-0-0", "data-main-broker-1-0"]
@@ -366,7 +364,7 @@ class TestVolumes:
         scene.kube.put(VOLUME_CLAIMS, _claim(scene, 2))
         scene.declare(brokers={"count": 2}, **scene.more)
 
-    async def test_a_successor_finishes_what_was_released(self, scene: Growing) -> None:
+    async def test_successor_finishes_what_was_released(self, scene: Growing) -> None:
         claim = scene.kube.put(VOLUME_CLAIMS, _claim(scene, 2))
         self.released(scene, "uid-of-2")
         meta = {**claim["metadata"], "uid": "uid-of-2"}
@@ -381,7 +379,7 @@ class TestVolumes:
         await scene.look()
         assert not scene.image.released
 
-    async def test_only_the_very_claim_that_was_released(self, scene: Growing) -> None:
+    async def test_volume_claim_is_deleted_only_by_its_released_uid(self, scene: Growing) -> None:
         """One that was made since under the same name has another uid."""
         self.released(scene, "an-earlier-one")
         await scene.look()

@@ -20,7 +20,7 @@ def a_bug(*_: object) -> Any:
     raise AssertionError("a bug")
 
 
-async def test_a_bug_in_a_request_costs_its_connection_and_nobody_elses(
+async def test_bug_in_a_request_costs_its_connection_and_nobody_elses(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving() as (server, _):
@@ -39,7 +39,7 @@ async def test_a_bug_in_a_request_costs_its_connection_and_nobody_elses(
         listener.close()
 
 
-async def test_a_bug_in_what_a_request_waits_for_costs_its_connection() -> None:
+async def test_bug_in_what_a_request_waits_for_costs_its_connection() -> None:
     async def enrich(request: RegisterBroker) -> RegisterBroker:
         raise AssertionError("a bug")
 
@@ -51,7 +51,7 @@ async def test_a_bug_in_what_a_request_waits_for_costs_its_connection() -> None:
         await peer.close()
 
 
-async def test_a_bug_in_a_callback_of_ours_ends_the_operator() -> None:
+async def test_bug_in_a_callback_of_ours_ends_the_operator() -> None:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[BaseException] = loop.create_future()
     surface(loop, ended.set_result)
@@ -63,7 +63,7 @@ async def test_a_bug_in_a_callback_of_ours_ends_the_operator() -> None:
         loop.set_exception_handler(None)
 
 
-async def test_a_librarys_exception_is_logged_and_left_to_it(
+async def test_librarys_exception_is_logged_and_left_to_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     loop = asyncio.get_running_loop()

@@ -205,7 +205,7 @@ async def test_child_that_was_deleted_is_made_again_and_told():
     scene.kube.drop(STATEFUL_SETS, "kafka", "main-broker-1")
     await cluster.reconcile(scene.term)
     assert [(e.reason, e.message) for e in events] == [
-        ("Restored", f"{what} was deleted by somebody else, and is as it should be again.")
+        ("Restored", f"{what} was deleted by another client; the operator restored it.")
         for what in ("Service main-bootstrap", "StatefulSet main-broker-1")
     ]
 

@@ -22,7 +22,7 @@ from plimsoll_core.cluster.records import (
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import Report, VolatileState
+from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
 from plimsoll_core.controller.partitions.health import outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
@@ -228,7 +228,7 @@ def test_cluster_that_grows_stays_ready_and_says_what_it_does():
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.status) == ("True", "True")
     assert reconciling.reason == "AddingBrokers"
-    assert reconciling.message == "Broker 3, 4 joins: 3 of 5 brokers take part."
+    assert reconciling.message == "Brokers 3 and 4 join: 3 of 5 brokers take part."
 
 
 def test_cluster_that_shrinks_says_what_is_left():

@@ -79,7 +79,7 @@ async def test_refused_key_comes_again_by_itself():
     await stopped(task)
 
 
-async def test_a_handlers_bug_is_not_swallowed():
+async def test_handlers_bug_is_not_swallowed():
     async def handle(key: str) -> None:
         raise AssertionError("a bug")
 

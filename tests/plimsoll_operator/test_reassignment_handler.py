@@ -17,13 +17,14 @@ from plimsoll_operator.reconcile.context import Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import occurrences
+from plimsoll_operator.status.writer import Target
 
 
 def conditions(status: ReassignmentStatus) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status.conditions}
 
 
-async def test_a_running_one_shows_how_far_it_is():
+async def test_running_one_shows_how_far_it_is():
     scene = Moves()
     status = await scene.look()
     assert status.phase == "Running"
@@ -82,7 +83,7 @@ async def test_completed_is_final_and_for_ever():
     assert later.deciding.records == [], "the operator has restarted; nothing begins again"
 
 
-async def test_a_restart_of_the_operator_goes_on():
+async def test_restart_of_the_operator_goes_on():
     scene = Moves()
     await scene.look()
     later = Moves(image=scene.deciding.image)
@@ -99,12 +100,12 @@ async def test_users_objects_stay_as_they_are():
     assert all(verb == "get" for verb, _, _ in scene.kube.calls)
 
 
-async def test_a_topic_that_comes_later_is_waited_for():
+async def test_topic_that_comes_later_is_waited_for():
     """Order-free apply."""
     scene = Moves(moves=[{"topic": "later", "replicationFactor": 2}])
     with pytest.raises(Retry, match="no topic later"):
         await scene.look()
-    status = scene.term.reassignments[KEY][1]
+    status = scene.term.statuses[Target(REASSIGNMENTS, *KEY)][1]
     assert status.phase == "Pending"
     assert conditions(status)["Ready"] == ("False", "UnknownTopicOrPartition")
     topic = NewTopic(name="later", partitions=1, replication_factor=1)
@@ -142,7 +143,7 @@ async def test_paused_from_the_start_moves_nothing():
     assert not scene.p().moving
 
 
-async def test_a_target_that_dies_is_named():
+async def test_target_that_dies_is_named():
     scene = Moves()
     await scene.look()
     await scene.kill(4)
@@ -163,7 +164,7 @@ async def test_a_target_that_dies_is_named():
         ({"moves": [{"topic": "orders", "replicationFactor": 4}]}, True),
     ],
 )
-async def test_a_target_that_stays_away_is_replaced_where_that_is_wished(
+async def test_target_that_stays_away_is_replaced_where_that_is_wished(
     spec: dict[str, Any], replans: bool
 ):
     scene = Moves(**spec)
@@ -195,7 +196,7 @@ async def test_reassignment_of_unknown_topic_stays_pending_and_blocked():
     scene = Moves(moves=[{"topic": "nosuch", "awayFrom": [1]}])
     with pytest.raises(Retry):
         await scene.look()
-    _, status = scene.term.reassignments["kafka", "move"]
+    _, status = scene.term.statuses[Target(REASSIGNMENTS, "kafka", "move")]
     assert status.phase == "Pending"
     assert conditions(status)["Blocked"] == ("True", "UnknownTopicOrPartition")
 
@@ -219,14 +220,14 @@ class TestDeletion:
         scene.objects.reassignments.drop(KEY)
         await reassignment.reconcile(scene.term, KEY)
 
-    async def test_a_proven_deletion_rolls_back_and_forgets(self):
+    async def test_proven_deletion_rolls_back_and_forgets(self):
         scene = Moves()
         await scene.look()
         scene.kube.drop(REASSIGNMENTS, *KEY)
         await self.gone(scene)
         assert not scene.p().moving
         assert not scene.deciding.image.reassignments
-        assert KEY not in scene.term.reassignments
+        assert Target(REASSIGNMENTS, *KEY) not in scene.term.statuses
 
     async def test_not_being_seen_is_no_deletion(self):
         scene = Moves()
@@ -234,7 +235,7 @@ class TestDeletion:
         await self.gone(scene)
         assert scene.p().moving
 
-    async def test_an_api_server_that_does_not_answer_proves_nothing(self):
+    async def test_api_server_that_does_not_answer_proves_nothing(self):
         scene = Moves()
         await scene.look()
         scene.kube.drop(REASSIGNMENTS, *KEY)
@@ -243,7 +244,7 @@ class TestDeletion:
             await self.gone(scene)
         assert scene.p().moving
 
-    async def test_a_deletion_that_is_held_up_rolls_back_too(self):
+    async def test_deletion_that_is_held_up_rolls_back_too(self):
         scene = Moves()
         await scene.look()
         body = an_object()
@@ -283,7 +284,7 @@ class TestDeletion:
         assert not scene.deciding.image.reassignments
 
 
-async def test_the_clusters_limit_is_told_once():
+async def test_clusters_limit_is_told_once():
     scene = Moves()
     scene.declare(movement={"bytesPerSecond": "7Mi"})
     for _ in range(2):

@@ -26,7 +26,7 @@ async def test_events_tell_of_the_beginning_the_pause_and_the_end():
     assert [o.reason for o in told] == ["RebalanceCancelled"]
 
 
-async def test_an_event_tells_of_each_plan_that_waits_once():
+async def test_event_tells_of_each_plan_that_waits_once():
     scene = Rebalancings()
     told: list[Occurrence] = []
     scene.term.tell = told.append

@@ -11,9 +11,9 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.process.resync import _compare
-from plimsoll_operator.reconcile.context import Work
+from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
-from plimsoll_operator.reconcile.registry import draft_of, other_work
+from plimsoll_operator.reconcile.registry import all_work, draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.writer import Target
 
@@ -28,7 +28,7 @@ def says(status: RebalanceStatus, type_: str) -> str:
     return next(c.message for c in status.conditions if c.type == type_)
 
 
-async def test_a_plan_is_shown_and_waits():
+async def test_plan_is_shown_and_waits():
     scene = Rebalancings()
     await scene.tell(100 * MIB)
     status = await scene.look()
@@ -62,7 +62,7 @@ async def test_rebalance_plan_names_partitions_under_min_isr_if_a_broker_dies():
     assert risks[1].examples == ("orders-0", "orders-1", "orders-2")
 
 
-async def test_the_whole_plan_is_in_a_config_map_that_goes_with_the_object():
+async def test_whole_plan_is_in_a_config_map_that_goes_with_the_object():
     scene = Rebalancings()
     status = await scene.look()
     assert status.plan.details_config_map == "fill-plan"
@@ -85,7 +85,7 @@ async def test_rebalance_does_not_overwrite_foreign_config_map():
     assert scene.kube.find(CONFIG_MAPS, "kafka", "fill-plan")["data"] == {"a": "b"}
 
 
-async def test_the_approved_plan_is_carried_out():
+async def test_approved_plan_is_carried_out():
     scene = Rebalancings()
     name = (await scene.look()).plan.hash
     scene.change(approvedPlan=name)
@@ -110,7 +110,7 @@ async def test_the_approved_plan_is_carried_out():
     assert held == [3] * 5
 
 
-async def test_a_hash_that_was_never_shown_is_called_unknown():
+async def test_hash_that_was_never_shown_is_called_unknown():
     scene = Rebalancings()
     await scene.look()
     scene.change(approvedPlan="sha256:another")
@@ -174,7 +174,7 @@ async def test_nothing_to_do_says_so_and_has_ended():
     assert again.work == []
 
 
-async def test_a_restart_of_the_operator_goes_on_and_still_shows_the_plan():
+async def test_restart_of_the_operator_goes_on_and_still_shows_the_plan():
     scene = Rebalancings(approval="Automatic", limits={"concurrentMovesPerBroker": 1})
     before = await scene.look()
     draft = draft_of(scene.term, Target(REBALANCES, *KEY))
@@ -214,7 +214,7 @@ async def test_too_few_survivors_say_what_helps():
     assert conditions(scene.status)["Blocked"] == ("True", "NotEnoughBrokers")
 
 
-async def test_a_dead_target_is_named():
+async def test_dead_target_is_named():
     scene = Rebalancings(approval="Automatic")
     await scene.look()
     await scene.kill(3)
@@ -232,7 +232,7 @@ async def test_another_one_that_runs_is_waited_for():
     scene.put(other)
     with pytest.raises(Retry, match="Rebalance kafka/fill runs"):
         await rebalance.reconcile(scene.term, ("kafka", "drain"))
-    status = scene.term.rebalances["kafka", "drain"][1]
+    status = scene.term.statuses[Target(REBALANCES, "kafka", "drain")][1]
     assert (status.phase, conditions(status)["Blocked"][1]) == ("Blocked", "ReassignmentInProgress")
 
 
@@ -295,10 +295,10 @@ class TestBack:
         await self.gone(scene)
         assert not scene.moving()
         assert not scene.deciding.image.rebalances
-        assert KEY not in scene.term.rebalances
+        assert Target(REBALANCES, *KEY) not in scene.term.statuses
         assert not scene.term.plans
 
-    async def test_a_plan_nobody_approved_is_forgotten_with_its_object(self):
+    async def test_plan_nobody_approved_is_forgotten_with_its_object(self):
         scene = Rebalancings()
         await scene.look()
         scene.kube.drop(REBALANCES, *KEY)
@@ -312,7 +312,7 @@ class TestBack:
         await self.gone(scene)
         assert scene.moving()
 
-    async def test_an_api_server_that_does_not_answer_proves_nothing(self):
+    async def test_api_server_that_does_not_answer_proves_nothing(self):
         scene = Rebalancings(approval="Automatic")
         await scene.look()
         scene.kube.drop(REBALANCES, *KEY)
@@ -335,7 +335,7 @@ class TestBack:
         later = Rebalancings(image=scene.deciding.image)
         later.objects.rebalances.drop(KEY)
         later.kube.drop(REBALANCES, *KEY)
-        assert list(other_work(later.term)) == [LOOK]
+        assert [w for w in all_work(later.term) if w.task is Task.REBALANCE] == [LOOK]
         await rebalance.reconcile(later.term, KEY)
         assert not later.deciding.image.rebalances
 

@@ -29,7 +29,7 @@ async def test_approving_the_plan_that_is_shown_never_asks_for_the_same_again():
     assert conditions(shown)["Ready"] == ("False", "Starting")
 
 
-async def test_a_plan_that_what_moves_now_will_change_says_so():
+async def test_plan_that_what_moves_now_will_change_says_so():
     scene = Rebalancings()
     await scene.look()
     key = next(iter(scene.deciding.image.partitions))

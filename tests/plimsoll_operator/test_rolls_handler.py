@@ -28,7 +28,7 @@ async def test_nothing_is_restarted_when_nothing_changed(three: Cluster):
     assert restarts_of(three.scene.term).rolling is None
 
 
-async def test_a_new_image_reaches_one_broker_after_the_other(three: Cluster):
+async def test_new_image_reaches_one_broker_after_the_other(three: Cluster):
     declare(three, **NEW)
     order = []
     for _ in range(3):
@@ -46,7 +46,7 @@ async def test_a_new_image_reaches_one_broker_after_the_other(three: Cluster):
     assert [three.image.brokers[b].revision for b in range(3)] == [three.image.proven_revision] * 3
 
 
-async def test_a_template_is_written_inside_the_grant_only(three: Cluster):
+async def test_template_is_written_inside_the_grant_only(three: Cluster):
     """Another pod that is drained meanwhile comes back with what it ran."""
     declare(three, **NEW)
     await three.look()
@@ -54,7 +54,7 @@ async def test_a_template_is_written_inside_the_grant_only(three: Cluster):
     assert images == ["broker:new", "broker:old", "broker:old"]
 
 
-async def test_a_changed_config_reaches_no_pod_that_merely_restarts(three: Cluster):
+async def test_changed_config_reaches_no_pod_that_merely_restarts(three: Cluster):
     declare(three, **OLD, config={"log.retention.hours": 1})
     await three.look()
     assert len(three.scene.made("configmaps")) == 2
@@ -71,14 +71,14 @@ async def test_a_changed_config_reaches_no_pod_that_merely_restarts(three: Clust
     assert three.scene.made("configmaps") == [mounts(0)], "the old one is gone when nobody uses it"
 
 
-async def test_an_invalid_config_rolls_nothing(three: Cluster):
+async def test_invalid_config_rolls_nothing(three: Cluster):
     declare(three, **NEW, config={"log.retention.houres": 1})
     await three.look()
     assert three.start_pods() == []
     assert not three.image.grants
 
 
-async def test_a_bad_image_stops_after_one_broker_and_says_so(three: Cluster):
+async def test_bad_image_stops_after_one_broker_and_says_so(three: Cluster):
     declare(three, image="broker:bad")
     await three.look()
     assert three.start_pods() == [0]
@@ -154,7 +154,7 @@ async def test_at_the_margin_it_waits_and_says_until_what(three: Cluster):
     assert "RestartBlocked" in [event.reason for event in told]
 
 
-async def test_a_blocked_restart_names_the_partition_and_goes_on_by_itself():
+async def test_blocked_restart_names_the_partition_and_goes_on_by_itself():
     two = await a_cluster((0, 1), maintenance={"exposedTopics": "Block"})
     two.deciding.settings = two.deciding.settings.__class__(exposed_topics="Block")
     declare(two, **NEW, maintenance={"exposedTopics": "Block"})
@@ -167,7 +167,7 @@ async def test_a_blocked_restart_names_the_partition_and_goes_on_by_itself():
     assert two.start_pods() == [0]
 
 
-async def test_an_annotation_of_the_owner_restarts_all(three: Cluster):
+async def test_annotation_of_the_owner_restarts_all(three: Cluster):
     body = three.kube.find(LOG_CLUSTERS, "kafka", "main")
     body["metadata"]["annotations"] = {"plimsoll.dev/restart": "2026-11-21"}
     three.scene.objects.clusters.put(body)
@@ -179,7 +179,7 @@ async def test_an_annotation_of_the_owner_restarts_all(three: Cluster):
 # --- frozen and deposed operators --------------------------------------------------------------
 
 
-async def test_a_successor_finishes_what_was_granted(three: Cluster):
+async def test_successor_finishes_what_was_granted(three: Cluster):
     declare(three, **NEW)
     three.kube.refuse["replace"] = Conflict(409, "frozen here")
     with pytest.raises(Retry):
@@ -192,7 +192,7 @@ async def test_a_successor_finishes_what_was_granted(three: Cluster):
     assert three.runs(0) == "broker:new"
 
 
-async def test_a_late_deletion_meets_another_pod_and_does_nothing(three: Cluster):
+async def test_late_deletion_meets_another_pod_and_does_nothing(three: Cluster):
     """X is granted broker 0 and freezes; Y finishes, and grants 1; X wakes."""
     declare(three, **NEW)
     await three.look()
@@ -206,7 +206,7 @@ async def test_a_late_deletion_meets_another_pod_and_does_nothing(three: Cluster
     assert three.runs(0) == "broker:new"
 
 
-async def test_a_template_that_somebody_wrote_meanwhile_is_not_overwritten(three: Cluster):
+async def test_template_that_somebody_wrote_meanwhile_is_not_overwritten(three: Cluster):
     declare(three, **NEW)
     seen = restarts.Pass(three.scene.term, three.scene.term.context)
     (zero, *_) = await seen._look()
@@ -228,7 +228,7 @@ async def test_restart_refused_by_api_server_sets_stalled_until_retry_succeeds(t
     assert "Stalled" not in three.scene.term.notes
 
 
-async def test_a_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Cluster):
+async def test_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Cluster):
     """Somebody else deleted it meanwhile."""
     grant = RestartGranted(cause="x", broker_id=0, broker_epoch=None, pod_uid="gone", revision="r")
     three.deciding.image = replay(three.image, grant)
@@ -237,7 +237,7 @@ async def test_a_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Clu
     assert [c for c in three.kube.calls if c[:2] == ("delete", "pods")] == []
 
 
-async def test_a_refused_spec_that_is_taken_back_restarts_nobody(three: Cluster):
+async def test_refused_spec_that_is_taken_back_restarts_nobody(three: Cluster):
     before = three.pod(0)["metadata"]["uid"]
     declare(three, **OLD, brokers={"count": 3, "resources": {"requests": {"cpu": "2"}}})
     three.kube.refuse["replace"] = Rejected(422, "must be less than or equal to cpu limit")
@@ -254,7 +254,7 @@ async def test_a_refused_spec_that_is_taken_back_restarts_nobody(three: Cluster)
     assert "Stalled" not in three.scene.term.notes
 
 
-async def test_a_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_late(three: Cluster):
+async def test_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_late(three: Cluster):
     declare(three, **NEW)
     three.kube.refuse["replace"] = Rejected(422, "no")
     with pytest.raises(Retry):
@@ -267,7 +267,7 @@ async def test_a_restart_that_was_taken_back_is_not_carried_out_by_who_wakes_lat
     assert found["metadata"]["resourceVersion"] != seen
 
 
-async def test_a_withdrawn_restart_leaves_another_grant_alone(three: Cluster):
+async def test_withdrawn_restart_leaves_another_grant_alone(three: Cluster):
     declare(three, **NEW)
     await three.look()
     grant = three.image.grants[0]

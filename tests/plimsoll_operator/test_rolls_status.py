@@ -62,7 +62,7 @@ def test_blocked_actions_metric_has_count_and_start_time():
     assert f"plimsoll_blocked_action_start_time_seconds{{{labels}}} 1.7952" in text
 
 
-def test_a_cluster_stays_ready_while_a_broker_stops():
+def test_cluster_stays_ready_while_a_broker_stops():
     image = with_topic(an_image(), ((0, 1, 2),))
     epoch = BrokerEpoch(image.brokers[BrokerId(1)].broker_epoch)
     stopping = BrokerShutdownStarted(cause="shutdown", broker_id=BrokerId(1), broker_epoch=epoch)
@@ -71,7 +71,7 @@ def test_a_cluster_stays_ready_while_a_broker_stops():
     assert (ready.status, ready.reason) == ("True", "Serving")
 
 
-def test_a_roll_says_how_far_it_is():
+def test_roll_says_how_far_it_is():
     rolling = Rolling(revision="abc", current=1, total=3, away=((0, ""), (4, "ErrImagePull")))
     found = rolls_condition(rolling)
     assert (found.type, found.status, found.reason) == ("Reconciling", "True", "RollingBrokers")
@@ -79,10 +79,10 @@ def test_a_roll_says_how_far_it_is():
     assert "Broker 4 is being restarted (ErrImagePull)." in found.message
 
 
-def test_an_edit_that_settles_is_not_done():
+def test_edit_that_settles_is_not_done():
     found = settling_condition((0, 2, 3))
     assert (found.status, found.reason) == ("True", "Settling")
-    assert "0, 2, 3" in found.message
+    assert "brokers 0, 2 and 3" in found.message
 
 
 def test_grants_and_returns_are_events():

@@ -29,7 +29,7 @@ def going_since(found: Cluster, when_ms: int) -> None:
     found.kube.set_metadata(PODS, "kafka", "main-broker-2-0", **deleted)
 
 
-async def test_a_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Cluster):
+async def test_stranded_pod_is_left_alone_and_says_what_would_help(stranded: Cluster):
     await stranded.look()
     assert ("force", "pods", "main-broker-2-0") not in stranded.kube.calls
     (row,) = stranded.scene.term.blocked["ReplacePod"]
@@ -40,7 +40,7 @@ async def test_a_stranded_pod_is_left_alone_and_says_what_would_help(stranded: C
 
 
 @pytest.mark.parametrize("how", ["node deleted", "node out of service"])
-async def test_a_stranded_pod_is_replaced_when_it_is_dead_for_certain(stranded: Cluster, how: str):
+async def test_stranded_pod_is_replaced_when_it_is_dead_for_certain(stranded: Cluster, how: str):
     if how == "node deleted":
         stranded.kube.drop(NODES, None, "far")
     else:
@@ -60,7 +60,7 @@ async def test_not_while_its_broker_takes_part(stranded: Cluster):
     assert stranded.scene.term.blocked["ReplacePod"][0].reason == "BrokerNotFenced"
 
 
-async def test_a_pod_that_merely_ends_is_waited_for(stranded: Cluster):
+async def test_pod_that_merely_ends_is_waited_for(stranded: Cluster):
     going_since(stranded, stranded.kube.server_ms)
     stranded.kube.drop(NODES, None, "far")
     await stranded.look()

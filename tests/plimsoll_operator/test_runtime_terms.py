@@ -100,7 +100,7 @@ async def handed_over(controller: Controller) -> None:
     assert taking_part(controller) == [0, 1, 2], "whoever is cut off fences nobody"
 
 
-async def test_the_next_term_after_a_hand_over_may_fence_whom_it_too_finds_silent() -> None:
+async def test_next_term_after_a_hand_over_may_fence_whom_it_too_finds_silent() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     await handed_over(controller)
@@ -119,7 +119,7 @@ async def test_the_next_term_after_a_hand_over_may_fence_whom_it_too_finds_silen
     assert controller.epoch == 2
 
 
-async def test_an_opinion_of_long_ago_judges_nobody(clock: Callable[[int], None]) -> None:
+async def test_opinion_of_long_ago_judges_nobody(clock: Callable[[int], None]) -> None:
     """Days later half of the brokers fall silent again: somebody else must see it too, again."""
     log = MemoryLog()
     controller = a_controller(log)
@@ -157,7 +157,7 @@ class FullLog(MemoryLog):
         self.full = False
 
 
-async def test_a_take_over_of_a_full_log_makes_room_first_and_keeps_everything() -> None:
+async def test_take_over_of_a_full_log_makes_room_first_and_keeps_everything() -> None:
     before = MemoryLog()
     controller = a_controller(before)
     task = asyncio.create_task(controller.run())
@@ -202,7 +202,7 @@ class LogWithoutRoom(MemoryLog):
         return await asyncio.get_running_loop().create_future()  # the API server takes its time
 
 
-async def test_a_long_decision_is_not_made_over_and_over_while_the_log_is_full() -> None:
+async def test_long_decision_is_not_made_over_and_over_while_the_log_is_full() -> None:
     """Found by simulation: the first part of a sliced registration could not be committed, was
     dropped, and was decided again at once, without end."""
     log = LogWithoutRoom()
@@ -239,7 +239,7 @@ class HalfLog(MemoryLog):
         await super().append(batch)
 
 
-async def test_a_group_that_is_refused_half_way_ends_the_term_and_never_happened() -> None:
+async def test_group_that_is_refused_half_way_ends_the_term_and_never_happened() -> None:
     log = HalfLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())
@@ -276,7 +276,7 @@ async def test_a_group_that_is_refused_half_way_ends_the_term_and_never_happened
         await task
 
 
-async def test_an_operator_older_than_the_log_does_not_lead_and_says_why() -> None:
+async def test_operator_older_than_the_log_does_not_lead_and_says_why() -> None:
     """Before: it opened the log again and again, held the Lease, and said nothing in the status."""
     log = MemoryLog()
     async with asyncio.timeout(WAIT_S):

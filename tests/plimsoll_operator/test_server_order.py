@@ -84,7 +84,7 @@ async def test_clients_requests_that_wait_never_keep_a_heartbeat_from_being_hear
         await peer.close()
 
 
-async def test_a_proposal_on_an_older_connection_is_never_decided_after_its_newer_copy() -> None:
+async def test_proposal_on_an_older_connection_is_never_decided_after_its_newer_copy() -> None:
     """The leader was answered over the newer one; what it left behind must change nothing."""
     async with serving() as (server, controller):
         older, newer = await Peer.to(server), await Peer.to(server)

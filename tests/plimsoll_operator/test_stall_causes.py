@@ -17,9 +17,9 @@ from plimsoll_operator.api.cluster_status import (
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, VOLUME_CLAIMS
-from plimsoll_operator.leadership.drafts import Drafts
 from plimsoll_operator.reconcile.blocked_actions import ORDER, STALLED
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.status.writer import Target
 
@@ -39,7 +39,7 @@ def a_cause(source: StallSource, *, serves: bool = True) -> Cause:
 
 def shown(scene: Scene) -> tuple[LogClusterStatus, dict[str, Condition]]:
     """The LogCluster's status, and its conditions by type."""
-    draft = Drafts(scene.term).draft(Target(LOG_CLUSTERS, *scene.term.key))
+    draft = draft_of(scene.term, Target(LOG_CLUSTERS, *scene.term.key))
     assert draft is not None
     assert isinstance(draft.status, LogClusterStatus)
     return draft.status, {c.type: c for c in draft.status.conditions}

@@ -278,14 +278,14 @@ def granted(broker: int) -> RestartGranted:
         pytest.param((MembersChanged(cause="x", broker_ids=(0, 1)),), True, id="removed"),
     ],
 )
-def test_a_shrink_is_planned_only_by_what_is_committed_about_that_broker(committed, planned):
+def test_shrink_is_planned_only_by_what_is_committed_about_that_broker(committed, planned):
     """A SIGTERM says nothing of who wanted it."""
     image = replay(with_topic(an_image(), ((0, 1, 2),)), *committed)
     (change,) = isr_changes(image, (isr_changed(0, (0, 1), cause="shutdown"),))
     assert (change.shrank, change.planned) == (1, int(planned))
 
 
-def test_a_shrink_of_what_is_moved_off_is_planned_for_that_partition_alone():
+def test_shrink_of_what_is_moved_off_is_planned_for_that_partition_alone():
     image = with_topic(an_image((0, 1, 2, 3)), ((0, 1, 2), (0, 1, 2)))
     move = {"replicas": (0, 1, 2, 3), "adding": (3,), "removing": (2,)}
     image = replay(image, isr_changed(0, (0, 1, 2), cause="reassignment", **move))
@@ -297,7 +297,7 @@ def test_a_shrink_of_what_is_moved_off_is_planned_for_that_partition_alone():
     assert [(c.shrank, c.planned) for c in isr_changes(image, records)] == [(1, 1), (1, 0)]
 
 
-def test_a_dead_broker_is_one_event_however_many_partitions_it_led():
+def test_dead_broker_is_one_event_however_many_partitions_it_led():
     old = with_topic(an_image(), ((0, 1, 2),) * 5)
     records = (
         isr_changed(0, (1, 2), leader=BrokerId(1), leader_epoch_step=1, cause="fenced on proof"),
@@ -313,7 +313,7 @@ def test_a_dead_broker_is_one_event_however_many_partitions_it_led():
 
 
 @pytest.mark.parametrize("cause", UNCLEAN_CAUSES)
-def test_an_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counted(cause):
+def test_unclean_election_is_a_warning_that_names_what_may_be_lost_and_is_counted(cause):
     old = with_topic(an_image(), ((0, 1, 2),) * 3)
     records = (
         isr_changed(1, (), leader=None, leader_epoch_step=1, cause="registration"),
@@ -354,7 +354,7 @@ class Sees:
         return {}
 
 
-def test_a_process_that_leads_nothing_shows_zeros_of_every_cluster_that_it_sees():
+def test_process_that_leads_nothing_shows_zeros_of_every_cluster_that_it_sees():
     """So that the first shrink after it takes over is an increase."""
     sees, metrics = Sees(("kafka", "main")), Metrics()
     metrics.watch(sees)
@@ -372,7 +372,7 @@ def test_a_process_that_leads_nothing_shows_zeros_of_every_cluster_that_it_sees(
     assert 'cluster="main"' not in metrics.render().decode()
 
 
-def test_the_count_of_unclean_elections_starts_at_zero_and_grows_by_partitions():
+def test_count_of_unclean_elections_starts_at_zero_and_grows_by_partitions():
     metrics = Metrics()
     metrics.watch(Sees(("kafka", "main")))
     sample = 'plimsoll_unclean_elections_total{cluster="main",namespace="kafka"}'
@@ -381,6 +381,6 @@ def test_the_count_of_unclean_elections_starts_at_zero_and_grows_by_partitions()
     assert f"{sample} 3.0" in metrics.render().decode()
 
 
-def test_a_clean_election_is_not_called_unclean():
+def test_clean_election_is_not_called_unclean():
     records = (isr_changed(0, (1, 2), leader=BrokerId(1), leader_epoch_step=1, cause="shutdown"),)
     assert unclean_elections(records) == 0

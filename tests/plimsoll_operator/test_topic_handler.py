@@ -14,10 +14,11 @@ from plimsoll_core.messages.elections import (
     NameLeaders,
 )
 from plimsoll_core.messages.requests import Answer, DeclareTopic, Request, TopicAnswer, TopicsAnswer
-from plimsoll_operator.kube.resources import NAMESPACES
+from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.writer import Target
 
 KEY = ("kafka", "orders")
 SENTENCE = "Partition 7 cannot be led by broker 2: it does not take part now."
@@ -72,7 +73,7 @@ async def test_refusal_is_shown_and_asked_again():
     shown = scene.term.refusals[KEY]
     assert (shown.type, shown.status, shown.reason) == ("Ready", "False", "LeaderNotEligible")
     assert shown.message == f"{SENTENCE} And 1 more like this."
-    assert scene.term.observed[KEY] == 3
+    assert scene.term.observed[Target(TOPICS, *KEY)] == 3
     scene.controller.reply = answering(ElectionAnswer(topic="orders", index=7, leader=2))
     await topic.reconcile(scene.term, KEY)
     assert KEY not in scene.term.refusals

@@ -185,7 +185,7 @@ metadata: {name: kafka}
 """
 
 
-def test_a_files_resources_are_read_and_foreign_ones_skipped():
+def test_files_resources_are_read_and_foreign_ones_skipped():
     (topic,) = from_yaml(TOPIC_YAML)
     assert isinstance(topic, Topic)
     assert topic.spec.partitions == 15
@@ -201,6 +201,6 @@ def test_a_files_resources_are_read_and_foreign_ones_skipped():
         ("{name: main}", "{name: main", "not YAML"),
     ],
 )
-def test_a_typo_in_a_file_is_named(old, new, sentence):
+def test_typo_in_a_file_is_named(old, new, sentence):
     with pytest.raises(Unreadable, match=sentence):
         list(from_yaml(TOPIC_YAML.replace(old, new)))

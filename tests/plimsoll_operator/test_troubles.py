@@ -12,7 +12,7 @@ from tests.plimsoll_operator.rolling import NEW, Cluster, a_cluster, declare
 from plimsoll_core.cluster.records import BrokersLeaving
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.kube.resources import CORE_EVENTS, LOG_CLUSTERS, PODS, STATEFUL_SETS
-from plimsoll_operator.leadership.drafts import Drafts
+from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.restarts.memory import restarts_of
 from plimsoll_operator.status.projection import cluster_status
@@ -29,7 +29,7 @@ async def three() -> Cluster:
 
 def shown(found: Cluster) -> dict[str, str]:
     """The messages of the LogCluster's conditions."""
-    draft = Drafts(found.scene.term).draft(Target(LOG_CLUSTERS, "kafka", "main"))
+    draft = draft_of(found.scene.term, Target(LOG_CLUSTERS, "kafka", "main"))
     assert draft is not None
     return {c.type: c.message for c in draft.status.conditions}
 

@@ -120,7 +120,7 @@ async def test_new_topic_that_cannot_be_read_says_so_and_is_not_declared():
     await topic.reconcile(scene.term, KEY)
     shown = scene.term.refusals[KEY]
     assert (shown.status, shown.reason) == ("False", "InvalidSpec")
-    assert scene.term.observed[KEY] == 3
+    assert scene.term.observed[Target(TOPICS, *KEY)] == 3
     assert scene.controller.asked == []
 
 

@@ -7,9 +7,10 @@ import pytest
 from tests.plimsoll_operator.builders import an_image, isr_changed, replay, with_topic
 from tests.plimsoll_operator.terms import Scene
 
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.writer import Target
 
 KEY = ("kafka", "check")
 READY = with_topic(an_image(), ((0, 1, 2),))
@@ -49,7 +50,7 @@ def report(scene: Scene, **files: Any) -> None:
 
 async def step(scene: Scene) -> Any:
     await verification.reconcile(scene.term, KEY)
-    return scene.term.verifications[KEY]
+    return scene.term.statuses[Target(VERIFICATIONS, *KEY)][1]
 
 
 async def test_driver_starts_when_the_topic_serves():
@@ -113,7 +114,7 @@ async def test_two_about_one_topic_run_one_after_the_other_and_say_so():
     for key in (later, earlier, later):
         await verification.reconcile(scene.term, key)
     assert scene.made("jobs") == ["earlier-driver"]
-    (waits,) = scene.term.verifications[later].conditions
+    (waits,) = scene.term.statuses[Target(VERIFICATIONS, *later)][1].conditions
     assert waits.reason == "TopicBusy"
     assert "Verification earlier" in waits.message
     meta = scene.kube.find(CONFIG_MAPS, "kafka", "earlier-report")

@@ -15,7 +15,7 @@ from plimsoll_core.cluster.image import append
 from plimsoll_core.cluster.metadata_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import MetadataVersionFinalized
-from plimsoll_core.controller.kernel.volatile import Contact
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.kube.errors import Unavailable
@@ -68,13 +68,13 @@ def shown(scene: Scene, **fields: str) -> None:
 
 
 class TestTheReleaseThatBrokersRun:
-    async def test_of_a_new_cluster_is_the_operators_own(self) -> None:
+    async def test_new_cluster_runs_the_operators_own_release(self) -> None:
         made = a_scene()
         await look(made)
         assert made.scene.term.version == RELEASE
         assert made.template(0)["spec"]["containers"][0]["image"] == IMAGES[RELEASE]
 
-    async def test_stays_under_a_newer_operator_and_nobody_is_restarted(self) -> None:
+    async def test_release_is_kept_under_a_newer_operator_and_no_broker_is_restarted(self) -> None:
         """Before: a helm upgrade with another broker image rolled every broker of every cluster."""
         made = a_scene()
         made_by_release_0_1(made.scene)
@@ -85,20 +85,20 @@ class TestTheReleaseThatBrokersRun:
         assert not made.image.grants
         assert restarts_of(made.scene.term).rolling is None
 
-    async def test_is_what_the_status_pinned(self) -> None:
+    async def test_release_is_the_one_that_the_status_pinned(self) -> None:
         made = a_scene()
         shown(made.scene, pinned=BEFORE)
         await look(made)
         assert made.scene.term.version == BEFORE
 
-    async def test_is_kept_when_the_spec_no_longer_says(self) -> None:
+    async def test_release_is_kept_when_the_spec_no_longer_states_one(self) -> None:
         made = a_scene(version=BEFORE)
         await look(made)
         made.scene.declare(brokers={"count": 1})
         await look(made)
         assert made.scene.term.version == BEFORE
 
-    async def test_is_found_at_the_stateful_sets_when_the_status_was_lost(self) -> None:
+    async def test_release_is_read_from_the_stateful_sets_when_the_status_was_lost(self) -> None:
         made = a_scene(version=BEFORE)
         await look(made)
         made.scene.declare(brokers={"count": 1})
@@ -106,14 +106,14 @@ class TestTheReleaseThatBrokersRun:
         await versions.pin(made.scene.term)
         assert made.scene.term.version == BEFORE
 
-    async def test_is_not_guessed_while_the_api_server_does_not_answer(self) -> None:
+    async def test_release_is_not_guessed_while_the_api_server_does_not_answer(self) -> None:
         made = a_scene()
         made.kube.fail = [Unavailable(503, "away")]
         with pytest.raises(Retry, match="which release"):
             await versions.pin(made.scene.term)
         assert made.scene.term.pinned is None
 
-    async def test_changes_with_the_spec_by_a_roll(self) -> None:
+    async def test_release_in_the_spec_changes_by_restarts(self) -> None:
         made = a_scene()
         made_by_release_0_1(made.scene)
         await look(made)
@@ -122,7 +122,9 @@ class TestTheReleaseThatBrokersRun:
         assert list(made.image.grants) == [0]
         assert made.template(0)["spec"]["containers"][0]["image"] == IMAGES[RELEASE]
 
-    async def test_that_the_operator_cannot_run_stalls_and_changes_nothing(self) -> None:
+    async def test_release_that_the_operator_cannot_run_stalls_the_cluster_and_changes_nothing(
+        self,
+    ) -> None:
         made = a_scene()
         made_by_release_0_1(made.scene)
         before = made.template(0)
@@ -134,7 +136,9 @@ class TestTheReleaseThatBrokersRun:
         assert made.template(0) == before
         assert not made.image.grants
 
-    async def test_that_cannot_read_the_log_stalls_and_restarts_nobody(self) -> None:
+    async def test_release_that_cannot_read_the_log_stalls_the_cluster_and_restarts_no_broker(
+        self,
+    ) -> None:
         made = a_scene(append(an_image((0,)), FINALIZED))
         await look(made)
         before = made.template(0)
@@ -150,15 +154,15 @@ class TestTheReleaseThatBrokersRun:
 
 
 class TestTheMetadataVersion:
-    def test_is_not_pinned_unless_the_spec_says_so(self) -> None:
+    def test_metadata_version_is_not_pinned_unless_the_spec_states_it(self) -> None:
         assert settings_of(a_cluster()).metadata_version is None
         assert settings_of(a_cluster(metadataVersion="0.1")).metadata_version == 1
         assert settings_of(a_cluster(metadataVersion="0.2")).metadata_version == 2
 
-    def test_that_nobody_knows_is_newer_than_all_that_are_known(self) -> None:
+    def test_unknown_metadata_version_counts_as_newer_than_all_known_ones(self) -> None:
         assert settings_of(a_cluster(metadataVersion="9.9")).metadata_version == NEWEST + 1
 
-    async def test_that_was_pinned_waits_and_says_for_whom(self) -> None:
+    async def test_pinned_metadata_version_waits_and_names_the_broker_that_lacks_it(self) -> None:
         made = a_scene(metadataVersion="0.2")
         made.deciding.settings = settings_of(a_cluster(metadataVersion="0.2"))
         self._heard(made, (1, 1), BEFORE)
@@ -170,13 +174,15 @@ class TestTheMetadataVersion:
         await look(made)
         assert made.scene.term.blocked.get("FinalizeMetadata", ()) == ()
 
-    async def test_that_is_not_pinned_is_no_action_that_somebody_waits_for(self) -> None:
+    async def test_unpinned_metadata_version_is_not_shown_as_blocked(self) -> None:
         made = a_scene()
         self._heard(made, (1, 1), BEFORE)
         await look(made)
         assert made.scene.term.blocked.get("FinalizeMetadata", ()) == ()
 
-    async def test_below_the_finalised_one_is_refused_with_a_sentence(self) -> None:
+    async def test_metadata_version_below_the_finalised_one_is_refused_with_the_remedy(
+        self,
+    ) -> None:
         made = a_scene(append(an_image((0,)), FINALIZED), metadataVersion="0.1")
         await look(made)
         stalled = made.scene.term.notes["Stalled"]
@@ -184,14 +190,14 @@ class TestTheMetadataVersion:
         assert "Set it to 0.2, or remove it" in stalled.message
         assert made.image.metadata_version == 2
 
-    async def test_that_this_operator_does_not_know_is_refused_with_a_sentence(self) -> None:
+    async def test_unknown_metadata_version_is_refused_with_the_known_ones(self) -> None:
         made = a_scene(metadataVersion="9.9")
         await look(made)
         stalled = made.scene.term.notes["Stalled"]
         assert stalled.reason == "UnknownMetadataVersion"
         assert ", ".join(RELEASES.values()) in stalled.message
 
-    async def test_and_the_releases_are_shown(self) -> None:
+    async def test_metadata_version_and_releases_are_shown_in_the_status(self) -> None:
         made = a_scene(append(an_image((0, 1)), FINALIZED), brokers={"count": 2})
         self._heard(made, (1, 2), RELEASE)
         found = versions.versions(made.scene.term)
@@ -209,7 +215,9 @@ class TestTheMetadataVersion:
 
 
 class TestABrokerThatDoesNotUnderstandTheMetadata:
-    async def test_is_told_by_the_cluster_until_it_does(self) -> None:
+    async def test_broker_that_does_not_understand_the_metadata_stalls_the_cluster_until_it_does(
+        self,
+    ) -> None:
         made = a_scene()
         contact = Contact(
             broker_epoch=made.image.brokers[0].broker_epoch,
@@ -230,17 +238,17 @@ class TestABrokerThatDoesNotUnderstandTheMetadata:
 class TestTheChartsImages:
     ENV = {"PLIMSOLL_BROKER_IMAGE": "b:2", "PLIMSOLL_CONTROLLERS": "c:1"}  # noqa: RUF012
 
-    def test_are_known_by_release(self) -> None:
+    def test_images_are_known_by_release(self) -> None:
         options = from_environment({**self.ENV, "PLIMSOLL_BROKER_IMAGES": "0.1=b:1,0.2=b:2"})
         assert options.images == {"0.1": "b:1", "0.2": "b:2"}
         assert from_environment(self.ENV).images == {RELEASE: "b:2"}
 
-    def test_that_say_no_release_are_refused(self) -> None:
+    def test_images_without_a_release_are_refused(self) -> None:
         with pytest.raises(BadOption, match="RELEASE=IMAGE"):
             from_environment({**self.ENV, "PLIMSOLL_BROKER_IMAGES": "b:1"})
 
 
-def test_the_release_is_the_same_everywhere() -> None:
+def test_release_is_stated_alike_in_chart_images_and_packages() -> None:
     root = Path(__file__).parents[2]
     chart = yaml.safe_load((root / "helm/plimsoll/Chart.yaml").read_text())
     values = yaml.safe_load((root / "helm/plimsoll/values.yaml").read_text())

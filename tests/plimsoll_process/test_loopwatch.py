@@ -74,7 +74,7 @@ async def test_loop_watch_counts_its_looks_while_its_thread_makes_another(
     assert len(watch._seen) < loopwatch.LOOKS_MAX
 
 
-def test_a_process_that_gets_no_turn_holds_nothing() -> None:
+def test_process_that_gets_no_turn_holds_nothing() -> None:
     """Stopped, swapped out, or on a machine that is too busy: late, but not by computing."""
     holds = LoopHolds()
     line = holds.note(LoopTurn(late_s=3.0, cpu_s=0.001), now_s=1.0, where="asleep")
@@ -93,7 +93,7 @@ def test_many_holds_make_one_line_a_second() -> None:
     assert holds.too_long == 21
 
 
-def test_the_recent_maximum_is_forgotten_after_two_minutes() -> None:
+def test_recent_maximum_is_forgotten_after_two_minutes() -> None:
     holds = LoopHolds()
     holds.note(LoopTurn(0.4, 0.4), now_s=61.0, where="x")
     holds.note(LoopTurn(0.0, 0.0), now_s=122.0, where="")
@@ -102,7 +102,7 @@ def test_the_recent_maximum_is_forgotten_after_two_minutes() -> None:
     assert holds.recent_max_s == 0.0
 
 
-def test_the_metrics_are_a_histogram_and_a_counter_that_only_grow() -> None:
+def test_metrics_are_a_histogram_and_a_counter_that_only_grow() -> None:
     class One(Collector):
         def collect(self):
             yield from loopwatch.loop_metrics("plimsoll_broker_", holds)
@@ -123,7 +123,7 @@ def test_the_metrics_are_a_histogram_and_a_counter_that_only_grow() -> None:
         assert line in text
 
 
-async def test_a_test_can_tell_who_held_the_loop() -> None:
+async def test_test_can_tell_who_held_the_loop() -> None:
     async def long() -> None:
         compute(0.08)
 

@@ -16,12 +16,12 @@ from tests.plimsoll_spark.tables import (
     ranges_table,
 )
 
+from plimsoll_spark.checks import examine
 from plimsoll_spark.records import salt_of
 from plimsoll_spark.settings import Produce, Settings
 from plimsoll_spark.transforms import copies, fates, gaps, order
 from plimsoll_spark.transforms.parse import parse_log
 from plimsoll_spark.verdict import Reason, judge
-from plimsoll_spark.verify import examine
 
 pytestmark = [
     pytest.mark.spark,

@@ -1,7 +1,7 @@
 """Which offsets of a topic are read back."""
 
+from plimsoll_spark.checks import expected, readable
 from plimsoll_spark.topics import OffsetRange
-from plimsoll_spark.verify import expected, readable
 
 
 def span(start: int, end: int) -> OffsetRange:

@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 from plimsoll_spark import report
+from plimsoll_spark.checks import MAX_BINS
 from plimsoll_spark.settings import Produce, Settings
 from plimsoll_spark.svg import nice_ceiling
 from plimsoll_spark.values import (
@@ -16,7 +17,6 @@ from plimsoll_spark.values import (
     Stall,
     Timing,
 )
-from plimsoll_spark.verify import MAX_BINS
 
 SETTINGS = Settings(
     name="soak", bootstrap="b", topic="<orders>", produce=Produce(records=1_000_000)

@@ -46,14 +46,14 @@ def client(failures: int) -> tuple[TopicClient, Admin]:
     return made, admin
 
 
-def test_the_id_is_asked_for_again_with_fresh_metadata_when_a_broker_is_gone() -> None:
+def test_id_is_asked_for_again_with_fresh_metadata_when_a_broker_is_gone() -> None:
     made, admin = client(3)
     assert made.topic_id(timeout_s=60) == ID
     assert admin.asked == 4
     made.close()
 
 
-def test_but_not_for_ever() -> None:
+def test_topic_id_lookup_fails_after_its_timeout() -> None:
     made, admin = client(1)
     with pytest.raises(KafkaException):
         made.topic_id(timeout_s=0)

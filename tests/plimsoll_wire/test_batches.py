@@ -44,7 +44,7 @@ def a_client_batch(count=3):
     return bytearray(builder.build())
 
 
-def test_a_client_library_s_batch_is_read_as_it_was_made():
+def test_client_library_s_batch_is_read_as_it_was_made():
     header = parse_header(a_client_batch(3))
     assert (header.magic, header.count, header.last_offset_delta) == (2, 3, 2)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (7, 1, 5)
@@ -74,7 +74,7 @@ def test_append_time_is_sealed_anew():
     assert [record.timestamp for record in DefaultRecordBatch(bytes(data))] == [99_000, 99_000]
 
 
-def test_a_flipped_bit_anywhere_under_the_crc_shows():
+def test_flipped_bit_anywhere_under_the_crc_shows():
     data = bytearray(a_batch(records=b"payload"))
     for position in range(21, len(data)):
         data[position] ^= 0x10
@@ -90,7 +90,7 @@ def test_headers_of_several_batches_follow_each_other():
 
 
 @pytest.mark.parametrize("cut", [1, 11, 12, HEADER_SIZE - 1, HEADER_SIZE, HEADER_SIZE + 3])
-def test_a_torn_batch_is_said_to_be_torn(cut):
+def test_torn_batch_is_said_to_be_torn(cut):
     data = a_batch(0) + a_batch(1)[:cut]
     headers = iter_headers(data)
     assert next(headers).base_offset == 0
@@ -125,7 +125,7 @@ def test_garbage_is_never_anything_but_a_batch_error(data):
         assert sum(header.length for header in iter_headers(data)) == len(data)
 
 
-def test_the_last_sequence_wraps():
+def test_last_sequence_wraps():
     header = parse_header(a_batch(count=3, producer_id=1, base_sequence=2**31 - 2))
     assert header.last_sequence == 0
     assert parse_header(a_batch()).last_sequence is None

@@ -148,7 +148,7 @@ def test_any_request_is_encoded_as_kio_encodes_it(key, version):
     check()
 
 
-def test_a_value_that_must_be_said_cannot_be_forgotten():
+def test_value_that_must_be_said_cannot_be_forgotten():
     with pytest.raises(AssertionError, match="error_code must be given"):
         encode_response(ApiKey.METADATA, 13, {"brokers": [], "topics": []})
 
@@ -160,7 +160,7 @@ def test_flexible_versions_are_where_kio_has_them(key, version):
 
 @given(data=st.binary(max_size=80), choice=st.sampled_from(every_message()))
 @settings(deadline=None, max_examples=400)
-def test_a_garbage_request_is_malformed_and_nothing_else(data, choice):
+def test_garbage_request_is_malformed_and_nothing_else(data, choice):
     key, version = choice
     decoders = {ApiKey.PRODUCE: produce.decode_request, ApiKey.FETCH: fetch.decode_request}
     for decode in (decoders.get(key), lambda body, v: decode_request(key, v, body)):
@@ -179,13 +179,13 @@ def test_a_garbage_request_is_malformed_and_nothing_else(data, choice):
         (ApiKey.CREATE_TOPICS, 5, "02 02 61 00000001 0001 02 00000000 ffffffff7f"),
     ],
 )
-def test_a_few_bytes_cannot_ask_for_more_memory_than_there_is(key, version, body):
+def test_few_bytes_cannot_ask_for_more_memory_than_there_is(key, version, body):
     """Room made for every item before the first is read would end the process."""
     with pytest.raises(MalformedMessage, match="longer than the message"):
         decode_request(key, version, bytes.fromhex(body))
 
 
-def test_a_tagged_field_is_as_long_as_it_says():
+def test_tagged_field_is_as_long_as_it_says():
     body = encode_request(ApiKey.FETCH, 15, fetch_request_values((3, 77)))
     at = body.index(bytes([1, 13, 0, 0, 0, 3]))  # the replica's state: tag, length, id
     longer = body[: at + 1] + bytes([14]) + body[at + 2 :] + b"\0"
@@ -193,7 +193,7 @@ def test_a_tagged_field_is_as_long_as_it_says():
         decode_request(ApiKey.FETCH, 15, longer)
 
 
-def test_an_unknown_tagged_field_is_stepped_over():
+def test_unknown_tagged_field_is_stepped_over():
     values = {"client_software_name": "c", "client_software_version": "1"}
     body = encode_request(ApiKey.API_VERSIONS, 3, values)
     tagged = body[:-1] + bytes([1, 0xC8, 0x01, 3]) + b"new"
@@ -204,7 +204,7 @@ def test_an_unknown_tagged_field_is_stepped_over():
 
 
 @pytest.mark.parametrize("version", all_versions(ApiKey.PRODUCE))
-def test_a_produce_request_is_read_as_kio_wrote_it(version):
+def test_produce_request_is_read_as_kio_wrote_it(version):
     values = {
         "transactional_id": None,
         "acks": -1,
@@ -232,7 +232,7 @@ def test_a_produce_request_is_read_as_kio_wrote_it(version):
 
 
 @pytest.mark.parametrize("version", all_versions(ApiKey.PRODUCE))
-def test_a_produce_response_is_read_by_kio_as_we_meant_it(version):
+def test_produce_response_is_read_by_kio_as_we_meant_it(version):
     partitions = [
         produce.ProducedPartition(0, 0, 1234, -1, 7),
         produce.ProducedPartition(3, 6, message="not the leader", leader=(2, 9)),
@@ -305,7 +305,7 @@ def fetch_request_values(replica=None):
 
 @pytest.mark.parametrize("version", all_versions(ApiKey.FETCH))
 @pytest.mark.parametrize("replica", [None, (2, 77)])
-def test_a_fetch_request_is_read_as_kio_wrote_it(version, replica):
+def test_fetch_request_is_read_as_kio_wrote_it(version, replica):
     body = encode_request(ApiKey.FETCH, version, fetch_request_values(replica))
     request = fetch.decode_request(memoryview(body), version)
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 50_000)
@@ -326,7 +326,7 @@ def test_a_fetch_request_is_read_as_kio_wrote_it(version, replica):
 
 
 @pytest.mark.parametrize("version", all_versions(ApiKey.FETCH))
-def test_a_fetch_response_is_read_by_kio_as_we_meant_it(version):
+def test_fetch_response_is_read_by_kio_as_we_meant_it(version):
     records = bytearray(RECORDS)
     partitions = [
         fetch.FetchedPartition(0, 0, 100, 7, memoryview(records)),
@@ -360,7 +360,7 @@ def test_a_fetch_response_is_read_by_kio_as_we_meant_it(version):
     assert body == kio_bytes(reply)
 
 
-def test_an_error_for_the_whole_fetch():
+def test_error_for_the_whole_fetch():
     reply = decode_response(ApiKey.FETCH, 13, b"".join(fetch.encode_response(13, [], 70)))
     assert (reply.error_code, reply.session_id, reply.responses) == (70, 0, ())
 
@@ -386,7 +386,7 @@ def test_response_headers_have_tags_in_flexible_versions_except_api_versions(key
     assert struct.unpack_from(">ii", head) == (len(head) - 4 + 10, 4711)
 
 
-def test_a_header_of_an_unknown_api_gives_what_every_header_has():
+def test_header_of_an_unknown_api_gives_what_every_header_has():
     frame = bytearray(struct.pack(">hhi", 999, 0, 5))
     assert headers.parse_request_header(frame) == (999, 0, 5, None, None)
     frame = bytearray(struct.pack(">hhi", ApiKey.METADATA, 99, 5))

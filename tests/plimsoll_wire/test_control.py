@@ -73,7 +73,7 @@ def requests() -> list[control.BrokerRequest]:
 
 
 @pytest.mark.parametrize("request_", requests(), ids=lambda r: type(r).__name__)
-def test_a_command_arrives_as_it_was_sent(request_: control.BrokerRequest) -> None:
+def test_command_arrives_as_it_was_sent(request_: control.BrokerRequest) -> None:
     command = control.Command(
         cluster_id=CLUSTER, controller_epoch=ControllerEpoch(3), request=request_
     )
@@ -83,7 +83,7 @@ def test_a_command_arrives_as_it_was_sent(request_: control.BrokerRequest) -> No
     assert decoded == control.ControlRequest(42, "broker-1", command)
 
 
-def test_a_metadata_fetch_and_its_reply_arrive_as_sent() -> None:
+def test_metadata_fetch_and_its_reply_arrive_as_sent() -> None:
     fetch = FetchMetadata(cluster_id=CLUSTER, broker_id=BrokerId(1), offset=MetadataOffset(3))
     assert control.decode_request(control.encode_request(1, "b", fetch)[4:]).body == fetch
     batch = MetadataBatchCopy(
@@ -101,7 +101,7 @@ def test_a_metadata_fetch_and_its_reply_arrive_as_sent() -> None:
     assert control.decode_metadata_reply(frame[4:]) == reply
 
 
-def test_a_command_reply_arrives_as_sent() -> None:
+def test_command_reply_arrives_as_sent() -> None:
     reply = control.CommandReply(
         controller_epoch=ControllerEpoch(9),
         unconfirmed=True,
@@ -134,7 +134,7 @@ def test_garbage_is_malformed_and_nothing_else(data: bytes) -> None:
 
 
 @given(st.integers(min_value=0, max_value=300), st.integers(min_value=0, max_value=255))
-def test_a_flipped_byte_never_raises_anything_else(position: int, value: int) -> None:
+def test_flipped_byte_never_raises_anything_else(position: int, value: int) -> None:
     command = control.Command(
         cluster_id=CLUSTER, controller_epoch=ControllerEpoch(0), request=a_heartbeat()
     )

@@ -88,7 +88,7 @@ def test_everything_at_once_without_taking_frames_in_between():
 
 
 @pytest.mark.parametrize("length", [-1, -(2**31), LIMIT + 1, 2**31 - 1])
-def test_an_impossible_length_is_refused_at_once(length):
+def test_impossible_length_is_refused_at_once(length):
     framer = Framer(LIMIT)
     framer.receive(struct.pack(">i", length))
     with pytest.raises(FrameTooLarge):
@@ -120,7 +120,7 @@ def test_growth_says_before_the_memory_is_made_how_much_it_will_be():
     assert said == LIMIT - 100
 
 
-def test_a_framer_at_rest_keeps_no_memory_and_goes_on():
+def test_framer_at_rest_keeps_no_memory_and_goes_on():
     framer = Framer(LIMIT)
     framer.receive(framed([b"abc"]) + b"\0\0")
     assert taken(framer) == [b"abc"]
@@ -158,14 +158,14 @@ def test_framer_refuses_a_length_that_no_kind_allows(length):
         framer.next_frame()
 
 
-def test_a_large_frame_grows_to_its_full_length():
+def test_large_frame_grows_to_its_full_length():
     payload = bytes(range(256)) * (LIMIT // 256)
     framer = Framer(LIMIT)
     framer.receive(framed([payload]))
     assert taken(framer) == [payload]
 
 
-def test_a_frame_may_be_written_into_by_its_owner():
+def test_frame_may_be_written_into_by_its_owner():
     framer = Framer(LIMIT)
     framer.receive(framed([b"abc", b"def"]))
     first = framer.next_frame()
@@ -173,7 +173,7 @@ def test_a_frame_may_be_written_into_by_its_owner():
     assert framer.next_frame() == b"def"
 
 
-def test_a_large_frame_grows_where_it_is_in_bounded_steps():
+def test_large_frame_grows_where_it_is_in_bounded_steps():
     """Fresh memory is written to at once, in the event loop: 48 MiB of it take 45 ms."""
     size = 40 * STEP_BYTES + 123
     framer = Framer(size)

@@ -36,6 +36,6 @@ def test_every_api_in_every_version_is_made_and_can_be_read_before_it_is_spoilt(
     assert {key for key, _ in REQUESTS} == set(SUPPORTED)
 
 
-def test_the_same_seed_makes_the_same_frames():
+def test_same_seed_makes_the_same_frames():
     one, same = Frames(5, UUID(int=5)), Frames(5, UUID(int=5))
     assert [one.frame() for _ in range(50)] == [same.frame() for _ in range(50)]

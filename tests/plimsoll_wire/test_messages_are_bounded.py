@@ -51,7 +51,7 @@ def messages_in(value):
 
 
 @pytest.mark.parametrize(("key", "version"), every_message())
-def test_an_answer_of_any_api_and_version_is_encodable_however_long_its_messages(key, version):
+def test_answer_of_any_api_and_version_is_encodable_however_long_its_messages(key, version):
     schema = load_response_schema(key, version)
 
     @given(values=values_of(schema), message=LONG)
@@ -69,7 +69,7 @@ def test_an_answer_of_any_api_and_version_is_encodable_however_long_its_messages
 
 @given(message=LONG)
 @settings(max_examples=20, deadline=None)
-def test_a_produce_reply_written_by_hand_bounds_its_messages_too(message):
+def test_produce_reply_written_by_hand_bounds_its_messages_too(message):
     results = [("orders", [produce.ProducedPartition(0, 87, message=message)])]
     for version in range(8, 11):
         body = produce.encode_response(version, results)
@@ -79,7 +79,7 @@ def test_a_produce_reply_written_by_hand_bounds_its_messages_too(message):
         assert len(told) <= MESSAGE_CHARS_MAX
 
 
-def test_a_message_that_fits_is_left_as_it_is():
+def test_message_that_fits_is_left_as_it_is():
     values = {"error_code": 0, "error_message": "x" * MESSAGE_CHARS_MAX, "cluster_id": "c"}
     values |= {"controller_id": 1, "brokers": [], "cluster_authorized_operations": 0}
     told = decode_response(60, 0, encode_response(60, 0, values)).error_message

@@ -93,7 +93,7 @@ def test_garbage_raises_nothing_else(garbage, count):
         (b"\xff" * 12, "more than ten bytes"),
     ],
 )
-def test_a_record_whose_fields_are_no_record_is_refused(records, sentence):
+def test_record_whose_fields_are_no_record_is_refused(records, sentence):
     with pytest.raises(BadRecords, match=sentence):
         check_records(records, 1)
 

@@ -35,7 +35,7 @@ def a_reply(*partitions: fetch.FetchedPartition, controller_epoch: int | None) -
     return memoryview(b"\0\0\0\x09\0" + b"".join(pieces))
 
 
-def test_a_followers_fetch_is_kafkas_with_the_controllers_epoch() -> None:
+def test_followers_fetch_is_kafkas_with_the_controllers_epoch() -> None:
     frame = a_fetch()
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     mine = fetch.decode_request(frame[HEADER:], FETCH_VERSION)
@@ -48,7 +48,7 @@ def test_a_followers_fetch_is_kafkas_with_the_controllers_epoch() -> None:
 
 
 @pytest.mark.parametrize("controller_epoch", [0, 3, 2**40, None])
-def test_a_leaders_reply_carries_the_controllers_epoch(controller_epoch: int | None) -> None:
+def test_leaders_reply_carries_the_controllers_epoch(controller_epoch: int | None) -> None:
     good = fetch.FetchedPartition(0, 0, 100, 7, b"records")
     diverging = fetch.FetchedPartition(1, diverging=(3, 40))
     reply = decode_fetch(a_reply(good, diverging, controller_epoch=controller_epoch), 9)
@@ -57,20 +57,20 @@ def test_a_leaders_reply_carries_the_controllers_epoch(controller_epoch: int | N
     assert reply.partitions[1].diverging == (3, 40)
 
 
-def test_a_reply_of_an_older_broker_says_nothing_of_controllers() -> None:
+def test_reply_of_an_older_broker_says_nothing_of_controllers() -> None:
     body = encode_response(
         ApiKey.FETCH, FETCH_VERSION, {"error_code": 0, "session_id": 0, "responses": []}
     )
     assert decode_fetch(memoryview(b"\0\0\0\x09\0" + body), 9) == (0, [], None, 0)
 
 
-def test_a_clients_reply_is_read_by_kio_as_ever() -> None:
+def test_clients_reply_is_read_by_kio_as_ever() -> None:
     frame = a_reply(fetch.FetchedPartition(0, 6), controller_epoch=12)
     kafkas = decode_response(ApiKey.FETCH, FETCH_VERSION, frame[5:])
     assert kafkas.responses[0].partitions[0].error_code == 6
 
 
-def test_a_torn_reply_is_malformed_wherever_it_ends() -> None:
+def test_torn_reply_is_malformed_wherever_it_ends() -> None:
     whole = a_reply(fetch.FetchedPartition(0, 0, 100, 7, b"records"), controller_epoch=2**40)
     for size in range(4, len(whole)):
         with pytest.raises(MalformedReply):

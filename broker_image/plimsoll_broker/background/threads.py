@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Cancelled or not, it has ended when this returns: nobody else touches its files meanwhile.
+    """Cancelled or not, it has ended when this returns: no other task touches its files meanwhile.
 
     What it raises is raised here also when the caller was cancelled: a sync that failed must not
     go unheard.  Then the caller is cancelled at its next wait instead.
@@ -30,7 +30,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def cancel_again() -> None:
-    """Whoever is cancelled, and gets an error instead, is cancelled at its next wait."""
+    """A task that is cancelled, and gets an error instead, is cancelled at its next wait."""
     task = asyncio.current_task()
     assert task is not None, "only tasks are cancelled"
     task.uncancel()

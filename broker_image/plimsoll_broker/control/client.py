@@ -1,4 +1,4 @@
-"""A broker's commands to whoever is the controller: finds it, keeps to it, leaves it in time.
+"""A broker's commands to the active controller: find it, keep the connection, leave it in time.
 
 The lifecycle, the replica manager and the admin handlers call `command`; it re-sends to the
 current controller, with bounded backoff, until the caller's deadline.  It believes no controller
@@ -55,7 +55,7 @@ class ControllerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peers:
-    """Who asks whom."""
+    """The names of this broker and of its controllers."""
 
     cluster_id: UUID
     broker_id: BrokerId
@@ -120,7 +120,7 @@ class ControllerClient:
         are not idempotent)."""
         backoffs = _backoffs()
         if self._cut_off and not isinstance(request, AllocateProducerIds):
-            # As long as if nobody answered: whoever asks again must not do it in a busy loop.
+            # As long as without an answer: a caller that retries must not do it in a busy loop.
             await asyncio.sleep(timeout_ms / 1000)
             raise NoController(self._cut_off)
         try:
@@ -137,7 +137,7 @@ class ControllerClient:
     async def _attempt(
         self, connection: ControlConnection, request: control.BrokerRequest, *, once: bool
     ) -> control.CommandReply | None:
-        """None: ask again, whoever is the controller then."""
+        """None: ask again, the active controller of that time."""
         try:
             reply = await connection.command(self._envelope(request), ATTEMPT_MS_MAX)
         except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
@@ -151,7 +151,7 @@ class ControllerClient:
         return reply
 
     async def heartbeat(self, heartbeat: Heartbeat, timeout_ms: int) -> HeartbeatResult | None:
-        """One attempt.  None when nobody answered in time: the caller's clock decides."""
+        """One attempt.  None when no controller answered in time: the caller's clock decides."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = await self._connected()

@@ -1,7 +1,7 @@
 """One connection to a controller: requests out, replies back by correlation id.
 
 The controller client uses one for commands, the metadata stream another.  Replies may overtake.
-When the connection is lost every caller hears it; nobody waits for ever: callers bound their waits.
+When the connection is lost every caller's request fails; callers bound their waits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of metadata and admin handlers, for whoever puts a broker's dispatch together."""
+"""The table of metadata and admin handlers, from which `assembly` builds a broker's dispatch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked of a batch that a client sends, before it is written for ever.
+"""The checks of a client's batch before it is appended.
 
 Called by the produce handler, on the event loop where it is short and in a thread where it is not.
 Looks at bytes only: what a partition's configs say is the handler's.  A batch that passes opens,

@@ -1,4 +1,4 @@
-"""What the metadata and admin handlers share: the broker's current image and how to reach others.
+"""The metadata and admin handlers' shared view: the broker's current image, and endpoints.
 
 Made by the broker's lifecycle, which feeds it every new image.  It decides nothing.
 """

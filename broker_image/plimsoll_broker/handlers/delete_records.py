@@ -45,7 +45,7 @@ def _asked(request: Any) -> tuple[list[_AskedDeletion], Counter[tuple[str, int]]
 
 
 class _Waiting:
-    """Until nobody waits for any of them."""
+    """Until no client waits for any of them."""
 
     def __init__(self) -> None:
         self.left = 1  # until `all_answered`
@@ -126,7 +126,7 @@ class DeleteRecordsHandler:
         return _Deletion(Code.NONE, hosted, required)
 
     async def _save(self, deletions: list[_Deletion]) -> None:
-        """Nobody hears of a deletion that a crash would take back here."""
+        """No client is told of a deletion that a crash would take back here."""
         if not any(each.hosted for each in deletions):
             return
         try:

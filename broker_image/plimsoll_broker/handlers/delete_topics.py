@@ -86,7 +86,7 @@ async def _delete(view: ClusterView, told: _Told, timeout_ms: int) -> None:
 
 
 def _matched(got: tuple[TopicAnswer, ...], told: _Told) -> dict[_Target, TopicAnswer]:
-    """Which answer is whose."""
+    """Matches answers to requested topics."""
     wanted, ids = told.wanted, told.ids
     by_name = {answer.name: answer for answer in got}
     by_id: dict[UUID | None, TopicAnswer] = {

@@ -160,7 +160,7 @@ def topic_configs(
 
 
 def _older_name(strategy: dict[str, Any]) -> dict[str, Any]:
-    """Kafka's switch, for whoever compares what was asked for with what is there."""
+    """Kafka's switch, for clients that compare requested with present keys."""
     synonyms = [
         {
             "name": UNCLEAN_ENABLE,

@@ -126,7 +126,7 @@ class FetchHandler:
     def _go_on(
         self, context: RequestContext, request: FetchRequest, *, is_registered: bool
     ) -> Reply | asyncio.Future[Reply | None]:
-        """Whoever names a session that is not the connection's, or misses a request of it, begins
+        """A client that names a session not of its connection, or misses a request of it, begins
         anew; a position that an earlier process left here must not count for its successor."""
         session = context.connection.fetch_session
         assert session is None or isinstance(session, FetchSession)

@@ -21,7 +21,7 @@ WAIT_MS_MAX = 60_000
 
 
 class FollowerIdentity(NamedTuple):
-    """Who fetches to replicate, in which lifetime; `acknowledged_ms`: when the reply was made that
+    """The follower that fetches, and its lifetime; `acknowledged_ms`: when the reply was made that
     this fetch acknowledges."""
 
     broker_id: int

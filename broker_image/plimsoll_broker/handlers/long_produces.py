@@ -24,7 +24,7 @@ from plimsoll_wire.produce import ProduceRequest
 RECORDS_AT_ONCE = 10_000
 """Walked over on the event loop: a millisecond or two."""
 BYTES_AT_ONCE = 4 * 2**20
-"""Summed up and written without hearing anybody else."""
+"""Summed up and written without a turn of the event loop."""
 PARTITIONS_AT_ONCE = 100
 CHECKED_AT_ONCE = 2
 """Threads that check, so that others are left for the disk."""
@@ -142,7 +142,7 @@ async def _behind(
 def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
     """Not a task of its own: one that is cancelled before its first turn would not see this end."""
     if answer.done():
-        _surface(task)  # the session has gone: nobody else would hear of a bug
+        _surface(task)  # the session has gone: a bug would show nowhere else
     elif task.cancelled():
         answer.cancel()
     elif (error := task.exception()) is not None:

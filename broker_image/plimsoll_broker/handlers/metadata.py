@@ -1,4 +1,4 @@
-"""Metadata: who the brokers are, and who leads which partition.
+"""Metadata: the brokers, and the leader of each partition.
 
 The answer every client starts with and comes back to after an error.  Source: the protocol's
 Metadata rules.
@@ -114,7 +114,7 @@ def metadata(view: ClusterView) -> Handler:
 
 
 def brokers(image: ClusterImage) -> list[dict[str, Any]]:
-    """Unfenced ones only: nobody should connect to another."""
+    """Unfenced ones only: clients should connect to no other."""
     return [
         {"node_id": broker.id, **shared.node(broker, endpoint)}
         for _, broker in sorted(image.brokers.items())

@@ -25,7 +25,7 @@ ALLOCATE_MS_MAX = 10_000
 
 
 class ProducerIds:
-    """The broker's block.  One allocation is in flight at a time; everybody else waits for it."""
+    """The broker's block.  One allocation is in flight at a time; other requests wait for it."""
 
     def __init__(self, controller: ProposalTarget, broker: BrokerLifetime) -> None:
         self._controller = controller

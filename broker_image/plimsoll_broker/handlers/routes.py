@@ -31,7 +31,7 @@ def routes(
     watch: ImageWatch,
     port: Port,
 ) -> dict[ApiKey, Handler]:
-    """What clients may ask for on `port`, and whoever else it is for."""
+    """The APIs that clients and other peers of `port` may use."""
 
     def forward(request: Forwarded, timeout_ms: int) -> Awaitable[Answer]:
         return client.command(request, timeout_ms, once=True)

@@ -1,4 +1,4 @@
-"""What a broker is made of in one lifetime: the only module that says who is connected to whom.
+"""Builds a broker's parts for one lifetime: the only module that connects them to each other.
 
 The lifecycle calls `assemble` once the lifetime's epoch is known; tests make a data path alone.
 Everything is made here, whole, and inside the event loop that will run it; nothing runs yet, no
@@ -29,7 +29,7 @@ from plimsoll_broker.replication.replica_manager import (
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.isr_proposals import ProposalSender, ProposalTarget
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server

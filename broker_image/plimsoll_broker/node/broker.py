@@ -94,7 +94,7 @@ class BrokerNode:
 
     @property
     def ready(self) -> bool:
-        """Unfenced, and nobody's min ISR depends on somebody else staying up for us."""
+        """Unfenced, and no partition's min ISR waits for this broker to catch up."""
         running = self.state is BrokerState.RUNNING
         fenced = self._heartbeats is None or self._heartbeats.fenced
         behind = fenced or bool(self.unknown_metadata)
@@ -107,7 +107,7 @@ class BrokerNode:
 
     @property
     def manager(self) -> ReplicaManager | None:
-        """Who hosts the partitions; None until the logs are loaded."""
+        """The replica manager; None until the logs are loaded."""
         return self._serving.data.manager if self._serving is not None else None
 
     @property
@@ -191,7 +191,7 @@ class BrokerNode:
         logger.info("running")
 
     def _open_volume(self) -> UUID | None:
-        """Lock it and see whose it is; None for an empty one."""
+        """Lock the volume and read its owner; None for an empty one."""
         refused = self._store.open() or self._store.identify(self.config.cluster_id, self.config.id)
         if refused is not None:
             raise CannotStart(f"{refused.reason}: {refused.message}")

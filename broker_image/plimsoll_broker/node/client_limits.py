@@ -1,4 +1,4 @@
-"""What clients may have of a broker, from its configs and from what its process may have.
+"""The limits of a broker's clients, from its configs and from the limits of its process.
 
 Called by `assembly` once per lifetime.  The names of the configs are Kafka's where Kafka has them.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from plimsoll_broker.server.budget import Budgets, budgets_of
+from plimsoll_broker.server.client_memory_pools import Budgets, budgets_of
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
 

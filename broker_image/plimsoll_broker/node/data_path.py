@@ -48,7 +48,7 @@ class DataPath:
             opened = partial(
                 self._store.open_early, topic.name, topic.id, key.index, config, monotonic_ms()
             )
-            # Whoever opens it for good meets the same error, and takes it out of service.
+            # The regular opening meets the same error, and takes the log out of service.
             with contextlib.suppress(StorageError):
                 await in_thread(opened)
 
@@ -74,6 +74,6 @@ class DataPath:
         await self.fetchers.failed
 
     async def close(self) -> None:
-        """No more fetching, nobody waits any more; the logs stay open for the volume to close."""
+        """No more fetching, no parked request; the logs stay open for the volume to close."""
         await self.fetchers.close()
         self.manager.close()

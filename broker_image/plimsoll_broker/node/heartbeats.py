@@ -112,7 +112,7 @@ class Heartbeats:
 
     @property
     def _hurried(self) -> bool:
-        """Whether somebody waits for the controller's word: to leave, or to take part."""
+        """Whether this broker waits for the controller: to shut down, or to be unfenced."""
         if self._want_shutdown:
             return not self.may_stop
         return self.fenced and not self._want_fence

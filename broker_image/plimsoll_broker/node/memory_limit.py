@@ -1,4 +1,4 @@
-"""How much memory this process may use, as its container says it.
+"""The memory limit of this process, as its container states it.
 
 `__main__` asks once.  cgroup v2 (`memory.max`) and v1 (`memory.limit_in_bytes`); a limit of any
 group around ours holds for us, so the smallest counts.

@@ -1,4 +1,4 @@
-"""What a broker tells about itself over HTTP: /metrics, and for the kubelet /healthz and /readyz.
+"""A broker's HTTP endpoints: /metrics, and for the kubelet /healthz and /readyz.
 
 Prometheus, the kubelet and `plimsoll local` ask.  /healthz: the process turns; /readyz: it may be
 counted on, so that a disruption budget is right even with no controller.  Metrics are read from
@@ -105,7 +105,7 @@ def _handler_failures(counts: Mapping[str, int]) -> Metric:
 
 
 def _connections(listeners: Mapping[str, Server]) -> Iterator[Metric]:
-    """Why somebody was closed is told from the start, for every reason there is."""
+    """A counter for every reason to close a connection, from the start."""
     clients = listeners.get("clients")
     yield _gauge("connections", "Open client connections", clients.connections if clients else 0)
     open_now = GaugeMetricFamily(
@@ -154,7 +154,7 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
     yield _counter("bytes_out", "Bytes sent to consumers", traffic.bytes_out)
     yield _counter("replication_bytes_in", "Bytes appended from leaders", traffic.replicated_in)
     yield _counter("replication_bytes_out", "Bytes sent to followers", traffic.replicated_out)
-    text = "Reads and acks=0/1 refused because somebody else may lead (onControllerLoss)"
+    text = "Reads and acks=0/1 refused because another broker may lead (onControllerLoss)"
     yield _counter("unleased_refusals", text, traffic.unleased_refusals)
     for name, text, counts in (
         ("isr_shrinks", "ISR shrinks proposed by this broker, by cause", traffic.isr_shrinks),
@@ -225,7 +225,7 @@ def _partitions(manager: ReplicaManager) -> Iterator[Metric]:
 
 
 def _leaderless(manager: ReplicaManager) -> int:
-    """While no controller can commit, who leads stays as it is: also when that broker is gone."""
+    """While no controller can commit, leaders stay as committed: also those that are gone."""
     return sum(
         hosted.replica.partition.leader is None
         or manager.fetchers.silent_ms(hosted.key) >= LEADER_SILENT_MS

@@ -37,7 +37,7 @@ class Serving:
     copies: CopyReports
 
     server: Server
-    """The clients' listener; everybody's, where followers have none of their own."""
+    """The clients' listener; the followers' too, where these have none of their own."""
 
     replication: Server
     """The followers' listener; opens only if the config has an address for it."""
@@ -47,7 +47,7 @@ class Serving:
 
     @property
     def listeners(self) -> Mapping[str, Server]:
-        """By who they are for."""
+        """By the peers that they serve."""
         if self.config.replication is None:
             return {"clients": self.server}
         return {"clients": self.server, "replication": self.replication}
@@ -102,7 +102,7 @@ class Serving:
         yield "copy reports", self.copies.run()
 
     async def stop_network(self) -> None:
-        """Nobody is heard or answered any more."""
+        """No request is read or answered any more."""
         await self.server.stop()
         await self.replication.stop()
 

@@ -36,7 +36,7 @@ class Movement:
         self.limits: dict[str, int] = {}
 
     def update(self, image: ClusterImage) -> bool:
-        """Whether who moves, or how fast, has changed."""
+        """Whether a mover, or its rate, has changed."""
         old, self._image = self._image, image
         cluster_limit = image.movement_bytes_per_second
         if (
@@ -66,7 +66,7 @@ class Movement:
         return limit_of(mover, self._image.movement_bytes_per_second)
 
     def bucket(self, name: str) -> Bucket:
-        """The one of a limit; who uses it later than the limit exists harms nobody."""
+        """The bucket of a limit; it may be used after the limit has ended."""
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = Bucket(self.limits.get(name, 0), self._now_ms())

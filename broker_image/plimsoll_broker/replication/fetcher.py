@@ -30,9 +30,10 @@ from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.cluster import listeners
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
-from plimsoll_core.replica import follower
-from plimsoll_core.replica.follower import ErrorAction, FetchPosition, Reset
+from plimsoll_core.replica import follower, truncation
+from plimsoll_core.replica.follower import ErrorAction, FetchPosition
 from plimsoll_core.replica.throttle import Bucket
+from plimsoll_core.replica.truncation import Reset
 from plimsoll_core.replica.values import EndOffset
 from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
 from plimsoll_wire.replication import (
@@ -297,7 +298,7 @@ class Fetcher:
             return _Lost(question) if self._refused(followed, reply.code) else None
         if reply.diverging is not None:
             # The reply's high watermark says nothing about a log that is about to be cut.
-            offset = follower.truncation(hosted.log, EndOffset(*reply.diverging))
+            offset = truncation.truncation_offset(hosted.log, EndOffset(*reply.diverging))
             if offset is None:
                 self._back_off(followed)
                 return _Lost(question, nothing_shared=True)
@@ -367,9 +368,9 @@ class Fetcher:
         if end is None or start is None or not hosted.replica.expects(self._leader, asked):
             return
         if lost.nothing_shared:
-            reset: Reset | None = follower.begin_again(start)
+            reset: Reset | None = truncation.begin_again(start)
         else:
-            reset = follower.reset(hosted.log, start, end)
+            reset = truncation.reset(hosted.log, start, end)
         if reset is None:
             return
         if not await self._lowered({(hosted.name, hosted.key.index): reset.offset}):

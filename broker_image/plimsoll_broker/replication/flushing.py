@@ -1,4 +1,4 @@
-"""When logs are brought to the disk: one flush of a log at a time, a few at once.
+"""Schedules flushes of logs: one flush of a log at a time, a few at once.
 
 Upkeep asks for flushes (flush.ms, checkpoints), and so does the replica manager where what was
 appended may not be acknowledged before it is on the disk (flush.messages).  `Flusher.tasks` are

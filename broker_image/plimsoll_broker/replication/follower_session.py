@@ -1,4 +1,4 @@
-"""What one fetcher follows, and what its leader remembers of that (a fetch session, KIP-227).
+"""One fetcher's partitions, and the fetch session that its leader keeps for them (KIP-227).
 
 Called by the fetcher before and after each request.  The first request on a connection names every
 partition; when the leader remembers them, the next ones name only what has changed since and what
@@ -33,7 +33,7 @@ NAMED_AT_ONCE = 1_000
 """Partitions that one request names, so that neither side is held up by a request for all of them:
 what is left the next one names, which does not wait for records."""
 SWEEP_MS = 5_000
-"""So often all partitions are looked at: a log start or a broken disk is told by nobody else."""
+"""So often all partitions are looked at: no event reports a log start or a broken disk."""
 _EPOCH_MAX = 2**31 - 1
 
 Key = tuple[bytes, int]
@@ -104,7 +104,7 @@ class FollowerSession:
         return True
 
     def remove(self, hosted: Hosted) -> bool:
-        """True: somebody else's turn has come."""
+        """True: a waiting partition's turn has come."""
         key = Followed(hosted).key
         self._line.pop(key, None)
         self._leave(key)

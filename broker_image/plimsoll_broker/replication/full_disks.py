@@ -3,9 +3,9 @@
 A chore of upkeep.  A write that found no room took one replica out of service; what was half
 written was cut, and the controller took the replica out of its ISR.  When there is room above a
 mark the log is opened anew, as after a crash, and follows like any replica that fell behind; where
-nobody leads, it is told of again and may be elected.  Faults other than a full disk stay until the
-broker starts again.  A small file sets room apart, so that the checkpoints can still be written on
-a full disk.
+no replica leads, it is reported again and may be elected.  Faults other than a full disk stay
+until the broker starts again.  A small file sets room apart, so that the checkpoints can still be
+written on a full disk.
 """
 
 from __future__ import annotations

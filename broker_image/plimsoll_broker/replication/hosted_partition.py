@@ -1,6 +1,6 @@
 """One partition that this broker hosts: its replica, its log, and the configs that bear on both.
 
-Made and dropped by `ReplicaManager`; everybody on the data path passes it around.
+Made and dropped by `ReplicaManager`; all of the data path passes it around.
 """
 
 from __future__ import annotations

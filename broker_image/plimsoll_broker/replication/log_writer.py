@@ -19,8 +19,8 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_core.replica.follower import Reset
 from plimsoll_core.replica.ready import Ready
+from plimsoll_core.replica.truncation import Reset
 from plimsoll_core.replica.values import Append
 from plimsoll_wire.batches import BatchHeader, stamp, stamp_append_time
 
@@ -206,7 +206,7 @@ class LogWriter:
     def remove_segments(
         self, hosted: Hosted, remove: Callable[[Log], list[Segment]]
     ) -> list[Segment]:
-        """Those that `remove` took out of its log: their room is free once nobody holds them."""
+        """Those that `remove` took out of its log: their room is free once no reader holds them."""
         try:
             return remove(hosted.log)
         except StorageError as error:

@@ -1,4 +1,4 @@
-"""What a broker does to its partitions when time passes: lag, timeouts, checkpoints, retention.
+"""Periodic work on a broker's partitions: lag, timeouts, checkpoints, retention.
 
 The lifecycle runs each of `Upkeep.tasks`.  A chore has a period; none decides anything, and none
 writes to a log or takes one out of service: it asks the driver, which does.  No chore waits for

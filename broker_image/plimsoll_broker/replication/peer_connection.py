@@ -92,7 +92,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._break(f"nothing came for {self._silence_s} s, or the reply took {REPLY_S_MAX} s")
 
     def close(self) -> None:
-        """Give up the connection; whoever waits for a reply gets `PeerLost`."""
+        """Give up the connection; every request in flight fails with `PeerLost`."""
         if self._transport is not None:
             self._transport.abort()
         self._fail("closed")
@@ -128,7 +128,7 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._frame, self._filled = None, 0
             reply = self._reply
             if reply is None or reply.done():
-                self._break("a reply that nobody asked for")
+                self._break("a reply without a request")
             else:
                 reply.set_result(frame)
 

@@ -21,11 +21,11 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.copy_limits import Movement
 from plimsoll_broker.replication.flushing import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, effective_configs
+from plimsoll_broker.replication.log_reopening import Reopening
 from plimsoll_broker.replication.log_writer import LogWriter
-from plimsoll_broker.replication.opening import Opener
+from plimsoll_broker.replication.new_partitions import Opener
 from plimsoll_broker.replication.partition_steps import Stepping, Woken
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
-from plimsoll_broker.replication.reopening import Reopening
 from plimsoll_broker.replication.roles import Roles
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.config import LogConfig
@@ -46,7 +46,7 @@ logger = logging.getLogger("plimsoll.replicas")
 
 
 class Fetchers(Protocol):
-    """Who fetches for the partitions that follow."""
+    """Fetches for the partitions that follow."""
 
     failed: asyncio.Future[None]
     """Completes when a fetcher dies, which is our own bug."""
@@ -59,14 +59,14 @@ class Fetchers(Protocol):
     def silent_ms(self, key: PartitionKey) -> int: ...
 
     def limits_changed(self) -> None:
-        """Whoever waits for a limit looks at it again."""
+        """Fetchers that wait for a limit check it again."""
 
     async def close(self) -> None:
         """No more fetching."""
 
 
 class ControllerEpochs(Protocol):
-    """Who follows a controller, and looks for a newer one when a peer tells of it."""
+    """Follows a controller, and looks for a newer one that a peer names."""
 
     @property
     def highest_epoch(self) -> ControllerEpoch: ...
@@ -138,7 +138,7 @@ class ReplicaManager:
 
     def may_serve(self, hosted: Hosted) -> bool:
         """Whether reads and acks=0/1 of this leader may be answered: always, unless the cluster
-        wants them to stop when somebody else may lead by now."""
+        wants them to stop when another broker may lead by now."""
         lease = self.lease
         if lease is None or self.image is None:
             return True
@@ -327,7 +327,7 @@ class ReplicaManager:
     # --- stepping -------------------------------------------------------------------------------
 
     def _step(self, hosted: Hosted, woken: Woken) -> None:
-        """Commit, answer, collect who is to be woken, and propose."""
+        """Commit, answer, collect the requests to wake, and propose."""
         if hosted.replica.role is FAILED:
             self.report_due.set()
         if hosted.log.countable_end < hosted.log.log_end_offset:
@@ -392,7 +392,7 @@ class ReplicaManager:
         }
 
     def close(self) -> None:
-        """Stop serving: whoever waits is told that this is not the leader any more."""
+        """Stop serving: waiting requests fail with NOT_LEADER_OR_FOLLOWER."""
         for hosted in self._hosted.values():
             hosted.replica.close(Code.NOT_LEADER_OR_FOLLOWER)
             self.touch(hosted)

@@ -1,5 +1,5 @@
-"""What newer metadata asks of this broker's partitions, in portions, so that thousands hold nobody
-up: whom it drops, then whom it leads, then whom it follows.
+"""Applies newer metadata to this broker's partitions in time slices: first those that it drops,
+then those that it leads, then those that it follows.
 
 A walk goes through everything that is hosted or wanted.  Its first portion is done with the image
 that brings it; what is left, `run` does, one of the broker's tasks.  What each partition is to be
@@ -24,7 +24,7 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerId, MetadataOffset
 
 PORTION = 2_000
-"""Partitions that are looked at without hearing anybody else: a few milliseconds."""
+"""Partitions per turn of the event loop: a few milliseconds."""
 CHANGE = 20
 """A change costs about as much as so many looks; to drop a log or to make one costs more."""
 FILES = 100

@@ -1,4 +1,4 @@
-"""What the data path counted since the start."""
+"""The data path's counters since the start."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What this broker tells the controller of its replicas."""
+"""This broker's reports to the controller about its replicas."""

@@ -1,7 +1,7 @@
 """Tells the controller how many bytes this broker holds of partitions that move.
 
 A leader tells how much there is to copy, a new replica how much of it has come.  People read it as
-progress, and nobody decides on it: what is not told now is told soon.  A task of the data path,
+progress, and no decision reads it: what is not told now is told soon.  A task of the data path,
 every two seconds while anything moves.  Much more slowly, and in turns, a leader also tells how
 large its partitions are: what a plan says of bytes and time rests on that.
 Source: crds/plimsoll.dev_reassignments.yaml, what a Reassignment shows.
@@ -54,7 +54,7 @@ class CopyReports:
             try:
                 await self._client.command(report, ANSWER_MS_MAX)
             except NoController as error:
-                logger.debug("sizes of copies not told: %s", error)
+                logger.debug("sizes of copies not reported: %s", error)
 
     def report(self) -> ReportCopies | None:
         """None when nothing moves and no sizes are due; the next ones, in turns when there are

@@ -32,7 +32,7 @@ PROPOSALS_MAX = 5_000
 
 
 class ProposalTarget(Protocol):
-    """Who sends proposals on."""
+    """Sends proposals to the controller."""
 
     def command(
         self, request: AlterPartition | AllocateProducerIds, timeout_ms: int = ...

@@ -1,6 +1,6 @@
 """Tells the controller what it must know of this broker's logs.
 
-How complete they are, for partitions that nobody leads, until somebody does; and which of them
+How complete they are, for partitions without a leader, until they have one; and which of them
 the disk took out of service, until they are out of their ISRs.  A task of the data path: it looks
 once a second, and whenever the image changes or a log fails.  What follows from it is the
 controller's to say (the rules for leaderless partitions and for offline log directories): a broker
@@ -137,6 +137,6 @@ class RecoveryReports:
         try:
             answer = await self._client.command(request, ANSWER_MS_MAX)
         except NoController as error:
-            logger.warning("%s not told: %s", type(request).__name__, error)
+            logger.warning("%s not reported: %s", type(request).__name__, error)
             return False
         return isinstance(answer, Done)

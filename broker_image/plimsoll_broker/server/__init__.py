@@ -1,1 +1,1 @@
-"""The listeners: connections, their limits and memory, and who serves which request."""
+"""The listeners: connections, their limits and memory, and the dispatch of requests."""

@@ -1,6 +1,6 @@
-"""What one listener lets its connections have and do: numbers, sizes, times.
+"""One listener's limits for its connections: numbers, sizes, times.
 
-Made by whoever makes a `Server`; sessions and the server keep to it.  Each listener has limits of
+Made with a `Server`; sessions and the server keep to it.  Each listener has limits of
 its own, so that what clients use up is nothing that brokers need.  Values and one decision; no I/O.
 """
 
@@ -12,7 +12,7 @@ from plimsoll_wire.versions import ApiKey
 
 MIB = 1024 * 1024
 SLOWEST_REQUEST = 16 * 1024
-"""Bytes a second that somebody who is sending a large request has to keep up."""
+"""Bytes a second that a client must keep up while it sends a large request."""
 SLOWEST_READER = 64 * 1024
 """Bytes a second that a reader has to keep up while memory is short."""
 
@@ -21,13 +21,13 @@ SLOWEST_READER = 64 * 1024
 class ListenerLimits:
     """`connections_max`: open at a time; beyond it the one that was silent for longest is closed
     for a new one, or, where `makes_room` is False, the new one is turned away.
-    `silent_ms_max`: how long somebody who has just connected may say nothing; `idle_ms_max`: a
+    `silent_ms_max`: how long a new connection may send nothing; `idle_ms_max`: a
     client that waits for nothing.  `half_closed_ms_max`: one that sends no more but waits.
     `request_ms_max`: from a request's first byte to its last, and longer for large ones
     (`SLOWEST_REQUEST`); `unread_ms_max`: replies of which nothing is taken, `unread_short_ms_max`
     while memory is short; `starved_ms_max`: a request for which there is no memory.
     `frame_bytes_max`: one Produce; `other_frame_bytes_max`: any other request that is served;
-    `unknown_frame_bytes_max`: what nobody serves.
+    `unknown_frame_bytes_max`: of APIs that are not served.
     `in_flight_max`: requests of one connection that have no reply yet.
     `output_bytes_max`: unsent bytes of one connection beyond which it is neither read nor
     answered nor granted more, until all of them are sent."""
@@ -55,7 +55,7 @@ class ListenerLimits:
 
     @property
     def sweep_ms(self) -> int:
-        """How often it is worth looking who is overdue."""
+        """The interval of the search for overdue connections."""
         times = (self.silent_ms_max, self.idle_ms_max, self.half_closed_ms_max)
         others = (self.request_ms_max, self.unread_ms_max, self.unread_short_ms_max)
         return max(min(*times, *others, self.starved_ms_max) // 4, 10)
@@ -100,7 +100,7 @@ class Conduct:
 
 
 def overdue(conduct: Conduct, limits: ListenerLimits, *, short: bool) -> str | None:
-    """Why a connection has to go, in a word, if it has; `short`: somebody waits for memory that
+    """Why a connection has to go, in a word, if it has; `short`: a client waits for memory that
     unsent replies hold."""
     if _after(conduct.starved, limits.starved_ms_max):
         return "no-memory-for-request"

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from plimsoll_broker.server.budget import Account
+from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_wire.messages import encode_response
 from plimsoll_wire.versions import SUPPORTED, ApiKey, Versions

@@ -2,7 +2,7 @@
 
 Made by the broker's lifecycle with a `Dispatch`.  It never looks into a request.  When it is full,
 the client that was silent for longest makes room for a new one, first of those that never said
-anything; brokers' connections make room for nobody.
+anything; brokers' connections are never closed to make room.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits, overdue
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.session import ServerStats, Session, SessionOwner
@@ -137,7 +137,7 @@ class Server:
         self._sweeper = loop.call_later(delay_s, self._sweep)
 
     def _sweep(self) -> None:
-        """Close who is overdue: with a word, a request, its replies' reading, its next request."""
+        """Close overdue connections: first bytes, a request, reading replies, the next request."""
         now = asyncio.get_running_loop().time()
         short = self.memory is not None and self.memory.replies.short
         if not self._unswept:

@@ -1,7 +1,7 @@
-"""What a session has received and not served yet: frames, and the memory that they may have.
+"""A session's received and unserved frames, and the memory that they may have.
 
 Owned by a `Session`.  How long a frame may be follows from what its first bytes ask for; memory for
-a large one is asked of the intake bit by bit, as bytes come, and given back when nobody refers to
+a large one is asked of the intake bit by bit, as bytes come, and given back when nothing refers to
 the frame any more.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from plimsoll_broker.server.budget import Intake, Waiter
+from plimsoll_broker.server.client_memory_pools import Intake, Waiter
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_wire.framing import BEGINNING_BYTES, Framer
 
@@ -20,7 +20,7 @@ PARSED_FACTOR = 16
 
 
 class RequestReceiver:
-    """`serves` says whether anybody handles an API in a version.
+    """`serves` says whether an API is handled in a version.
 
     It does not refer to its session: what a lost connection held is freed at once, by its last
     reference, and not by a collection that may come much later.
@@ -73,7 +73,7 @@ class RequestReceiver:
         return frame, charged
 
     def _limit_of(self, length: int, asked: bytes) -> int | None:
-        """How long a frame may be that is too long for a request that nobody serves."""
+        """How long a frame may be that is too long for a request that is not served."""
         limits = self._limits
         if length > limits.frame_bytes_max:
             return limits.frame_bytes_max

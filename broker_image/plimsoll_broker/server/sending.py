@@ -1,4 +1,4 @@
-"""What a session has handed to its transport and the peer has not taken yet.
+"""A session's replies that its transport holds and the peer has not taken yet.
 
 Owned by a `Session`.  Replies are held on the connection's account from when they are there until
 the kernel has them; how long the peer has been taking nothing is told to who asks.
@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from plimsoll_broker.server.budget import Account
+from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.dispatch import Buffer, Reply
 from plimsoll_wire.headers import response_head
 

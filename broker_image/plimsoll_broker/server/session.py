@@ -17,8 +17,8 @@ from functools import partial
 from typing import cast
 
 from plimsoll_broker.failures import CommitPathFailed, HandlerFailures
-from plimsoll_broker.server.budget import Account
-from plimsoll_broker.server.client_memory import ClientMemory
+from plimsoll_broker.server.client_memory_pools import Account
+from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import Conduct, ListenerLimits
 from plimsoll_broker.server.dispatch import (
     CloseConnection,
@@ -87,7 +87,7 @@ class SessionOwner:
 
 
 class Session(asyncio.BufferedProtocol):
-    """`conduct` is for the server's look at who is overdue."""
+    """The listener reads `conduct` to find overdue connections."""
 
     def __init__(self, owner: SessionOwner) -> None:
         self._owner = owner
@@ -171,7 +171,7 @@ class Session(asyncio.BufferedProtocol):
         return self._connection.is_broker
 
     def conduct(self, now: float) -> Conduct:
-        """What it has done until now, for whoever judges it."""
+        """Its activity until now, by which the listener chooses what to close."""
         self._sender.settle()
         silent = now - self._last_heard
         if silent > self._limits.sweep_ms / 1000:

@@ -1,4 +1,4 @@
-"""What a volume's checkpoint files say of all its logs, and when they must say less.
+"""The checkpoint files of a volume: the state of all its logs, and when an entry must be lowered.
 
 The base of `LogStore`: three files, one each for high watermarks, recovery points and log starts,
 with a line for every partition.

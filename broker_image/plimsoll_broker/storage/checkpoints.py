@@ -2,7 +2,7 @@
 show.
 
 Called by the store and the logs.  Every function turns values into a file's bytes or back; a file
-that makes no sense is None, and whoever asked decides what that means.
+that makes no sense is None, and the caller decides what that means.
 """
 
 from __future__ import annotations

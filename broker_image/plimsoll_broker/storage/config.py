@@ -1,4 +1,4 @@
-"""How one log is kept: the topic configs that storage obeys, as numbers.
+"""One log's configuration: the topic configs that storage obeys, as numbers.
 
 Made by the broker from a topic's configs and its own defaults; validated long before, by whoever
 accepted the topic, so that an unreadable value here only falls back to the default.

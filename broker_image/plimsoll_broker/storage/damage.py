@@ -1,4 +1,4 @@
-"""What is in a segment is not what was written there: where that begins.
+"""Finds where the content of a damaged segment begins to differ from what was written.
 
 Called by recovery, which cuts there or takes the log out of service.
 """

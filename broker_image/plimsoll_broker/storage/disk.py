@@ -58,7 +58,7 @@ def _translated(path: Path) -> Iterator[None]:
 
 
 class DiskFile:
-    """An open file.  Closed when nobody refers to it any more.
+    """An open file.  Closed when nothing refers to it any more.
 
     A read in a thread keeps its reference, so a file that was deleted meanwhile is still whole,
     and its descriptor is never taken over by another file under the reader's feet.
@@ -120,7 +120,7 @@ class DiskFile:
             os.ftruncate(self._fd, size)
 
     def close(self) -> None:
-        """For who certainly is the only reader; everybody else just lets go of it."""
+        """For a caller that certainly is the only reader; others just drop their reference."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -130,7 +130,7 @@ class DiskFile:
 
 
 class Lock:
-    """Somebody's exclusive use of a directory; given up by `release` or by the process's end."""
+    """One process's exclusive use of a directory; given up by `release` or by the process's end."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

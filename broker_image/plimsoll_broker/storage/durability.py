@@ -1,4 +1,4 @@
-"""What of a log has not reached the disk for certain, and what a flush must therefore sync.
+"""The part of a log that may not be on disk yet, which a flush must therefore sync.
 
 Called by `Log`.  Everything below a recovery point is on the disk: the batches, and the indexes of
 every sealed segment (who trusted half an index would delete a segment too early, or not find a
@@ -60,7 +60,7 @@ class Unsynced:
 
     def sealed(self, segment: Segment, *, synced: bool) -> None:
         """Its indexes are written.  `synced`: its batches are on the disk already, so no flush of
-        theirs will sync the indexes: that is done now, before anybody could believe them."""
+        theirs will sync the indexes: that is done now, before a start could trust them."""
         if synced:
             for file in segment.index_files():
                 file.fsync()
@@ -101,7 +101,7 @@ class Unsynced:
         self.renames += 1
 
     def sync_names(self) -> None:
-        """Now, for who cannot wait for a flush."""
+        """At once, for a caller that cannot wait for a flush."""
         self._disk.sync_directory(self._directory)
         self._names_synced = self.renames
 

@@ -1,4 +1,4 @@
-"""How far a segment is what was written: what a start looks at before it believes a file.
+"""Finds how far a segment is as it was written: checked at start before a file is trusted.
 
 Called by recovery.  Indexes are hints: where they and the log do not agree, all of the log is read,
 and they are made again.

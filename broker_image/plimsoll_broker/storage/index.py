@@ -105,7 +105,7 @@ class _EntryFile:
 
     @property
     def file(self) -> DiskFile:
-        """To be synced by who holds it."""
+        """To be synced by its owner."""
         return self._open()
 
     def close(self) -> None:

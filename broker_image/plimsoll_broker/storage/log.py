@@ -1,8 +1,9 @@
 """One partition's log on disk: segments, leader epochs and producer states that belong together.
 
-Called by whoever executes what a replica decided (the driver) and by recovery.  Synchronous: writes
-go to the page cache.  It never decides what may be read or must be cut, only how; a disk that fails
-takes this log offline (`fault`) and nothing else.  Source: the protocol's local storage rules.
+Called by the log writer, which carries out what replicas decide, and by recovery.  Synchronous:
+writes go to the page cache.  It never decides what may be read or must be cut, only how; a disk
+that fails takes this log offline (`fault`) and nothing else.  Source: the protocol's local storage
+rules.
 """
 
 from __future__ import annotations
@@ -296,7 +297,7 @@ class Log:
         self.distrust(offset)
 
     def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are gone for everybody; their files are there until
+        """Records below `offset` are deleted for all readers; their files are there until
         `remove_below`."""
         assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
         if offset > self.log_start_offset:
@@ -344,7 +345,7 @@ class Log:
         return self.remove_below(self.log_start_offset, 1) if synced else []
 
     def prune_snapshots(self) -> None:
-        """Remove the producer snapshots that nobody will ask for again."""
+        """Remove the producer snapshots that no recovery needs any more."""
         self._snapshots.prune(frozenset(segment.base_offset for segment in self.segments))
 
     # --- durability -----------------------------------------------------------------------------

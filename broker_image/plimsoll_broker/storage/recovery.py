@@ -88,7 +88,7 @@ def load_log(
         raise StorageError(StorageFault.CORRUPT, place.directory, why)
     log = Log(place, config, contents, before_cut)
     if log.log_start_offset > log.log_end_offset:
-        log.discard_to(log.log_start_offset)  # what lies between is gone for everybody
+        log.discard_to(log.log_start_offset)  # what lies between is deleted for all readers
         log.settle()
         return log
     for segment in segments[:-1]:

@@ -27,7 +27,7 @@ def due(
     now_ms: int | None,
     high_watermark: int,
 ) -> Due:
-    """What is too old or too much; `now_ms` None: nobody knows what is old."""
+    """What is too old or too much; `now_ms` None: the time is not known, so nothing is old."""
     offset = segments[0].base_offset
     if not config.delete:
         return Due(offset, active=False)

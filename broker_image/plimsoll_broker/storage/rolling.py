@@ -1,4 +1,4 @@
-"""When a log begins its next segment.
+"""The rule for rolling a log to its next segment.
 
 Called by `Log` before each append.  Source: Kafka's segment.bytes, segment.ms and
 segment.index.bytes.

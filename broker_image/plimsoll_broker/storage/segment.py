@@ -334,7 +334,7 @@ class Segment:
         return self._disk.modified_ms(self.path)
 
     def remove(self) -> None:
-        """Delete the files.  Whoever still reads holds the open file."""
+        """Delete the files.  A reader still holds the open file."""
         self._disk.remove(self.path)
         self._disk.remove(self.offset_index.path)
         self._disk.remove(self.time_index.path)

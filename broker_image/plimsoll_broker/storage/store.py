@@ -1,4 +1,4 @@
-"""A broker's volume: whose it is, who uses it, and every log on it.
+"""A broker's volume: its owner, its lock, and every log on it.
 
 Called by the broker's lifecycle (open, identify, clean stop) and by the replica manager (logs).  It
 obeys the protocol's local storage order: the clean-shutdown marker is read and removed before
@@ -72,12 +72,12 @@ class LogStore(CheckpointFiles):
 
     @property
     def meta(self) -> Meta | None:
-        """Who formatted the volume; None when nobody did.  Of the two files that tell one may be
-        damaged."""
+        """The broker that formatted the volume; None when none did.  Of the two files that tell
+        one may be damaged."""
         return volume_owner.read(self.disk, self.directory)
 
     def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
-        """Whether this is that broker's volume, or nobody's yet (`meta` is None)."""
+        """Whether this is that broker's volume, or not formatted yet (`meta` is None)."""
         meta = self.meta
         if meta is None:
             return None
@@ -237,7 +237,7 @@ class LogStore(CheckpointFiles):
         self._release(log, DELETE, now_ms)
 
     def strand_log(self, log: Log, now_ms: int) -> None:
-        """The data is not ours to serve: kept aside for a day, for somebody to look at."""
+        """The data is not ours to serve: kept aside for a day, for a person to inspect."""
         self._release(log, STRAY, now_ms)
 
     def _release(self, log: Log, suffix: str, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Whose volume it is: two files that say so, since one of them may be damaged.
+"""The owner of a volume, in two files, since one of them may be damaged.
 
 Called by `LogStore`, which the broker's lifecycle asks.  Source: Kafka's meta.properties.
 """
@@ -23,8 +23,8 @@ class VolumeRefused:
 
 
 def read(disk: Disk, directory: Path) -> Meta | None:
-    """Who formatted the volume; None when nobody did.  Raises StorageError where neither file
-    says."""
+    """The broker that formatted the volume; None when none did.  Raises StorageError where neither
+    file says."""
     path = directory / checkpoints.META_PROPERTIES
     copy = directory / checkpoints.META_COPY
     found = [data for each in (path, copy) if (data := disk.read(each)) is not None]

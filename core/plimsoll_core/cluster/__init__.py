@@ -1,1 +1,1 @@
-"""What is committed: the records, the image that they make, and its invariants.  All read it."""
+"""Committed state: the records, the image that they make, and its invariants."""

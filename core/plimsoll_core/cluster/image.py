@@ -1,4 +1,4 @@
-"""How a record changes a cluster: the only reader of records, the only maker of images.
+"""Applies a record to an image: the only reader of records, the only maker of images.
 
 The controller, every broker, a restart and the simulator all come through `apply`, so equal logs
 give equal images.  Each application costs what the record touches, never the size of the cluster.
@@ -40,7 +40,7 @@ def apply(image: ClusterImage, record: r.Record) -> ClusterImage:
 
 
 def append(image: ClusterImage, record: r.Record) -> ClusterImage:
-    """`apply` for a record that is about to be written: whoever writes comes through here.
+    """`apply` for a record that is about to be written: all writes come through here.
 
     The gate: nothing is written that is newer than the finalised metadata version."""
     newer = newer_than(record, image.metadata_version)

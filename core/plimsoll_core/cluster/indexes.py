@@ -1,4 +1,4 @@
-"""What an image keeps beside its partitions so that nothing scans them: who hosts, who comes first.
+"""Indexes of an image beside its partitions, so that nothing scans these.
 
 Called by `image.apply` with what one record changed, and once for a whole snapshot; stored nowhere.
 """
@@ -34,7 +34,8 @@ def move_hosted(
 
 
 def count_preferred(preferred: Map[BrokerId, int], change: Counter[BrokerId]) -> Map[BrokerId, int]:
-    """The counts after a change of first replicas; a broker that is nobody's has no entry."""
+    """The counts after a change of first replicas; a broker that is first of no partition has no
+    entry."""
     for broker_id in sorted(change):
         count = preferred.get(broker_id, 0) + change[broker_id]
         assert count >= 0, "more first replicas went than there were"

@@ -1,6 +1,6 @@
-"""What must hold of every committed image, named as the protocol's safety predicates name it.
+"""The invariants of every committed image, named like the protocol's safety predicates.
 
-Called by tests and the simulator after each record, and by nobody in production.  Each predicate
+Called by tests and the simulator after each record, and never in production.  Each predicate
 yields a sentence per violation.  Predicates that need logs or clients are the simulator's.
 """
 
@@ -54,7 +54,7 @@ def isr_active(image: ClusterImage) -> Iterator[str]:
 
 
 def always_led(image: ClusterImage) -> Iterator[str]:
-    """Liveness in one step: whoever may lead does (holds after whole decisions)."""
+    """Liveness in one step: a replica that may lead does (holds after whole decisions)."""
     for p in image.partitions.values():
         if p.leader is None:
             for member in p.isr or p.elr:
@@ -122,7 +122,7 @@ def indexes(image: ClusterImage) -> Iterator[str]:
 
 
 def membership(image: ClusterImage) -> Iterator[str]:
-    """I26: whoever holds a replica is registered and a member; only who is known can leave."""
+    """I26: a broker with a replica is registered and a member; only a known one can leave."""
     for broker_id in image.hosted:
         if broker_id not in image.brokers:
             yield f"Membership: broker {broker_id} holds replicas but is not registered"

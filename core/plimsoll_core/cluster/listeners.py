@@ -1,4 +1,4 @@
-"""Which of a broker's endpoints is for whom, and who may ask for what on which port.
+"""A broker's endpoints: the peers that each serves, and the requests that they may send there.
 
 Clients know one port, followers another: what moves a high watermark is served where no client has
 a reason to be.  Endpoints are found by name.  A broker of version 0.1 registered the clients'
@@ -18,7 +18,8 @@ REPLICATION = "REPLICATION"
 
 
 class Port(Enum):
-    """Whom a listener is for.  EVERYBODY: of a broker that has but one, as version 0.1 does."""
+    """The peers that a listener serves.  EVERYBODY: of a broker that has but one, as version 0.1
+    does."""
 
     CLIENTS = "Clients"
     REPLICATION = "Replication"
@@ -44,10 +45,10 @@ def for_followers(broker: Broker) -> Endpoint | None:
 def may_ask(port: Port, replica_id: int | None, brokers: Mapping[BrokerId, Broker]) -> bool:
     """Whether a request that names `replica_id` (None: a client's) is answered on the port.
 
-    Followers ask on the replication port and nobody else does.  On the clients' port only a broker
-    counts as a follower that is registered without a replication endpoint, as those of version 0.1
-    are: it knows no better.  So the last broker that is upgraded closes that door, and one that
-    goes back to 0.1 opens it for itself alone.
+    Followers fetch on the replication port, and no other peer does.  On the clients' port only a
+    broker counts as a follower that is registered without a replication endpoint, as those of
+    version 0.1 are: it knows no better.  So the last broker that is upgraded closes that door, and
+    one that goes back to 0.1 opens it for itself alone.
     """
     if port is Port.EVERYBODY:
         return True

@@ -1,4 +1,4 @@
-"""What a cluster is: the committed state that every decision reads.
+"""The committed state of a cluster, which every decision reads.
 
 `ClusterImage` is a persistent value: `apply` makes the next one in time proportional to the change,
 and an older one stays valid.  The controller, every broker and the simulator hold the same image,
@@ -27,7 +27,7 @@ from plimsoll_core.ids import (
 )
 
 MOVEMENT_BYTES_PER_SECOND = 50 * 2**20
-"""How fast a broker takes in the replicas that it is given, until somebody says otherwise."""
+"""How fast a broker takes in the replicas that it is given, unless another limit is set."""
 
 
 class Recovery(Enum):
@@ -38,15 +38,15 @@ class Recovery(Enum):
 
 
 UncleanRecovery = Literal["Balanced", "Proactive", "Manual"]
-"""What becomes of a partition when nobody may lead it cleanly.
+"""The recovery of a partition that no replica may lead cleanly.
 
-Balanced: everybody who may be complete is waited for.  Proactive: whoever answers soon.  Manual:
+Balanced: waits for all that may be complete.  Proactive: for those that answer soon.  Manual:
 a human names a leader.
 """
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a record or of a snapshot: who does not know a field must not leave it out."""
+    """A part of a record or of a snapshot: a reader must know every field of it."""
 
 
 class AnnouncedEndpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +65,13 @@ class PartitionKey(NamedTuple):
     """A partition's name inside the image."""
 
     topic_id: TopicId
-    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which is not needed here
 
 
 class Partition(_Stored, frozen=True, kw_only=True):
     """One partition, as committed.  Only `kernel.partition_change` makes new ones.
 
-    `replicas` is ordered: the first is the preferred leader.  `leader` is None when nobody may
+    `replicas` is ordered: the first is the preferred leader.  `leader` is None when no replica may
     lead.  `elr` holds replicas that left the ISR while it was below `min_isr` and are complete;
     `last_known_elr` those that may be complete but are no longer trusted (KIP-966).
     """
@@ -96,7 +96,7 @@ class Partition(_Stored, frozen=True, kw_only=True):
 
     @property
     def needs_recovery(self) -> bool:
-        """Nobody leads, and nobody is left who certainly holds everything."""
+        """No leader, and no replica that certainly holds every committed record."""
         return self.leader is None and not self.isr and not self.elr
 
     @property
@@ -308,7 +308,8 @@ class Broker(_Stored, frozen=True, kw_only=True):
 
 
 class Grant(_Stored, frozen=True, kw_only=True):
-    """A broker may be restarted: its template written, its pod deleted, once, by whoever leads.
+    """A broker may be restarted: its template written, its pod deleted, once, by the active
+    controller.
 
     `broker_epoch`: the lifetime that ends, None when the broker never registered.  `pod_uid`: the
     pod that goes.  `revision`: what its successor runs.

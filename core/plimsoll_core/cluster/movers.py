@@ -1,4 +1,4 @@
-"""Who moves a partition, and how fast its new replicas may be copied.
+"""The object or client that moves a partition, and the rate limit of its new replicas.
 
 Called by the decisions that would move replicas, since what an object moves is its alone; and by
 brokers, which keep to the limits.  A replica is limited while it is being added and not yet in
@@ -41,7 +41,7 @@ class Mover:
 
 
 class Limit(NamedTuple):
-    """`name`: whose limit it is, as people read it.  0 bytes a second: the move is paused."""
+    """`name`: the limit's owner, as people read it.  0 bytes a second: the move is paused."""
 
     name: str
     bytes_per_second: int
@@ -71,7 +71,7 @@ def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
 
 
 def is_limited(partition: Partition, broker_id: BrokerId) -> bool:
-    """Whether this broker's copy is one that nobody waits for yet."""
+    """Whether this broker's copy is being added and not in sync yet."""
     return broker_id in partition.adding and broker_id not in partition.isr
 
 

@@ -1,4 +1,4 @@
-"""How the records of Rebalances change a cluster: a part of `image`, which lists them."""
+"""Applies the records of Rebalances to an image: a part of `image`, which lists them."""
 
 from __future__ import annotations
 

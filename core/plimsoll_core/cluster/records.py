@@ -47,14 +47,14 @@ class ControllerChanged(_Record, frozen=True, kw_only=True):
 
 
 class ClusterDeclared(_Record, frozen=True, kw_only=True):
-    """The first record but one of a log: whose it is."""
+    """The first record but one of a log: the cluster that owns it."""
 
     cluster_id: UUID
     name: str
 
 
 class MetadataVersionFinalized(_Record, frozen=True, kw_only=True):
-    """Everybody who is registered understands this version: from here on the log may hold what it
+    """Every registered broker understands this version: from here on the log may hold what it
     introduced, the first of it this record.  Never taken back."""
 
     metadata_version: int
@@ -289,8 +289,9 @@ class MovementLimited(_Record, frozen=True, kw_only=True):
 
 
 class RestartGranted(_Record, frozen=True, kw_only=True):
-    """The broker may be restarted into `revision`.  Whoever leads carries it out; it counts as away
-    until the grant ends, whatever happens meanwhile.  Replaces the broker's earlier grant."""
+    """The broker may be restarted into `revision`.  The active controller carries it out; it
+    counts as away until the grant ends, whatever happens meanwhile.  Replaces the broker's earlier
+    grant."""
 
     broker_id: BrokerId
     broker_epoch: BrokerEpoch | None = None

@@ -1,7 +1,7 @@
 """An image as bytes and back, for snapshots of the metadata log and the brokers' copies of it.
 
 Canonical: equal images give equal bytes.  What is derived is not stored.  A snapshot's format is
-its image's metadata version, so that whoever does not understand that refuses it as a whole.
+its image's metadata version, so that a reader that does not know it refuses the snapshot whole.
 """
 
 from __future__ import annotations

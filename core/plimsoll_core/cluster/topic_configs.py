@@ -102,7 +102,7 @@ KEYS: tuple[ConfigKey, ...] = (
     _choice(
         UNCLEAN_RECOVERY,
         ("Balanced", "Proactive", "Manual"),
-        "Who leads when every complete replica is lost: the most complete of all that may be "
+        "The leader when every complete replica is lost: the most complete of all that may be "
         "(Balanced), of those that answer soon (Proactive), or whom a human names (Manual).",
         any_case=True,
     ),

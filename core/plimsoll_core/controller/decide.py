@@ -24,7 +24,7 @@ from plimsoll_core.controller.brokers.registration import register
 from plimsoll_core.controller.brokers.restart_grants import request_restart, withdraw_restart
 from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.moves.copy_reports import limit, report_copies
 from plimsoll_core.controller.moves.partition_move import alter_reassignments
 from plimsoll_core.controller.moves.reassignment_object import object_gone as reassignment_gone
@@ -95,7 +95,7 @@ def decide(
     if isinstance(answer, Refusal):
         assert not turn.records, "a refused request changes nothing"
         return Decision(image=image, answer=refused(answer))
-    # It would be decided again at once and for ever, and nobody else be heard meanwhile.
+    # It would be decided again at once and for ever, before any other request.
     assert turn.records or turn.again is None or turn.again != request, f"no progress: {request}"
     return Decision(
         records=tuple(turn.records),

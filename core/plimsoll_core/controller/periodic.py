@@ -1,5 +1,5 @@
-"""What follows from time alone: sessions that end, recoveries that waited long enough, leaderships
-that belong elsewhere, a metadata version that everybody understands by now.
+"""Decisions that follow from time alone: expired sessions, recoveries that waited long enough,
+leaderships to return, a metadata version that every broker understands by now.
 
 Called for Tick.  Brokers come first: who is gone decides who may lead.
 """

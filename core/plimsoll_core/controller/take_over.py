@@ -1,6 +1,6 @@
-"""What a new term finishes before anything else: what its predecessor may have left half done.
+"""Completes at the beginning of a term what the controller before may have left half done.
 
-Called once for Activated (and again while there is more to do).  Everybody gets a full session
+Called once for Activated (and again while there is more to do).  Every broker gets a full session
 timeout of grace, since contacts are not part of the log.
 """
 
@@ -11,7 +11,7 @@ from plimsoll_core.cluster.records import ClusterDeclared
 from plimsoll_core.controller.brokers.fencing import leave
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.volatile import Contact
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.topics.min_isr import spread_min_isr
 from plimsoll_core.ids import TopicId
 from plimsoll_core.messages.requests import Activated, Answer, Done

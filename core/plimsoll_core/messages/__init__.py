@@ -1,1 +1,1 @@
-"""What brokers, clients and the operator ask of the controller, and what it answers."""
+"""Requests of brokers, clients and the operator to the controller, and its answers."""

@@ -1,4 +1,4 @@
-"""What is asked about leaders, and what became of it.  Part of `messages.requests`."""
+"""Requests for elections and their answers.  Part of `messages.requests`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class ElectLeaders(Message, frozen=True, kw_only=True):
 
 
 class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who shall lead a partition although it may lack records; void in any other leader epoch."""
+    """A named leader for a partition, although it may lack records; void in another leader
+    epoch."""
 
     partition: int
     leader: BrokerId
@@ -55,7 +56,7 @@ class NamedLeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NameLeaders(Message, frozen=True, kw_only=True):
-    """A Topic object names leaders for partitions that nobody leads.
+    """A Topic object names leaders for partitions without one.
 
     Asked as often as the operator looks at the object.  Nothing is answered where there is nothing
     to do any more.  `answered`: what earlier slices of this very request came to.

@@ -1,4 +1,4 @@
-"""What the operator asks about brokers that go.  Part of `messages`, which lists them."""
+"""The operator's requests about brokers that leave.  Part of `messages`, which lists them."""
 
 from __future__ import annotations
 

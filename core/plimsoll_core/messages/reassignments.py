@@ -1,4 +1,4 @@
-"""What clients and objects ask about moves of replicas, and what the controller answers.
+"""Requests of clients and objects for moves of replicas, and their answers.
 
 Part of `messages`, which lists them among the requests and answers.  A client names targets
 partition by partition and hears about each; an object's moves are taken or refused as a whole.
@@ -73,7 +73,7 @@ class TopicMove(msgspec.Struct, frozen=True, kw_only=True):
 class RunReassignment(Message, frozen=True, kw_only=True):
     """A Reassignment object as it is now: begin, go on, pause or roll back.
 
-    Asked as often as somebody looks at the object; what holds already adds nothing.  `wall_ms` is
+    Sent at each reconcile of the object; what holds already adds nothing.  `wall_ms` is
     the asker's clock, for what people read; `waited_ms` is how old the object is.
     """
 
@@ -123,7 +123,7 @@ class CopySize(msgspec.Struct, frozen=True, kw_only=True):
 
 class ReportCopies(Message, frozen=True, kw_only=True):
     """Sent now and then by those who lead a partition that moves, or are added to it: progress
-    that people read, and nobody decides on.  `sizes`: of some partitions that the broker leads,
+    that people read, and no decision does.  `sizes`: of some partitions that the broker leads,
     in turns, so that what a plan would copy can be told."""
 
     broker_id: BrokerId

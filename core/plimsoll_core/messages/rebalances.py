@@ -1,8 +1,8 @@
-"""What a Rebalance object asks, and what the controller answers.
+"""A Rebalance object's requests to the controller, and their answers.
 
 Part of `messages`, which lists them among the requests and answers.  A plan is made outside the
 controller's turn, since it takes seconds in a large cluster; what is asked here is to commit it,
-and then, as often as somebody looks, to go on with it.
+and then, at each reconcile, to go on with it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What a broker or an operator asks of the controller, and what it answers.
+"""All requests to the controller, as unions, and all its answers.
 
 The same values are `decide`'s input and, between processes, the body of a private request
-(`plimsoll_wire.control`).  Nobody else defines messages between broker and controller, but
+(`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
 `elections`, `membership`, `reassignments`, `rebalances` and `restarts`, which are parts of this,
 and `metadata_stream`.
-Every answer carries the controller's epoch; whoever has seen a higher one ignores it.
+Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, Withd
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of which metadata log somebody holds: `applied_offset` records, the last of them
+    """How much of which metadata log the sender holds: `applied_offset` records, the last of them
     from the batch with `nonce`; proves that a log did not go back in time."""
 
     applied_offset: MetadataOffset
@@ -131,7 +131,7 @@ class ReplicaLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportReplicaLogs(Message, frozen=True, kw_only=True):
-    """Sent by replicas of partitions that nobody leads, again and again until somebody does: the
+    """Sent by replicas of partitions without a leader, repeated until there is one: the
     answers that a recovery compares."""
 
     broker_id: BrokerId

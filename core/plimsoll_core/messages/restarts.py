@@ -1,4 +1,4 @@
-"""What is asked about restarts of brokers, and what the controller answers.
+"""Requests for restarts of brokers, and the controller's answers.
 
 Part of `messages`, which lists them among the requests and answers.
 """
@@ -21,7 +21,7 @@ class RequestRestart(Message, frozen=True, kw_only=True):
 
 class WithdrawRestart(Message, frozen=True, kw_only=True):
     """The pod that was granted a restart into `revision` stays as it is: it runs already what is
-    wanted now, and nobody has begun to replace it."""
+    wanted now, and its replacement has not begun."""
 
     broker_id: BrokerId
     pod_uid: str

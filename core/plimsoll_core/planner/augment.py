@@ -34,7 +34,7 @@ class Shifts(Protocol):
 
 
 Find = Callable[[Shifts, BrokerId, Sequence[BrokerId]], set[BrokerId]]
-"""Shifts one unit from a source towards the first goal it can; else returns who is stuck."""
+"""Shifts one unit from a source towards the first goal it can; else returns the stuck brokers."""
 
 
 def settle(net: Shifts, targets: Mapping[BrokerId, int]) -> bool:
@@ -88,7 +88,7 @@ def direct(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[Brok
 
 
 def chain(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[BrokerId]:
-    """Dijkstra over brokers; whoever was reached in vain is stuck with the source."""
+    """Dijkstra over brokers; those reached in vain are stuck with the source."""
     wanted = set(goals)
     best = {source: (0, 0)}
     came: dict[BrokerId, BrokerId] = {}

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import counted, first_few
 from plimsoll_core.planner.outcome import BrokerLoad, Level, Move, Plan, Relaxation, Skipped
-from plimsoll_core.planner.phrasing import counted, named
 from plimsoll_core.planner.replicas import racks_of
 from plimsoll_core.planner.risk import lowest_isr_margin
 from plimsoll_core.planner.survey import (
@@ -141,6 +141,6 @@ def _lost_racks(survey: Survey, rows: Rows) -> str:
         return ""
     return (
         f"{counted(len(poorer), 'partition')} would be in fewer racks than now"
-        f" ({named([survey.name(p) for p in poorer])}): fewer racks are left, or replicas were"
+        f" ({first_few([survey.name(p) for p in poorer])}): fewer racks are left, or replicas were"
         " chosen so. Bring up or choose brokers of another rack to avoid that."
     )

@@ -1,4 +1,4 @@
-"""The replicas while a plan is being made: who holds what, and what may go where at which cost.
+"""The replicas of a plan in the making: their brokers, and the allowed moves with their cost.
 
 Used by the planner's goals, through `augment`.  A slot whose replica has to leave, or that was
 just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give it
@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 
 ARRIVED = BrokerId(-1)
 """The queue of partitions that a broker does not hold yet; the others go by leader."""
@@ -76,7 +76,7 @@ class Layout:
         return len(self._held.get(broker, ()))
 
     def vacant(self) -> list[tuple[int, BrokerId]]:
-        """Slots nobody has taken yet."""
+        """Slots that no broker has taken yet."""
         return sorted(
             (p, broker) for broker, held in self._held.items() if broker < 0 for p in held
         )

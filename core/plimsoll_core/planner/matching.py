@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 
 Replicas = frozenset[BrokerId]
 

@@ -1,4 +1,4 @@
-"""What the planner answers: moves, what they cost, what they lead to, and what was given up.
+"""The planner's answer: moves, their cost, the loads that they lead to, and relaxed rules.
 
 A plan is a value: equal requests give equal plans, and `plan_hash` names one, so that somebody can
 approve exactly what was shown.
@@ -14,7 +14,7 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,9 +72,9 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """`moves` copy or drop data; `reorders` change only who is preferred, and copy nothing.
+    """`moves` copy or drop data; `reorders` change only preferred leaders, and copy nothing.
 
-    `lower_bound`: replicas that anybody has to move for this goal when racks are no matter.
+    `lower_bound`: replicas that any plan has to move for this goal when racks are no matter.
     `lowest_isr_margin`: the smallest len(isr) − m on the way, over what moves; None: nothing moves.
     """
 
@@ -101,7 +101,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unknown_sizes(self) -> int:
-        """Moves that copy an amount nobody has said."""
+        """Moves that copy an unknown amount."""
         return sum(move.size_bytes is None and bool(move.adding) for move in self.moves)
 
     @property

@@ -1,6 +1,6 @@
 """The planner's only switch: one request, one plan or one refusal.
 
-Called by whoever wants replicas or leaderships moved; changes nothing itself.  What it promises is
+Called for moves of replicas or leaderships; changes nothing itself.  What it promises is
 in the protocol's rules for adding brokers, removing brokers and the full rebalance: fewest moved
 replicas for loads that differ by at most one, racks kept; what cannot be kept is reported.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from plimsoll_core.errors import Refusal
-from plimsoll_core.planner import brokers, full, topics
+from plimsoll_core.planner import add_remove_brokers, full_rebalance, topic_changes
 from plimsoll_core.planner.draft import PlanDraft, conclude
 from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.request import (
@@ -36,14 +36,14 @@ def plan(request: Request) -> Plan | Refusal:
 def _draft(surveyed: Survey, goal: Goal) -> PlanDraft | Refusal:
     match goal:
         case AddBrokers():
-            return brokers.add(surveyed, goal)
+            return add_remove_brokers.add(surveyed, goal)
         case RemoveBrokers():
-            return brokers.remove(surveyed, goal)
+            return add_remove_brokers.remove(surveyed, goal)
         case FullRebalance():
-            return full.rebalance(surveyed)
+            return full_rebalance.rebalance(surveyed)
         case PreferredLeaders():
-            return brokers.prefer(surveyed)
+            return add_remove_brokers.prefer(surveyed)
         case ChangeTopics():
-            return topics.change(surveyed, goal)
+            return topic_changes.change(surveyed, goal)
         case _:
             assert_never(goal)

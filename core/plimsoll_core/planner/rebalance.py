@@ -16,8 +16,8 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceMod
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import MoveLimits
-from plimsoll_core.planner.formula import RackPolicy
 from plimsoll_core.planner.outcome import Plan, plan_hash
+from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
     AddBrokers,
@@ -35,7 +35,7 @@ from plimsoll_core.planner.waves import Limits, waves
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants, and what is known beside the image.
+    """The wanted outcome, and what is known beside the image.
 
     `away`: brokers that have been away for so long that they are given nothing.  `sizes`: bytes of
     one replica, as far as leaders have told.

@@ -1,4 +1,4 @@
-"""How many replicas each broker should have, and getting there: fewest moves, racks kept.
+"""The number of replicas that each broker should have, and the fewest moves to it, racks kept.
 
 Called for every goal that moves data.  The order is the protocol's ("add brokers", "remove
 brokers"): direct moves, then augmenting chains, then balance is relaxed, and racks only when a
@@ -27,7 +27,7 @@ class Targets:
     extra: int
 
     def slots(self, layout: Layout) -> list[BrokerId]:
-        """Who has the ⌈⌉ slots: the currently fullest."""
+        """The brokers of the ⌈⌉ slots: the currently fullest."""
         fullest = sorted(self.sharing, key=lambda broker: (-layout.count[broker], broker))
         return fullest[: self.extra]
 

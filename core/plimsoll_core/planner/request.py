@@ -1,6 +1,6 @@
-"""What the planner is asked: a cluster as far as placement goes, and one goal.
+"""The planner's request: a cluster as far as placement goes, and one goal.
 
-Made by whoever plans (the controller, a tool, the simulator), from a committed image and what is
+Made by the controller, a tool or the simulator, from a committed image and what is
 known of sizes.  A partition on the move is given with the replicas it is going to have.
 """
 
@@ -10,7 +10,7 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.formula import ROUND_ROBIN, RackPolicy, Row
+from plimsoll_core.planner.placement import ROUND_ROBIN, RackPolicy, Row
 
 
 class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class PlanBroker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic.  What an `Explicit` one states is nobody else's to plan: it is skipped."""
+    """A topic.  An `Explicit` one is skipped: its owner states its placement."""
 
     id: TopicId
     name: str
@@ -34,7 +34,7 @@ class PlanTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition.  `size_bytes` is one replica's; None when nobody has said it yet."""
+    """A partition.  `size_bytes` is one replica's; None when it is not known yet."""
 
     topic_id: TopicId
     index: int
@@ -98,7 +98,7 @@ class MoveOff(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class SetReplicas(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Somebody has chosen already: these partitions, exactly these replicas in this order."""
+    """Chosen already: these partitions, exactly these replicas in this order."""
 
     topic_id: TopicId
     partitions: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""What may go wrong on the way: who would fall below min ISR if a broker died now.
+"""Forecasts partitions that would fall below min ISR if a broker died now.
 
 Called for a plan that waits for approval, and while one runs.  It forecasts; it forbids nothing.
 """

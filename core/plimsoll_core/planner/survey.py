@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.formula import EXPLICIT, RackPolicy, Row
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted
 from plimsoll_core.planner.layout import Layout, Opening
-from plimsoll_core.planner.leaders import Leadership, Seats
 from plimsoll_core.planner.outcome import Skipped
-from plimsoll_core.planner.phrasing import counted, listed
+from plimsoll_core.planner.placement import EXPLICIT, RackPolicy, Row
+from plimsoll_core.planner.preferred_leaders import Leadership, Seats
 from plimsoll_core.planner.replicas import rack_need
 from plimsoll_core.planner.request import PlanPartition, PlanTopic, Request
 
@@ -157,8 +157,8 @@ def _racks(request: Request) -> dict[BrokerId, str] | Refusal | None:
         return Refusal(
             reason=Reason.InvalidRequest,
             message=(
-                f"Racks are required, but {listed(without)} registered without one; restart"
-                " there, so that the rack is registered too."
+                f"Racks are required, but {brokers_text(without, NAMED_AT_MOST)} registered"
+                " without one; restart there, so that the rack is registered too."
             ),
         )
     racks = {broker.id: broker.rack for broker in request.brokers if broker.rack is not None}

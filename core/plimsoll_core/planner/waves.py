@@ -1,4 +1,4 @@
-"""What may move now, and what has to wait: a plan cut into waves.
+"""Cuts a plan into waves: the moves that may run now, and those that wait.
 
 Called again and again while a plan runs, with the partitions as they are then; the first wave is
 what may be started.  Order decides who goes first, so equal plans give equal waves.
@@ -15,8 +15,8 @@ import msgspec
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import counted
 from plimsoll_core.planner.outcome import Move, Plan
-from plimsoll_core.planner.phrasing import counted
 from plimsoll_core.planner.request import PlanPartition
 
 

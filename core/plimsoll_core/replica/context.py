@@ -1,4 +1,4 @@
-"""What a replica reads around itself: its log, and what all replicas of a broker see in common."""
+"""A replica's surroundings: its log, and the state that all replicas of a broker share."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ReplicaContext:
 
         NOT_LEADER_OR_FOLLOWER: that lifetime is over.  UNKNOWN_LEADER_EPOCH: nothing is known of it
         here; it may begin in metadata that has not arrived yet, so the asker tries again.  An epoch
-        that nobody has committed proves nothing, however high it is.
+        that is not committed proves nothing, however high it is.
         """
         registered = self.brokers.get(broker_id)
         if registered is None or broker_epoch > registered.broker_epoch:

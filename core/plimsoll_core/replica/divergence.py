@@ -1,4 +1,4 @@
-"""Whether a leader's log may be read from where a fetch asks, and where the asker's log diverges.
+"""Checks at a leader whether a fetch asks from a diverged log, and where the logs diverge.
 
 Called by `replica.Replica` for each fetch of a follower or a consumer.  Reads the log's offsets and
 leader epochs, and decides nothing else.  Source: KIP-320, docs/protocol.md §4.7.

@@ -1,4 +1,4 @@
-"""How far a log counts, where what is acknowledged must be on the disk (flush.messages).
+"""The end of a log that counts where acknowledged records must be on disk (flush.messages).
 
 Called by the storage's logs; `Replica` and the broker's fetchers go by it.  A leader commits no
 further, and a follower asks for nothing beyond: to ask for an offset is to acknowledge all that is

@@ -1,4 +1,4 @@
-"""What a leader knows of its term: its followers' progress, the in-sync set, what is committed.
+"""A leader's state in one epoch: its followers' progress, the ISR, the high watermark.
 
 Called by `replica.Replica` only.  It decides how far the high watermark may go, who may join the
 in-sync set and who must leave it, and what an AlterPartition answer means.  Sources: KIP-497
@@ -228,13 +228,13 @@ class Leader:
         )
 
     def _within_lag(self, follower: BrokerId, around: ReplicaContext, now_ms: int) -> bool:
-        # While the high watermark is frozen it is no yardstick: whoever is merely above it would
+        # While the high watermark is frozen it is no yardstick: a follower merely above it would
         # join, be found lagging and leave, over and over.
         caught_up_ms = self.followers[follower].caught_up_ms
         return caught_up_ms is not None and now_ms - caught_up_ms <= around.lag_time_max_ms
 
     def shrinkage(self, around: ReplicaContext, log_end: int, now_ms: int) -> PendingShrink | None:
-        """Who has not been caught up for too long."""
+        """The followers that have not been caught up for too long."""
         isr = self.isr
         if not isinstance(isr, CommittedIsr):
             return None

@@ -1,4 +1,4 @@
-"""Whether a leader may answer reads and acks=0/1 as one that nobody can have replaced.
+"""The leader lease: whether a leader may still answer reads and acks=0/1.
 
 For clusters that ask for it (`onControllerLoss: StopServing`); asked when a reply is made, never by
 a timer.  acks=all needs no lease: a leader that was replaced gathers no quorum.
@@ -6,7 +6,7 @@ a timer.  acks=all needs no lease: a leader that was replaced gathers no quorum.
 A leader may answer while *either* of two holds.  (a) The newest answer of a controller that could
 show that it is the controller is young: it was asked less than the session timeout ago, less a
 margin, so this broker cannot have been fenced since; and everything that was committed when it
-answered is applied here, so this broker had not been replaced before.  (b) Everybody whom the
+answered is applied here, so this broker had not been replaced before.  (b) Every replica that the
 controller could elect has followed this leader in its present term within that time, as their next
 fetch proves: it acknowledges a reply that was made then, and who follows does not lead.
 
@@ -61,7 +61,7 @@ class LeaderLease:
 
 
 def from_followers(leader: Leader, image: Partition, since_ms: int) -> bool:
-    """(b): whether everybody who could be elected follows since `since_ms`.
+    """(b): whether every replica that could be elected follows since `since_ms`.
 
     `image`: the partition as the newest metadata has it; a leader that has changed its in-sync set
     may not know yet who was put beside it (the ELR).

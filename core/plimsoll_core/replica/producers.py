@@ -1,4 +1,4 @@
-"""Whether a producer's batch is new, a retry or out of order (KIP-98, idempotent producers).
+"""Classifies a producer's batch as new, a retry or out of order (KIP-98, idempotent producers).
 
 One per log.  The leader asks `check` before it appends; leader, follower and replay all learn from
 the batches themselves through `update`.  It remembers the last five batches of each producer id:
@@ -41,7 +41,7 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    """Never without a batch: whoever makes one adds the first at once."""
+    """Never without a batch: the caller adds the first at once."""
 
     __slots__ = ("batches", "epoch", "idle_since_ms")
 
@@ -106,7 +106,7 @@ class ProducerStates:
         producer.idle_since_ms = None
 
     def expire(self, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> None:
-        """Forget who has been idle that long.
+        """Forget producers that have been idle that long.
 
         Idle is counted on the broker's clock and not from record timestamps: a client may write
         old timestamps and is not idle for that.

@@ -1,4 +1,4 @@
-"""What a replica wants done after a step, in the order in which it must be done.
+"""The effects that a replica's step asks for, in the order in which they must be carried out.
 
 `Replica.take_ready` makes it.  The broker's replica manager takes it once per step: its driver
 answers and wakes, then the proposal waits to be sent.

@@ -124,7 +124,7 @@ class Replica:
         self._become(HALTED)
 
     def close(self, code: Code) -> None:
-        """The replica is going away: whoever waits hears `code`."""
+        """The replica is going away: waiting requests get `code`."""
         if self.role is not FAILED:
             self._become(HALTED)
         self._stop_leading(code)
@@ -180,7 +180,7 @@ class Replica:
 
     @property
     def low_watermark(self) -> int:
-        """Below it nobody who is in sync has a record; on a follower its own log's start."""
+        """Below it no replica in sync has a record; on a follower its own log's start."""
         start = self.log.log_start_offset
         return start if self.leader is None else self.leader.low_watermark(start)
 
@@ -334,7 +334,7 @@ class Replica:
 
     @property
     def fetches_from(self) -> BrokerId | None:
-        """Whom to fetch from now, if anybody."""
+        """The broker to fetch from now, if any."""
         return self.partition.leader if self.role is FOLLOWING else None
 
     def position(self) -> follower.FetchPosition:

@@ -1,4 +1,4 @@
-"""What a broker does for one partition, as one value, and which role may follow which.
+"""A replica's role for one partition as one value, and which role may follow which.
 
 Rule: everything that a role is, and every reason for which one follows another, is in this file.
 `replica.Replica` alone takes a role, by `succeed`.  The broker's shell brings what happened
@@ -24,7 +24,7 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """It fetches from the leader that its metadata name; from nobody while they name none."""
+    """It fetches from the leader that its metadata name; from none while they name none."""
 
 
 @dataclass(frozen=True, slots=True)

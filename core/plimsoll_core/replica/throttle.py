@@ -1,11 +1,11 @@
-"""How much of what moves may be fetched now: a token bucket in whole bytes, without a clock.
+"""The throttle of moves: a token bucket in whole bytes, without a clock.
 
 Called by the fetchers of replicas that are being added.  A piece is taken before it is asked for,
 and settled when the reply is there: what did not come is given back, what came beyond it (a batch
 is never split) is owed and delays the next piece.  So over any time T no more than rate * T and a
 quarter of a second's worth is taken, and no more arrives than that, what had been asked for before,
 and a batch for each connection.
-Nobody fills a bucket in advance: who comes with a new one waits for its first piece.
+A bucket is not filled in advance: a new one waits for its first piece.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PIECE_BYTES_MIN = 64 * 2**10
 PIECE_BYTES_MAX = 2**20
 PIECE_PARTS = 200
 """A piece is due when such a part of a second's worth is there, within these bounds: a leader and
-this broker serve others between two pieces, and nobody waits for long while one is written."""
+this broker serve others between two pieces, and none waits for long while one is written."""
 _MS = 1_000
 
 

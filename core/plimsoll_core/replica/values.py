@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 
 class BatchInfo(Protocol):
-    """A record batch's header, as parsed by whoever holds the bytes."""
+    """A record batch's header, as the broker parsed it."""
 
     @property
     def base_offset(self) -> int: ...

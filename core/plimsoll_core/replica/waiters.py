@@ -14,7 +14,7 @@ from plimsoll_core.errors import Code
 
 
 class AckWaiter(NamedTuple):
-    """Somebody waits until the high watermark is at least `required_offset`."""
+    """A request that waits until the high watermark is at least `required_offset`."""
 
     required_offset: int
     deadline_ms: int
@@ -54,7 +54,7 @@ class AckWaiters:
         self._waiters = deque(ordered)
 
     def reached(self, high_watermark: int, code: Code) -> list[Answered]:
-        """Everybody up to the high watermark is answered with `code`."""
+        """All waiters up to the high watermark are answered with `code`."""
         waiters = self._waiters
         answered = []
         while waiters and waiters[0].required_offset <= high_watermark:
@@ -67,7 +67,7 @@ class AckWaiters:
         return answered
 
     def expire(self, now_ms: int) -> list[Answered]:
-        """Who has waited too long.  The batch stays in the log and may still commit."""
+        """The waits that timed out.  The batch stays in the log and may still commit."""
         late = [waiter for waiter in self._waiters if waiter.deadline_ms <= now_ms]
         if late:
             self._waiters = deque(w for w in self._waiters if w.deadline_ms > now_ms)
@@ -116,7 +116,7 @@ class ParkedFetches:
         self._for_end.pop(token, None)
 
     def take(self, *, end_moved: bool, commit_moved: bool) -> list[object]:
-        """Who has something new to look at; each is parked again only by its own wish."""
+        """The parked fetches with new data; each is parked again only by its own request."""
         woken: list[object] = []
         if end_moved and self._for_end:
             woken.extend(self._for_end)

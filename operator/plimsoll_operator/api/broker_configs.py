@@ -1,4 +1,4 @@
-"""What a LogCluster says to its brokers and to its controller.  Pure."""
+"""A LogCluster's settings for its brokers and its controller.  Pure."""
 
 from __future__ import annotations
 

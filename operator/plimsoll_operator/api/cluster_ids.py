@@ -9,7 +9,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 
 
 def cluster_id(cluster: LogCluster) -> UUID:
-    """Whose log and volumes these are: what `spec.clusterId` says, else the object's own uid.
+    """The cluster's id, which owns log and volumes: `spec.clusterId`, else the object's own uid.
 
     The uid is random and never used twice, so two operators agree on it without asking, and an
     object that is made again is another cluster unless it says otherwise.

@@ -1,4 +1,4 @@
-"""What a `LogCluster` shows: a projection of the committed image, never read back."""
+"""The status of a `LogCluster`: a projection of the committed image, never read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a LogCluster says of topics: whose they may be, what they get, how large, how they go."""
+"""A LogCluster's rules for topics: allowed namespaces, defaults, limits, deletion."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TopicLimits(Api, frozen=True, kw_only=True):
 
 
 class Topics(Api, frozen=True, kw_only=True):
-    """What topics may be declared, and by whom."""
+    """The topics that may be declared, and the namespaces that may declare them."""
 
     allowed_namespaces: AllowedNamespaces | None = None
     defaults: TopicDefaults | None = None

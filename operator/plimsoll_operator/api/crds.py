@@ -96,7 +96,7 @@ LOG_CLUSTER = Kind(
         (
             "!has(self.topics) || !has(self.topics.defaults) || "
             f"({_within_factor('self.topics.defaults')})",
-            "topics.defaults.minInSyncReplicas is more than its replicationFactor: nobody could "
+            "topics.defaults.minInSyncReplicas is more than its replicationFactor: no client could "
             "write with acks=all.",
         ),
     ),
@@ -163,7 +163,8 @@ TOPIC = Kind(
         ),
         (
             _within_factor("self"),
-            "minInSyncReplicas is more than replicationFactor: nobody could write with acks=all.",
+            "minInSyncReplicas is more than replicationFactor: no client could "
+            "write with acks=all.",
         ),
     ),
     columns=(

@@ -245,10 +245,10 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             UncleanRecovery,
             Meta(
                 description=(
-                    "Who leads a partition whose every complete replica was lost.  Balanced "
+                    "The leader of a partition whose every complete replica was lost.  Balanced "
                     "(default): the most complete one, once all that may be complete are back. "
                     "Proactive: the most complete of those that answer within seconds; may lose "
-                    "acknowledged records.  Manual: nobody, until a Topic names a leader."
+                    "acknowledged records.  Manual: none, until a Topic names a leader."
                 ),
             ),
         ]
@@ -259,10 +259,10 @@ class LogClusterSpec(Api, frozen=True, kw_only=True):
             OnControllerLoss,
             Meta(
                 description=(
-                    "What brokers do that hear no controller. KeepServing (default): everything "
+                    "What brokers do without a controller. KeepServing (default): everything "
                     "but elections, ISR changes and administration. StopServing: a leader answers "
-                    "reads and acks=0/1 only as long as nobody else can lead: for 5.4 s (with the "
-                    "default session timeout), and after that where every other replica in ISR "
+                    "reads and acks=0/1 only as long as no other broker can lead: for 5.4 s (with "
+                    "the default session timeout), and after that where every other replica in ISR "
                     "and ELR follows it. So partitions with one replica serve on, and those that "
                     "are below min ISR, or lose an ISR member meanwhile, stop. acks=all goes on "
                     "in both. Brokers read it when they start."

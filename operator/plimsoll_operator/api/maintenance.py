@@ -27,7 +27,7 @@ class Maintenance(Api, frozen=True, kw_only=True):
             Meta(
                 description=(
                     "true: the containers of a broker's pod see each other's processes, so that a "
-                    "drill can kill the broker from beside. Whoever may open a debug container "
+                    "drill can kill the broker from beside. A user who may open a debug container "
                     "there reads the broker's memory. Default false."
                 )
             ),
@@ -39,7 +39,7 @@ class Maintenance(Api, frozen=True, kw_only=True):
             ExposedTopics,
             Meta(
                 description=(
-                    "Partitions with no more replicas than their min ISR cannot spare anybody. "
+                    "Partitions with no more replicas than their min ISR can spare no broker. "
                     "Interrupt (default): a restart interrupts them for a moment, while all their "
                     "replicas are in sync. Block: restarts wait until there are none of them. "
                     "status.exposure counts such topics."

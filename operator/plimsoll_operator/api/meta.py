@@ -1,4 +1,4 @@
-"""What all kinds share: metadata, references, conditions, and the bounded field types.
+"""Types that all kinds share: metadata, references, conditions, and bounded fields.
 
 Every list, map and string has a maximum, because CEL rules are priced by the worst case and the
 API server refuses a schema whose price it cannot bound.  No field has a schema default: a default

@@ -63,7 +63,7 @@ class NamedLeader(Api, frozen=True, kw_only=True):
 
     partition: Annotated[int, Meta(ge=0, le=9_999)]
     leader: Annotated[
-        BrokerNumber, Meta(description="A replica that takes part and has told of its log.")
+        BrokerNumber, Meta(description="A replica that takes part and has reported its log.")
     ]
     at_leader_epoch: Annotated[
         int,

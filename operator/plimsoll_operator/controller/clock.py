@@ -33,7 +33,7 @@ def _monotonic_ms() -> int:
 async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], None]) -> None:
     """Call `tick` once an interval with how late it is, in milliseconds; until cancelled.
 
-    What waited in the sockets counts as heard before anybody is called silent.
+    Heartbeats that waited in the sockets count before a broker is called silent.
     """
     due_ms = clock.now_ms() + interval_ms
     while True:

@@ -1,4 +1,4 @@
-"""Group commit: what is decided, what is in flight, what is committed, and who waits for what.
+"""Group commit: records that are decided, in flight and committed, and the answers that wait.
 
 The controller's runtime calls it; it does no I/O and reads no clock.  Decisions are made on the
 speculative image (committed + queued); an answer, refusals and heartbeat flags included, leaves
@@ -171,7 +171,7 @@ def refused(reason: Reason, message: str) -> Refused:
 
 
 def not_controller(message: str) -> Refused:
-    """Somebody else decides, or nobody."""
+    """This controller decides no more."""
     return refused(Reason.NotController, message)
 
 

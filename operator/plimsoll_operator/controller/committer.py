@@ -18,8 +18,8 @@ from plimsoll_core.messages.requests import Done
 from plimsoll_operator.controller.clock import Clock
 from plimsoll_operator.controller.commit_queue import CommitQueue, refused
 from plimsoll_operator.controller.journal import Journal, Restored
+from plimsoll_operator.controller.recent_batches import MetadataTail
 from plimsoll_operator.controller.stats import ControllerStats
-from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
     LogCorrupt,

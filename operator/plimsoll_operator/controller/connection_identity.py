@@ -1,5 +1,5 @@
-"""For which broker one connection to the controllers' port speaks, and what those may hold that
-speak for nobody yet.
+"""The broker that one connection to the controllers' port speaks for, and the limits of connections
+that have not named one yet.
 
 The server asks before it passes a request on.  A connection speaks for one broker, the first that
 it names, for good: whatever names another broker or another lifetime there is refused.  It has
@@ -21,7 +21,7 @@ from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_wire.control import BrokerRequest
 
 STRANGERS_MAX = 256
-"""Connections that have not shown yet who they are; one more costs the oldest of them its own."""
+"""Connections that have not named a broker yet; one more closes the oldest of them."""
 STRANGERS_BYTES_MAX = 32 * 1024 * 1024
 """What all of them together may have sent of requests that are not whole yet."""
 STRANGER_MS_MAX = 30_000
@@ -43,7 +43,8 @@ class Speaker:
 
     def hear(self, cluster_id: UUID, request: BrokerRequest, image: ClusterImage) -> Refused | None:
         """Whether the request may be passed on; from now on the connection speaks for who it
-        names.  What names nobody (a client's request, forwarded) goes with who was shown."""
+        names.  What names no broker (a client's request, forwarded) counts for the broker named
+        before."""
         broker_id: BrokerId | None = getattr(request, "broker_id", None)
         epoch: BrokerEpoch | None = getattr(request, "broker_epoch", None)
         if broker_id is None:
@@ -96,7 +97,7 @@ class ClosableConnection(Protocol):
 
 
 class Strangers:
-    """All connections of a server that have not shown who they are, oldest first."""
+    """All connections of a server that have not named a broker, oldest first."""
 
     def __init__(self) -> None:
         self._held: dict[ClosableConnection, int] = {}
@@ -110,10 +111,10 @@ class Strangers:
         if len(self._held) > STRANGERS_MAX:
             oldest = next(iter(self._held))
             del self._held[oldest]
-            oldest.close("too many connections of nobody known")
+            oldest.close("too many connections that named no broker")
 
     def left(self, connection: ClosableConnection) -> None:
-        """It is gone, or has shown who it is."""
+        """The connection is closed, or has named its broker."""
         self._held.pop(connection, None)
 
     def holds(self, connection: ClosableConnection, size: int) -> bool:

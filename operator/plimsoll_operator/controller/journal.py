@@ -18,7 +18,7 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_core.cluster.snapshot import decode_image
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
-from plimsoll_operator.controller.tail import MetadataTail
+from plimsoll_operator.controller.recent_batches import MetadataTail
 from plimsoll_operator.metalog.codec import decode_records, pack
 from plimsoll_operator.metalog.interface import (
     EMPTY_TIP,

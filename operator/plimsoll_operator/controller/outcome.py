@@ -1,4 +1,4 @@
-"""How a controller is run, and why its run ended."""
+"""The controller's run options, and the reasons for the end of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ControllerOptions:
     """What differs between Kubernetes and local mode."""
 
     always_confirmed: bool = False
-    """The log is locked by this process: nobody else can commit."""
+    """The log is locked by this process: no other can commit."""
     confirmed_ms: int = 3_000
     tick_ms: int = 500
     backoff_ms: int = 100

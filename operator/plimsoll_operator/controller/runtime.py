@@ -20,7 +20,7 @@ from plimsoll_core.cluster.records import ControllerChanged, Record
 from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.partitions.health import Outlook, outlook
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
@@ -38,12 +38,12 @@ from plimsoll_operator.controller.clock import Clock, tick_forever
 from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
 from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
 from plimsoll_operator.controller.journal import Journal
-from plimsoll_operator.controller.log_regression import Claims
+from plimsoll_operator.controller.metadata_regression import Claims
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.controller.recent_batches import MetadataTail
 from plimsoll_operator.controller.snapshots import Snapshotter
 from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.controller.stream import update_for
-from plimsoll_operator.controller.tail import MetadataTail
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     MetadataLog,
@@ -60,7 +60,7 @@ STOP_MS_MAX = 2_000
 
 
 class _HandOver(Exception):
-    """The core asks that somebody else looks."""
+    """The decision asks for a second controller to confirm a mass loss of brokers."""
 
 
 class _Regressed(Exception):
@@ -256,7 +256,7 @@ class Controller:
                 logger.warning("deposed: %s", error)
                 return Outcome.DEPOSED
             except _HandOver:
-                # Whoever leads next, here or elsewhere, looks for itself.
+                # The next controller, here or elsewhere, checks for itself.
                 self._opinion_until_ms = self._clock.now_ms() + self.options.opinion_ms
                 return Outcome.HANDED_OVER
             except (_Regressed, LogUnusable, UnknownRecord) as error:
@@ -314,7 +314,7 @@ class Controller:
                 await self._committer.commit_alone(change)
                 break
             except (AppendConflict, SnapshotRequired) as error:
-                # Somebody wrote between our read and our append: during a take-over, read on.
+                # Another controller wrote after our read: during a take-over, read on.
                 if attempts_left == 0:
                     raise
                 if isinstance(error, SnapshotRequired):
@@ -330,7 +330,7 @@ class Controller:
         logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
 
     async def _activate(self, activation: Activated) -> None:
-        """Until it is committed: what the last term left undone is finished by nobody else."""
+        """Until it is committed: only this take-over finishes what the last term left undone."""
         while self._active:
             if not isinstance(await self._decide(activation), Refused):
                 return

@@ -104,7 +104,7 @@ class ControllerServer:
         return found[1] if found else None
 
     async def close(self) -> None:
-        """Stop the controllers before this: whoever closes sockets must not decide any more."""
+        """Stop the controllers before this: none must decide once its sockets are closed."""
         if self._server is not None:
             self._server.close()
         for cluster_id in list(self._controllers):
@@ -150,7 +150,7 @@ class BrokerConnection(asyncio.Protocol):
         self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
 
     def _out_of_patience(self) -> None:
-        """It has had its time to say who it is; what it asked may still wait to be committed."""
+        """Its time to name a broker is over; its request may still wait to be committed."""
         if self._silent:
             self.close("no whole request came")
         elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
@@ -197,7 +197,7 @@ class BrokerConnection(asyncio.Protocol):
     # --- requests -------------------------------------------------------------------------------
 
     def _no_stranger(self) -> None:
-        """It has shown who it is, or is gone."""
+        """The connection has named its broker, or is closed."""
         self._server.strangers.left(self)
         self._shown.set()
         if self._patience is not None:
@@ -286,7 +286,7 @@ class BrokerConnection(asyncio.Protocol):
         command: control.Command,
         found: Awaitable[RegisterBroker | Refused],
     ) -> None:
-        """A registration that somebody adds to first.  A broker sends nothing else meanwhile.
+        """A registration that the hook adds to first.  A broker sends nothing else meanwhile.
 
         When its connection goes, this is cancelled: an earlier process never registers late.
         """
@@ -300,7 +300,7 @@ class BrokerConnection(asyncio.Protocol):
     async def _once_shown(
         self, correlation_id: int, controller: Controller, command: control.Command
     ) -> None:
-        """A client's request came before anything that shows whose connection this is."""
+        """A client's request came before anything that names the connection's broker."""
         try:
             async with asyncio.timeout(SHOWN_MS_MAX / 1000):
                 await self._shown.wait()
@@ -325,7 +325,7 @@ class BrokerConnection(asyncio.Protocol):
         self._reply(correlation_id, controller, answer)
 
     def _note(self) -> None:
-        """Whose connection this is, as soon as that is shown."""
+        """The connection's broker, as soon as it is named."""
         speaker = self._speaker
         if speaker.broker_id is None or speaker.broker_epoch is None:
             return

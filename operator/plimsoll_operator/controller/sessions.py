@@ -64,7 +64,7 @@ class Sessions:
         """
         broker = self._controller.image.brokers.get(lifetime[0])
         if broker is None or broker.broker_epoch != lifetime[1]:
-            return True  # refused by whoever decides
+            return True  # the decision refuses it
         epoch, newest = self._proposers.get(lifetime[0], (lifetime[1], number))
         if epoch == lifetime[1] and newest > number:
             return False

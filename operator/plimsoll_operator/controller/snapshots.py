@@ -1,4 +1,5 @@
-"""When the metadata log has grown enough, write the image beside it and free what it covers.
+"""Snapshots of the image, written when the metadata log has grown enough, and the slots that they
+free.
 
 One snapshot at a time, taken at a committed offset; `SnapshotTaken` commits before anything is
 released, so two writers can never destroy each other's history.

@@ -1,4 +1,4 @@
-"""What a controller counts about itself; `metrics` exposes it, tests read it."""
+"""The controller's counters; `metrics` exposes them, tests read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker's metadata stream gets next: batches, or a snapshot when it is too far behind.
+"""The next part of a broker's metadata stream: batches, or a snapshot when it is too far behind.
 
 The runtime calls it for an active controller; it waits for news, but not longer than asked, and it
 changes nothing.  Source: ARCHITECTURE.md, "The controller".
@@ -16,7 +16,7 @@ from plimsoll_core.errors import Reason
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.controller.commit_queue import refused
-from plimsoll_operator.controller.tail import MetadataTail, Standing
+from plimsoll_operator.controller.recent_batches import MetadataTail, Standing
 
 WAIT_MS_MAX = 10_000
 

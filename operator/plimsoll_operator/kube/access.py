@@ -1,4 +1,4 @@
-"""How to reach the API server: from inside a pod, or by a kubeconfig file.
+"""Addresses and credentials of the API server: from inside a pod, or by a kubeconfig file.
 
 The official client's loaders read both.  What they read is read again every minute by the monotonic
 clock, because the kubelet rotates tokens (and the official refresh goes by the wall clock).
@@ -30,10 +30,10 @@ class NoCluster(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The server's address, whom to trust and how to prove who we are."""
+    """The server's address, its CA, and the credentials."""
 
     configuration: Configuration
-    """Never changed but by its own refresh: whoever connects takes a copy."""
+    """Never changed but by its own refresh: a connection takes a copy."""
 
     async def authorization(self) -> str | None:
         """The `Authorization` header as of now.  Raises `Unavailable` when a token that is due

@@ -1,6 +1,6 @@
 """The user's objects as last seen: what the watches feed and the reconcilers read.
 
-Being here proves nothing about existence and being absent even less; whoever needs proof reads the
+Being here proves nothing about existence and being absent even less; a proof takes a read of the
 API server afresh.
 
 An object that this version cannot read (its schema is newer, or let something through) stays as it
@@ -108,7 +108,8 @@ class Shelf(Generic[R]):
         return self._missing.get(key, frozenset())
 
     def lost(self) -> list[Unread]:
-        """The objects of which nothing can be gone by: nobody else would tell their owners."""
+        """The objects of which nothing can be gone by: no status of theirs would be written
+        otherwise."""
         return [unread for key, unread in self._unread.items() if key not in self._found]
 
     def conditions(self, key: Key) -> tuple[Condition, ...]:
@@ -121,7 +122,7 @@ class Shelf(Generic[R]):
 
 
 class Objects:
-    """All kinds."""
+    """All kinds.  `reconcile/registry.py` holds what else differs between them."""
 
     def __init__(self) -> None:
         self.clusters = Shelf(LogCluster)
@@ -129,17 +130,6 @@ class Objects:
         self.reassignments = Shelf(Reassignment)
         self.rebalances = Shelf(Rebalance)
         self.verifications = Shelf(Verification)
-
-    def shelf(self, kind: str) -> Shelf[Any]:
-        """The shelf of a kind, by the kind's name."""
-        shelves: dict[str, Shelf[Any]] = {
-            "LogCluster": self.clusters,
-            "Topic": self.topics,
-            "Reassignment": self.reassignments,
-            "Rebalance": self.rebalances,
-            "Verification": self.verifications,
-        }
-        return shelves[kind]
 
 
 def _metadata(body: dict[str, Any]) -> ObjectMeta:

@@ -1,4 +1,4 @@
-"""What the API server may answer instead of doing what it was asked to.
+"""The errors that the API server answers.
 
 Certain answers (`NotFound`, `Conflict`, `Rejected`) say that nothing was changed.  `Unavailable`
 says nothing: the request may or may not have been executed.
@@ -56,10 +56,11 @@ def error(status: int, message: str) -> ApiError:
 
 def answered(method: str, path: str, status: int, body: bytes) -> ApiError:
     """The error for an answer: its status, what was asked, and the API server's own sentence."""
-    return error(status, f"{method} {path}{REPLY}{_message(body)}")
+    return error(status, f"{method} {path}{REPLY}{status_message(body)}")
 
 
-def _message(body: bytes) -> str:
+def status_message(body: bytes) -> str:
+    """The message of the Status that the API server answered; the beginning of what is none."""
     try:
         return str(json.loads(body).get("message", ""))
     except (ValueError, AttributeError):

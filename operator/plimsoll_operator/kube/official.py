@@ -3,7 +3,7 @@
 Only `RESTClientObject` is used: the client's generated calls would turn every object into a model
 of theirs, and the API server's answers are wanted as they are.  What the client does by itself and
 this operator must not rely on is switched off by the client's own settings: retries, proxies of the
-environment, redirects.  The only module with an HTTP client; called by whoever composes a process.
+environment, redirects.  The only module with an HTTP client; called where a process is composed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The API server as the operator sees it: a few verbs, over a transport that sends one request.
 
-`KubeApi` is what everybody else takes.  It reads afresh (a read is used as evidence), answers each
-call once, and reports with `kube.errors` what the API server would not do.  `Transport` is what
-differs between a real API server and one in memory.  Called by every room that reads or writes
-objects; knows nothing of HTTP libraries.
+`KubeApi` is what all other modules take.  It reads afresh (a read is used as evidence), answers
+each call once, and reports with `kube.errors` what the API server would not do.  `Transport` is
+what differs between a real API server and one in memory.  Called by every room that reads or
+writes objects; knows nothing of HTTP libraries.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Transport(Protocol):
     """Requests to one API server, over connections of its own."""
 
     async def send(self, request: HttpRequest) -> HttpResponse:
-        """One attempt.  Raises `Unavailable` with status 0 when nobody knows whether the request
+        """One attempt.  Raises `Unavailable` with status 0 when it is unknown whether the request
         happened, or still will: it timed out, the connection was lost."""
 
     def watch(self, request: HttpRequest) -> AsyncGenerator[bytes, None]:

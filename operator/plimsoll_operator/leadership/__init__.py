@@ -1,1 +1,1 @@
-"""Who leads a cluster and for how long: the Lease, the term, evidence about pods and nodes."""
+"""Leadership of a cluster: the Lease, the term, evidence about pods and nodes."""

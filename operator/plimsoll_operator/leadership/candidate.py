@@ -106,7 +106,7 @@ class Candidate:
         }.get(outcome, 1.0)
 
     async def _after_deposition(self, holding: asyncio.Future[LeaseLoss]) -> float:
-        """Deposed although the Lease is ours: somebody leads this log without asking for it."""
+        """Deposed although the Lease is ours: another process leads this log without the Lease."""
         await asyncio.wait([holding], timeout=2.0)
         if holding.done():
             self._deposed = 0
@@ -122,7 +122,7 @@ class Candidate:
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel and wait; a failure of its own is raised by whoever reads the result."""
+    """Cancel and wait; a failure of its own is raised where the result is read."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])

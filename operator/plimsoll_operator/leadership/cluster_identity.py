@@ -1,4 +1,4 @@
-"""Whose log and volumes a LogCluster may use: what the API server holds decides, never a guess.
+"""The log and volumes that a LogCluster may use: decided by what the API server holds.
 
 A log of another cluster id under the same name is not taken over silently: its volumes may be the
 only copy of somebody's data.  Adoption is said in `spec.clusterId`, or the cluster is refused.

@@ -1,6 +1,6 @@
-"""Who of the operator's replicas leads one LogCluster: a Lease, and a loop of our own.
+"""The Lease by which one replica of the operator leads a LogCluster, and the loop that renews it.
 
-5 s / 3 s / 1 s: a Lease that nobody renewed for 5 s is free; whoever could not renew for 3 s steps
+5 s / 3 s / 1 s: a Lease not renewed for 5 s is free; a holder that could not renew for 3 s steps
 down; both try every second, and no call takes longer than one.  Only the monotonic clock decides,
 and expiry is counted from the moment a change was *seen*, so that clocks need not agree.  The Lease
 keeps two replicas from fighting; what keeps the log safe is the log's own compare-and-set.
@@ -57,7 +57,7 @@ class LeaseLoss(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquired:
-    """The Lease is ours.  `vacant_ms`: for how long nobody had renewed it, by its own times."""
+    """The Lease is ours.  `vacant_ms`: for how long it was not renewed, by its own times."""
 
     vacant_ms: int | None
     previous: str | None
@@ -125,7 +125,7 @@ class Lease:
         try:
             try:
                 await self._api.replace(LEASES, _released(held), timeout_s=timeout_s)
-            except Conflict:  # somebody edited it since it was renewed, perhaps only its metadata
+            except Conflict:  # it was edited since it was renewed, perhaps only its metadata
                 found = await self._api.get(
                     LEASES, self._namespace, self._name, timeout_s=timeout_s
                 )

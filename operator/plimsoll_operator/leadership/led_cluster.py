@@ -25,23 +25,17 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
-from plimsoll_operator.leadership.drafts import Drafts
 from plimsoll_operator.leadership.pod_evidence import evidence_of
 from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.metalog.interface import MetadataLog
-from plimsoll_operator.reconcile.cluster import metadata_log
-from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile import registry
+from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
+from plimsoll_operator.reconcile.cluster.render import unclean_recovery_of
 from plimsoll_operator.reconcile.cluster.versions import pin
 from plimsoll_operator.reconcile.context import Task, Term, Work
-from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
-from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
-from plimsoll_operator.reconcile.registry import other_work
-from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.topic import deletion_proof
-from plimsoll_operator.reconcile.topic import reconcile as topic
-from plimsoll_operator.reconcile.verification import reconcile as verification
+from plimsoll_operator.reconcile.topic.render import unhealthy_of
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.status.events import Events
 from plimsoll_operator.status.record_events import (
@@ -56,21 +50,9 @@ logger = logging.getLogger("plimsoll.leader")
 
 RESYNC_SECONDS = 30
 OUTAGE_MS_MIN = 8_000
-"""Longer than a standby takes: then somebody may wonder what happened."""
+"""Longer than a standby takes: worth an Event."""
 CLUSTER_STATUS_MS = 1_000
 RESTLESS_SECONDS = 2
-
-WHOLE = {
-    Task.ROLLS: restarts.reconcile,
-    Task.ABSENT_TOPICS: deletion_proof.reconcile,
-    Task.LOG: metadata_log.reconcile,
-}
-ONE = {
-    Task.TOPIC: topic.reconcile,
-    Task.REASSIGNMENT: reassignment.reconcile,
-    Task.REBALANCE: rebalance.reconcile,
-    Task.VERIFICATION: verification.reconcile,
-}
 
 
 class LedCluster:
@@ -89,9 +71,6 @@ class LedCluster:
             options=ControllerOptions(always_confirmed=parts.alone),
         )
         self._queue: ReconcileQueue[Work] = ReconcileQueue(self._handle)
-        self._writer = StatusWriter(
-            parts.status_kube, lambda target: self._drafts.draft(target), parts.now_ms
-        )
         self._events = Events(parts.status_kube, parts.options.identity, parts.now_ms)
         self._cluster_due: asyncio.TimerHandle | None = None
         self._stalled_for = ("", "")
@@ -114,12 +93,12 @@ class LedCluster:
             seen_uids={},
         )
         self.term = self._new_term()
+        self._writer = self._new_writer()
         self._racks = RackFinder(self.term)
-        self._drafts = Drafts(self.term)
         self.controller.subscribe(self._committed)
 
     async def run(self, vacant_ms: int = 0) -> Outcome:
-        """One term.  `vacant_ms`: for how long nobody had led."""
+        """One term.  `vacant_ms`: for how long no operator had led."""
         self._begin()
         parts, term = self._parts, self.term
         evidence = evidence_of(parts.kube, *term.key)
@@ -140,21 +119,24 @@ class LedCluster:
                     helper.cancel()
             return outcome
         finally:
-            term.stall_causes.clear()  # nobody looks at them any more
+            term.stall_causes.clear()  # of no term any more
             del parts.leaders[term.key]
             await parts.server.remove(term.cluster_id)
 
     async def stop(self) -> None:
-        """End the term: whoever closes sockets must not decide any more."""
+        """End the term, before the sockets of its brokers are closed."""
         await self.controller.stop()
 
     def _begin(self) -> None:
         """Nothing is known from the term before: another replica may have led meanwhile."""
         self.term = self._new_term()
-        self._drafts = Drafts(self.term)
-        self._writer = StatusWriter(self._parts.status_kube, self._drafts.draft, self._parts.now_ms)
+        self._writer = self._new_writer()
         self._parts.metrics.begin(self.term.key)
         self._racks = RackFinder(self.term)
+
+    def _new_writer(self) -> StatusWriter:
+        render = partial(registry.draft_of, self.term)
+        return StatusWriter(self._parts.status_kube, render, self._parts.now_ms)
 
     async def say(self, cause: Cause) -> None:
         """Why the cluster is not led, written at once."""
@@ -170,10 +152,10 @@ class LedCluster:
             self._events.add(found, occurrence)
 
     def _tell_outage(self, lasted_ms: int) -> None:
-        """Nobody led for so long; said in the status and in an Event."""
+        """No operator led for so long: shown in the status and in an Event."""
         text = (
-            f"Nobody led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served what "
-            "they knew; elections, ISR changes and changes of topics waited."
+            f"No operator led this cluster for {lasted_ms / 1000:.0f} s. Meanwhile brokers served"
+            " what they knew; elections, ISR changes and changes of topics waited."
         )
         self.term.outage = condition("ControllerAvailable", True, "RecoveredAfterOutage", text)
         self.term.mark_cluster()
@@ -189,10 +171,10 @@ class LedCluster:
     # --- work -----------------------------------------------------------------------------------
 
     async def _look_at_restless(self) -> None:
-        """What brokers tell of their logs, and who comes back, changes what a status says."""
+        """Reports about logs and returning brokers change a status without a commit."""
         await self.controller.wait_active()
         while True:
-            for topic_id in self._drafts.unhealthy.restless_topics(self.term.image):
+            for topic_id in unhealthy_of(self.term).restless_topics(self.term.image):
                 self._mark_topic(self.term.image, topic_id)
             await asyncio.sleep(RESTLESS_SECONDS)
 
@@ -202,31 +184,20 @@ class LedCluster:
         if vacant_ms >= OUTAGE_MS_MIN:
             self._tell_outage(vacant_ms)
         while True:
-            self._queue.add(Work(Task.CLUSTER, self.term.key))
-            for found in self.term.objects.topics:
-                if found.cluster_key == self.term.key:
-                    self.offer(Work(Task.TOPIC, found.key))
-            for work in other_work(self.term):
-                self._queue.add(work)
-            self._queue.add(Work(Task.ABSENT_TOPICS, self.term.key))
+            for work in registry.all_work(self.term):
+                self.offer(work)
             await asyncio.sleep(RESYNC_SECONDS)
 
     async def _handle(self, work: Work) -> None:
         if not self.controller.active:
             raise Retry("the controller is not active", after_ms=500)
         await pin(self.term)
-        match work.task:
-            case Task.CLUSTER:
-                if (found := self.term.cluster) is not None:
-                    self.controller.settings = settings_of(
-                        found, self._parts.options.session_timeout_ms
-                    )
-                await cluster.reconcile(self.term)
-                self._racks.review()
-            case Task.ROLLS | Task.ABSENT_TOPICS | Task.LOG:
-                await WHOLE[work.task](self.term)
-            case _:
-                await ONE[work.task](self.term, work.key)
+        if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
+            timeout_ms = self._parts.options.session_timeout_ms
+            self.controller.settings = settings_of(found, timeout_ms)
+        await registry.reconcile(self.term, work)
+        if work.task is Task.CLUSTER:
+            self._racks.review()
 
     # --- after each commit ----------------------------------------------------------------------
 
@@ -235,12 +206,13 @@ class LedCluster:
             self._parts.metrics.isr_changed(self.term.key, change)
         self._parts.metrics.elected_uncleanly(self.term.key, unclean_elections(records))
         happened, now_ms = list(occurrences(old, new, records)), self.term.now_ms()
+        unhealthy, unclean = unhealthy_of(self.term), unclean_recovery_of(self.term)
         if any(isinstance(r, ControllerChanged) for r in records):
             shown = self.term.objects.clusters.conditions(self.term.key)
-            self._drafts.unhealthy.begin(new, now_ms)
-            self._drafts.unclean.begin(new, shown, now_ms)
-        leaderless = self._drafts.unhealthy.update(old, new, records, now_ms)
-        self._drafts.unclean.update(records, happened, now_ms)
+            unhealthy.begin(new, now_ms)
+            unclean.begin(new, shown, now_ms)
+        leaderless = unhealthy.update(old, new, records, now_ms)
+        unclean.update(records, happened, now_ms)
         for occurrence in happened:
             self._tell(occurrence)
         for topic_id in {r.topic_id for r in records if hasattr(r, "topic_id")}:
@@ -248,7 +220,7 @@ class LedCluster:
         if any(isinstance(r, BrokerUnfenced | MembersChanged | TopicRemoved) for r in records):
             for key in self.term.refusals:
                 self._queue.add(Work(Task.TOPIC, key))
-        if any(isinstance(r, cluster.MEMBERSHIP) for r in records):
+        if any(isinstance(r, MEMBERSHIP) for r in records):
             self._queue.add(Work(Task.CLUSTER, self.term.key))
         self._mark(Target(LOG_CLUSTERS, *self.term.key))
 

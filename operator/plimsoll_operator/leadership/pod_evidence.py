@@ -1,4 +1,4 @@
-"""What a broker's pod proves about the broker: a fresh read, never an event.
+"""Evidence from a broker's pod about the broker's process: a fresh read, never an event.
 
 An event may be a minute old and speak of a container that has a successor; a lifetime is named by
 the pod's uid and proven dead only when that very pod is gone or its broker container has ended and

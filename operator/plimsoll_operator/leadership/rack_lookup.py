@@ -72,7 +72,7 @@ class RackFinder:
         return msgspec.structs.replace(request, rack=rack)
 
     def review(self) -> None:
-        """Forget refused brokers that are not wanted any more; nobody speaks for them again."""
+        """Forget refused brokers that are not wanted any more: these do not register again."""
         for broker_id in set(self._missing) - set(self._term.image.members):
             self._found(broker_id)
 

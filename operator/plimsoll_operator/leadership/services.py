@@ -1,4 +1,4 @@
-"""What all clusters of one operator process share."""
+"""Parts that all clusters of one operator process share."""
 
 from __future__ import annotations
 

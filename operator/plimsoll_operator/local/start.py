@@ -33,6 +33,7 @@ from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
 from plimsoll_operator.local.objects import LocalObjects, NotApplied
 from plimsoll_operator.local.pods import BrokerPods
 from plimsoll_operator.reconcile.topic.request import named_leaders
+from plimsoll_operator.status.writer import Target
 
 START_MS_MAX = 120_000
 LOOK_MS = 20
@@ -226,10 +227,11 @@ class Start:
         loop = asyncio.get_running_loop()
         patience_ms = REFUSED_MS if named_leaders(topic) is None else NAMING_MS_MAX
         deadline = loop.time() + patience_ms / 1000
+        target = Target(resources.TOPICS, *topic.key)
         while True:
             term = (await self._led()).term
             refusal: Condition | None = term.refusals.get(topic.key)
-            if term.observed.get(topic.key) == generation:
+            if term.observed.get(target) == generation:
                 if refusal is None:
                     return
                 if loop.time() >= deadline:

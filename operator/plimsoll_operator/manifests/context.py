@@ -1,4 +1,4 @@
-"""What the builders need to know besides the LogCluster itself."""
+"""Inputs of the manifest builders besides the LogCluster itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Context:
 
     `version`: the release that the brokers run, and `broker_image` its image.  `controllers` are
     host:port addresses; a name stands for all its addresses.  `metrics_from`: NetworkPolicy peers
-    that may read metrics, none: everybody.
+    that may read metrics, none: all.
     """
 
     cluster: LogCluster

@@ -1,5 +1,4 @@
-"""Who may speak with a cluster's pods, and with whom they may: brokers, and the driver of a
-Verification.
+"""NetworkPolicies of a cluster's pods: brokers, and the driver of a Verification.
 
 Both directions are named.  Clients and the kubelet come from anywhere, replication from the
 cluster's own brokers and the operator's probe; brokers go to each other, to the operator and to

@@ -28,7 +28,7 @@ def rebalance_name(cluster: str, purpose: Purpose, brokers: Sequence[BrokerId]) 
 
 
 def drain(context: Context, brokers: Sequence[BrokerId]) -> Manifest:
-    """Whoever removed the brokers from the spec approved of it."""
+    """Removing the brokers from the spec approved of it."""
     return _rebalance(context, "drain", brokers, {"mode": "RemoveBrokers", "approval": "Automatic"})
 
 

@@ -1,4 +1,4 @@
-"""How release 0.1 made brokers' pods and their configuration, to the byte.
+"""Brokers' pods and configuration exactly as release 0.1 made them, to the byte.
 
 A cluster stays with `spec.version: "0.1"` until its owner changes that, whatever operator runs: so
 the template that its pods came from must still be made, and 0.1 refuses a configuration with keys

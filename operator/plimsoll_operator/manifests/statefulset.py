@@ -1,6 +1,6 @@
 """One StatefulSet of one replica per broker: any broker can go, and pods return by themselves.
 
-`OnDelete`: a changed template reaches no pod until somebody decides so.  After its creation the
+`OnDelete`: a changed template reaches no pod until a restart is granted.  After its creation the
 template is written only while its broker is granted a restart, for the same reason: a drained pod
 must not come back with an untried image.
 """
@@ -95,7 +95,7 @@ def _pod(context: Context, broker_id: int) -> Manifest:
         "serviceAccountName": labels.service_account(context.name),
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        # A drill kills the broker from beside; else nobody there needs to see its memory.
+        # A drill kills the broker from beside; else no other container needs to see its memory.
         "shareProcessNamespace": drills,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": pod_security(),

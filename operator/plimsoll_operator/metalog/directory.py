@@ -19,7 +19,7 @@ from pathlib import Path
 from uuid import UUID
 
 from plimsoll_core.cluster.records import SnapshotTaken
-from plimsoll_operator.metalog import chain, codec, files, snapshots
+from plimsoll_operator.metalog import codec, files, log_assembly, snapshots
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -51,10 +51,10 @@ class DirectoryLog:
         self._poll_ms = poll_ms
         self._lock: int | None = None
         self._tail: _Tail | None = None
-        self._follower: chain.LogFollower | None = None
+        self._follower: log_assembly.LogFollower | None = None
         self._writing: asyncio.Future[None] | None = None
         self._turn = asyncio.Lock()
-        self._history = chain.History()
+        self._history = log_assembly.History()
         self._weight = snapshots.Weight()
 
     async def open(self) -> OpenedLog:
@@ -119,7 +119,7 @@ class DirectoryLog:
         return name
 
     async def lost(self) -> tuple[str, ...]:
-        """Its files are open, and nobody else's business."""
+        """Its files are open, and private to it."""
         return ()
 
     async def mend(self) -> None: ...
@@ -179,18 +179,18 @@ class DirectoryLog:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[files.BatchFile], tuple[OpenedLog, chain.LogFollower]]:
-        gap: chain.Gap | None = None
+    def _read(self) -> tuple[list[files.BatchFile], tuple[OpenedLog, log_assembly.LogFollower]]:
+        gap: log_assembly.Gap | None = None
         for _ in range(READS_MAX):
             files.check_owner(self._path, self._cluster_id)
             stored = files.read_snapshots(self._path)
             try:
                 found = files.read_batch_files(self._path)
                 batches = {batch.sequence: batch for file in found for batch in file.batches}
-                return found, chain.assemble(stored, batches)
+                return found, log_assembly.assemble(stored, batches)
             except FileNotFoundError:
                 continue
-            except chain.Gap as error:
+            except log_assembly.Gap as error:
                 gap = error
         raise LogRegressed(f"the metadata log in {self._path} is incomplete: {gap}")
 
@@ -211,7 +211,7 @@ class DirectoryLog:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _held(self) -> tuple[_Tail, chain.LogFollower]:
+    def _held(self) -> tuple[_Tail, log_assembly.LogFollower]:
         if self._tail is None or self._follower is None or self._writing is not None:
             raise AppendConflict("the metadata log must be opened again before it is written to")
         return self._tail, self._follower

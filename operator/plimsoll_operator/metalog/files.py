@@ -73,7 +73,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def claim(directory: Path, cluster_id: str) -> None:
-    """Write whose log this is, or refuse a directory that is another cluster's."""
+    """Write the log's owner, or refuse a directory that is another cluster's."""
     path = directory / CLUSTER_FILE
     if not path.exists():
         mine = ClusterFile(cluster_id=cluster_id)

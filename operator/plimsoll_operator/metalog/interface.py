@@ -1,4 +1,4 @@
-"""What a metadata log promises, whatever holds its bytes.
+"""The metadata log's interface and its guarantees, for any storage.
 
 A log is a chain of batches.  Each batch holds records, follows its predecessor by sequence and by
 the predecessor's nonce, and is committed by a compare-and-set that only one writer can win.  The
@@ -8,7 +8,7 @@ The life of a writer:
 
 1. `opened = await log.open()`; replay `opened.snapshot`, then `opened.batches` in order.
 2. Append the term's first record alone, in a batch of a higher controller epoch.  `AppendConflict`
-   here means somebody else wrote meanwhile: open again and read on (bounded by the caller).
+   here means another controller wrote meanwhile: open again and read on (bounded by the caller).
 3. Append; a batch is committed when `append` returns.  At most one append is in flight.
    `AppendConflict` now means deposed.  An append that was cancelled has an unknown outcome: the
    log refuses everything until it is opened again.
@@ -161,7 +161,7 @@ class MetadataLog(Protocol):
         """`taken` is committed: give back what it covers.  Best effort; safe to repeat."""
 
     async def lost(self) -> tuple[str, ...]:
-        """The names of objects of the log that somebody has deleted; the writer still knows what
+        """The names of objects of the log that were deleted; the writer still knows what
         they held.  Nothing else can open the log until a snapshot is released."""
 
     async def mend(self) -> None:

@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
-from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.errors import Unavailable, status_message
 from plimsoll_operator.kube.port import HttpRequest, Transport
 
 READ_FACTOR = 5
@@ -21,7 +19,7 @@ UNKNOWN_OUTCOMES = frozenset({408, *range(500, 600)})
 
 
 class Unanswered(Exception):
-    """Nobody knows whether the request happened, or will."""
+    """It is unknown whether the request happened, or will."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +30,7 @@ class Answer:
     @property
     def sentence(self) -> str:
         """What the API server says about a request that it did not carry out."""
-        try:
-            message = msgspec.json.decode(self.body, type=_Status).message
-        except msgspec.MsgspecError:
-            message = self.body[:200].decode(errors="replace")
-        return f"{self.status}: {message}"
-
-
-class _Status(msgspec.Struct, frozen=True):
-    message: str = ""
+        return f"{self.status}: {status_message(self.body)}"
 
 
 class Api(Protocol):

@@ -45,7 +45,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Any of our objects, as read; `spec` is decoded by whoever knows its kind."""
+    """Any of our objects, as read; `spec` is decoded by the module of its kind."""
 
     metadata: Metadata
     spec: msgspec.Raw
@@ -72,7 +72,7 @@ class _Manifest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Whose log, and where its objects are.  Only tests have another `group`."""
+    """The log's owner, and where its objects are.  Only tests have another `group`."""
 
     namespace: str
     cluster_name: str

@@ -1,9 +1,9 @@
 """The metadata log on the Kubernetes API: a ring of batches, and snapshots.
 
-Puts the parts together: `ring` commits, `chain` says what is the log, `kube_snapshots` keeps what
-the ring has forgotten.  Decides which slots may be used again: those that a snapshot covers whose
-`SnapshotTaken` is committed.  Called by the controller's runtime; it needs no lock, Lease or clock
-to be safe.
+Puts the parts together: `ring` commits, `log_assembly` finds which stored batches are the log,
+`kube_snapshots` keeps what the ring has forgotten.  Decides which slots may be used again: those
+that a snapshot covers whose `SnapshotTaken` is committed.  Called by the controller's runtime; it
+needs no lock, Lease or clock to be safe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.records import SnapshotTaken
 from plimsoll_operator.kube.port import Transport
-from plimsoll_operator.metalog import chain, codec, kube_objects, snapshots
+from plimsoll_operator.metalog import codec, kube_objects, log_assembly, snapshots
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -66,13 +66,13 @@ class RingLog:
         self._reader = ObjectReader(api=api, place=place, backoff_ms=options.backoff_ms)
         self._snapshots = SnapshotStore(self._reader)
         self._ring = Ring(self._reader, options.slots)
-        self._follower: chain.LogFollower | None = None
+        self._follower: log_assembly.LogFollower | None = None
         self._unresolved = False
         self._turn = asyncio.Lock()
         self._making: asyncio.Task[None] | None = None
         self._covered_sequence = -1
         self._covered_by: str | None = None
-        self._history = chain.History()
+        self._history = log_assembly.History()
         self._weight = snapshots.Weight()
 
     # --- reading --------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class RingLog:
         opened, _, _ = await self._read(Ring(self._reader, self._options.slots))
         return opened
 
-    async def _read(self, ring: Ring) -> tuple[OpenedLog, chain.LogFollower, _View]:
+    async def _read(self, ring: Ring) -> tuple[OpenedLog, log_assembly.LogFollower, _View]:
         """Snapshots first: one that is released meanwhile leaves a gap, and the read is repeated.
         In the other order a newer snapshot could hide batches not yet read."""
         why: Exception | None = None
@@ -131,29 +131,29 @@ class RingLog:
                 return opened, follower, _View(covered=covered, snapshot_bytes=size)
             except kube_objects.Expired as error:
                 why = error
-            except chain.Gap as error:
+            except log_assembly.Gap as error:
                 why = error
                 if ring.newest_version == seen:
-                    # Nobody wrote between two reads that both failed: it is no race.
+                    # No write between two reads that both failed: it is no race.
                     raise LogRegressed(f"the metadata log is incomplete: {error}") from error
                 seen = ring.newest_version
         raise LogUnavailable(f"the metadata log changes faster than it can be read: {why}")
 
     async def _assemble(
-        self, indexes: Sequence[Index], found: Mapping[int, Batch | chain.Emptied]
-    ) -> tuple[Index | None, tuple[OpenedLog, chain.LogFollower]]:
+        self, indexes: Sequence[Index], found: Mapping[int, Batch | log_assembly.Emptied]
+    ) -> tuple[Index | None, tuple[OpenedLog, log_assembly.LogFollower]]:
         for index in indexes:
             snapshot = await self._snapshots.load(index)
             if snapshot is None:
                 continue
             try:
-                return index, chain.assemble([snapshot], found)
-            except chain.Gap:
+                return index, log_assembly.assemble([snapshot], found)
+            except log_assembly.Gap:
                 continue
-        return None, chain.assemble([], found)
+        return None, log_assembly.assemble([], found)
 
     async def _covered(
-        self, found: Mapping[int, Batch | chain.Emptied], next_sequence: int
+        self, found: Mapping[int, Batch | log_assembly.Emptied], next_sequence: int
     ) -> Index | None:
         """The newest snapshot that a committed `SnapshotTaken` names.
 
@@ -166,7 +166,9 @@ class RingLog:
             for taken in reversed(codec.snapshots_taken(batch)):
                 index = await self._snapshots.index(taken.name)
                 if index is None:
-                    raise chain.Gap(f"MetadataSnapshot {taken.name}, which the log names, is gone")
+                    raise log_assembly.Gap(
+                        f"MetadataSnapshot {taken.name}, which the log names, is gone"
+                    )
                 return index
         return None
 
@@ -182,7 +184,7 @@ class RingLog:
             async for batch in self._follow(ring, follower):
                 yield batch
 
-    async def _follow(self, ring: Ring, follower: chain.LogFollower) -> AsyncIterator[Batch]:
+    async def _follow(self, ring: Ring, follower: log_assembly.LogFollower) -> AsyncIterator[Batch]:
         """Batches as they come; ends when the ring has overtaken this reader."""
         while True:
             try:
@@ -191,7 +193,7 @@ class RingLog:
                     for batch in follower.offer(content):
                         yield batch
                     continue
-            except chain.Gap:
+            except log_assembly.Gap:
                 return
             except LogUnavailable:
                 content = None
@@ -202,11 +204,11 @@ class RingLog:
             content = await ring.peek(sequence)
         except LogCorrupt:
             # Before the first append, or deleted by hand: reading everything tells which.
-            raise chain.Gap(f"the slot of batch {sequence} cannot be read") from None
+            raise log_assembly.Gap(f"the slot of batch {sequence} cannot be read") from None
         if content is None or content.sequence < sequence:
             return None
         if content.sequence > sequence or not isinstance(content, Batch):
-            raise chain.Gap(f"batch {sequence} is already gone")
+            raise log_assembly.Gap(f"batch {sequence} is already gone")
         return content
 
     def nonce_at(self, applied_offset: int) -> str | None:
@@ -231,12 +233,12 @@ class RingLog:
                 self._history.add(committed)
             self._weight.batch_bytes += size
 
-    def _held(self) -> chain.LogFollower:
+    def _held(self) -> log_assembly.LogFollower:
         if self._follower is None or self._unresolved:
             raise AppendConflict(NOT_OPEN)
         return self._follower
 
-    def _require_slot(self, batch: Batch, follower: chain.LogFollower) -> None:
+    def _require_slot(self, batch: Batch, follower: log_assembly.LogFollower) -> None:
         """The last eighth of the ring is for what ends the shortage: new terms, and in the very
         last slot `SnapshotTaken` alone, lest terms that never get to a snapshot fill the ring."""
         free = self._covered_sequence + self._options.slots + 1 - batch.sequence

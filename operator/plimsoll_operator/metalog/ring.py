@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import msgspec
 
 from plimsoll_operator.metalog import codec, kube_objects
-from plimsoll_operator.metalog.chain import Emptied
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -25,6 +24,7 @@ from plimsoll_operator.metalog.interface import (
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
 from plimsoll_operator.metalog.kube_objects import Item, Metadata, ObjectReader
+from plimsoll_operator.metalog.log_assembly import Emptied
 
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}
@@ -128,7 +128,7 @@ class Ring:
         return [slot for slot in ahead if slot not in self._slots]
 
     async def make(self, number: int) -> Slot:
-        """A missing slot, made now or meanwhile by somebody else."""
+        """A missing slot, made now or meanwhile by another process."""
         spec = _EmptySlot(cluster_id=str(self._place.cluster_id), slot=number)
         body = self._place.manifest(KIND, self._metadata(number), spec)
         path = self._place.path(kube_objects.BATCHES)
@@ -140,7 +140,7 @@ class Ring:
         else:
             name = self.name(number)
             raise LogUnavailable(f"MetadataBatch {name} cannot be made: {answer.sentence}")
-        # Whoever was quicker may have written to it since: only the first sight counts.
+        # A quicker process may have written to it since: only the first read counts.
         return self._slots.setdefault(number, slot)
 
     async def put(self, batch: Batch, backoff_ms: int) -> int:
@@ -189,8 +189,8 @@ class Ring:
         return await self._reader.api.request("PUT", path, params=STRICT, body=body)
 
     async def _after_conflict(self, slot: Slot, batch: Batch) -> int | None:
-        """Whose batch is there?  Ours: committed.  The old content: somebody touched the object,
-        go on with its new version.  Otherwise raises."""
+        """The outcome by the batch that is there.  Ours: committed.  The old: the object was
+        touched, go on with its new version.  Otherwise raises."""
         now = await self._read_back(slot.number)
         if now.uid != slot.uid:
             raise LogCorrupt(f"MetadataBatch {self.name(slot.number)} was deleted and made again")
@@ -235,19 +235,19 @@ class Ring:
 
     def _conflict(self, slot: Slot, batch: Batch) -> AppendConflict:
         return AppendConflict(
-            f"batch {batch.sequence} was written by somebody else: "
+            f"batch {batch.sequence} was written by another controller: "
             f"{self.name(slot.number)} holds batch {slot.sequence}"
         )
 
     async def lost(self) -> list[int]:
-        """Slots that are known here and exist no more: somebody has deleted them."""
+        """Slots that are known here and exist no more: deleted by hand."""
         known = sorted(self._slots)  # those that are made meanwhile are not in the list
         pages = self._reader.pages(kube_objects.BATCHES, self._place.selector)
         names = {item.metadata.name async for item in pages}
         return [number for number in known if self.name(number) not in names]
 
     async def make_again(self, number: int) -> None:
-        """A slot that was deleted, with whose batch it held: a snapshot covers that."""
+        """A slot that was deleted, with its batch's writer: a snapshot covers that."""
         slot = self._slots[number]
         spec = _emptied(self._place, number, slot.content)
         body = self._place.manifest(KIND, self._metadata(number), spec)

@@ -1,6 +1,6 @@
-"""When a snapshot is due, and how an image becomes bytes that prove themselves complete.
+"""The rule for when a snapshot is due, and the encoding that proves an image complete.
 
-Pure; called by both shells.  A snapshot is compressed with zlib; whoever reads one verifies the
+Pure; called by both shells.  A snapshot is compressed with zlib; a reader verifies the
 SHA-256 of what was stored and the size of what comes out before believing it.
 """
 

@@ -13,44 +13,19 @@ import logging
 import msgspec
 
 from plimsoll_core.errors import Reason
-from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.conditions import condition, merge
 from plimsoll_operator.api.meta import Condition, ObjectMeta
-from plimsoll_operator.api.reassignment import ReassignmentStatus
-from plimsoll_operator.api.rebalance import RebalanceStatus
-from plimsoll_operator.api.topic import TopicStatus
-from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.kube.cache import INVALID_SPEC, Key
 from plimsoll_operator.kube.errors import ApiError, NotFound
-from plimsoll_operator.kube.resources import (
-    LOG_CLUSTERS,
-    REASSIGNMENTS,
-    REBALANCES,
-    TOPICS,
-    VERIFICATIONS,
-    Kind,
-)
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, Kind
 from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.reconcile.registry import BY_RESOURCE, KINDS, OF_A_CLUSTER
 
 logger = logging.getLogger("plimsoll.strays")
 
 PERIOD_SECONDS = 3.0
 WRITES_PER_SECOND = 5
 NOT_LED = "ClusterNotLed"
-
-
-_MODELS: dict[
-    Kind,
-    type[
-        LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
-    ],
-] = {
-    LOG_CLUSTERS: LogClusterStatus,
-    TOPICS: TopicStatus,
-    REASSIGNMENTS: ReassignmentStatus,
-    REBALANCES: RebalanceStatus,
-    VERIFICATIONS: VerificationStatus,
-}
 
 
 async def look_after_strays(parts: Parts) -> None:
@@ -63,27 +38,20 @@ async def look_after_strays(parts: Parts) -> None:
 async def look_at_strays(parts: Parts) -> None:
     """Once."""
     objects = parts.objects
-    for topic in [t for t in objects.topics if _is_stray(parts, t.cluster_key)]:
-        shown = objects.topics.conditions(topic.key)
-        await _tell(parts, TOPICS, topic.metadata, topic.cluster_key, shown)
-    for move in [r for r in objects.reassignments if _is_stray(parts, r.cluster_key)]:
-        shown = objects.reassignments.conditions(move.key)
-        await _tell(parts, REASSIGNMENTS, move.metadata, move.cluster_key, shown)
-    for plan in [r for r in objects.rebalances if _is_stray(parts, r.cluster_key)]:
-        shown = objects.rebalances.conditions(plan.key)
-        await _tell(parts, REBALANCES, plan.metadata, plan.cluster_key, shown)
-    for run in [v for v in objects.verifications if _is_stray(parts, v.cluster_key)]:
-        shown = objects.verifications.conditions(run.key)
-        await _tell(parts, VERIFICATIONS, run.metadata, run.cluster_key, shown)
+    for kind in OF_A_CLUSTER:
+        shelf = kind.shelf(objects)
+        for found in [one for one in shelf if _is_stray(parts, one.cluster_key)]:
+            shown = shelf.conditions(found.key)
+            await _tell(parts, kind.resource, found.metadata, found.cluster_key, shown)
     for topic in [t for t in objects.topics if t.cluster_key not in parts.leaders]:
         shown = objects.topics.conditions(topic.key)
         if _shows(shown, not_found(topic.cluster_key)):
             await _tell_not_led(parts, topic.metadata, topic.cluster_key, shown)
-    for kind in _MODELS:
-        for unread in objects.shelf(kind.kind).lost():
+    for kind in KINDS:
+        for unread in kind.shelf(objects).lost():
             new = condition("Ready", False, INVALID_SPEC, unread.sentence)
             if not _shows(unread.conditions, new):
-                await _write(parts, kind, unread.metadata, new, unread.conditions)
+                await _write(parts, kind.resource, unread.metadata, new, unread.conditions)
 
 
 def _is_stray(parts: Parts, cluster: Key) -> bool:
@@ -132,7 +100,8 @@ async def _write(
     """`new`: the condition to be shown; `shown`: those that are."""
     try:
         conditions = merge(shown, [new], meta.generation, parts.now_ms())
-        status = _MODELS[kind](observed_generation=meta.generation, conditions=conditions)
+        empty = BY_RESOURCE[kind].status
+        status = empty(observed_generation=meta.generation, conditions=conditions)
         body = msgspec.to_builtins(status)
         await parts.status_kube.apply_status(kind, meta.namespace, meta.name, body)
     except ApiError as error:

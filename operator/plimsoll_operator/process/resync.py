@@ -12,17 +12,11 @@ import logging
 from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import (
-    LOG_CLUSTERS,
-    REASSIGNMENTS,
-    REBALANCES,
-    TOPICS,
-    VERIFICATIONS,
-    Kind,
-)
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
 from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.process.supervisor import Clusters
-from plimsoll_operator.reconcile.context import Task, Work
+from plimsoll_operator.reconcile.context import Work
+from plimsoll_operator.reconcile.registry import OF_A_CLUSTER
 
 logger = logging.getLogger("plimsoll.resync")
 
@@ -49,18 +43,14 @@ async def _compare(parts: Parts, clusters: Clusters) -> None:
         if await _is_gone(parts, LOG_CLUSTERS, known.key):
             objects.clusters.drop(known.key)
             clusters.gone(known.key)
-    for kind, shelf, task in (
-        (TOPICS, objects.topics, Task.TOPIC),
-        (REASSIGNMENTS, objects.reassignments, Task.REASSIGNMENT),
-        (REBALANCES, objects.rebalances, Task.REBALANCE),
-        (VERIFICATIONS, objects.verifications, Task.VERIFICATION),
-    ):
-        listed = {_key(o): o for o in await _all(parts, kind)}
+    for kind in OF_A_CLUSTER:
+        shelf = kind.shelf(objects)
+        listed = {_key(o): o for o in await _all(parts, kind.resource)}
         for body in listed.values():
             shelf.put(body)
         for found in [f for f in shelf if f.key not in listed]:
             shelf.drop(found.key)
-            clusters.offer(found.cluster_key, Work(task, found.key))
+            clusters.offer(found.cluster_key, Work(kind.task, found.key))
 
 
 async def _all(parts: Parts, kind: Kind) -> list[Object]:

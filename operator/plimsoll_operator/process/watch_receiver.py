@@ -10,25 +10,12 @@ from typing import Any
 
 from plimsoll_operator.kube.cache import Key, Objects
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import (
-    LOG_CLUSTERS,
-    REASSIGNMENTS,
-    REBALANCES,
-    TOPICS,
-    VERIFICATIONS,
-    Kind,
-)
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
 from plimsoll_operator.process.supervisor import Clusters
 from plimsoll_operator.reconcile.context import Task, Work
+from plimsoll_operator.reconcile.registry import BY_RESOURCE
 
 Event = dict[str, Any]
-
-TASKS = {
-    TOPICS: Task.TOPIC,
-    REASSIGNMENTS: Task.REASSIGNMENT,
-    REBALANCES: Task.REBALANCE,
-    VERIFICATIONS: Task.VERIFICATION,
-}
 
 
 class WatchReceiver:
@@ -45,10 +32,11 @@ class WatchReceiver:
         if kind is LOG_CLUSTERS:
             self._take_cluster(gone, body, key)
             return
-        shelf = self._objects.shelf(kind.kind)
+        row = BY_RESOURCE[kind]
+        shelf = row.shelf(self._objects)
         seen = shelf.drop(key) if gone else shelf.put(body)
         if seen is not None:
-            self._clusters.offer(seen.cluster_key, Work(TASKS[kind], key))
+            self._clusters.offer(seen.cluster_key, Work(row.task, key))
 
     def _take_cluster(self, gone: bool, body: Object, key: Key) -> None:
         if gone:

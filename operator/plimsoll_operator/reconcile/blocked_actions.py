@@ -1,4 +1,4 @@
-"""What voluntary actions wait for: each reconciler writes the rows of its own kind of action, and
+"""The waits of voluntary actions: each reconciler writes the rows of its own kind of action, and
 `status.blocked` and the condition `Blocked` are computed from all rows, worst first.
 
 Pure; called by the drafts of a LogCluster's status.

@@ -1,4 +1,4 @@
-"""What the handlers of one cluster share while this process leads it.
+"""The state that all reconcilers of one cluster share during a term.
 
 A term begins with the Lease and ends with it or with the controller.  Everything here is memory:
 lost with the term, and rebuilt by the next one from the log and the objects.
@@ -29,13 +29,7 @@ from plimsoll_operator.api.verification import VerificationStatus
 from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.cache import Key, Objects
 from plimsoll_operator.kube.port import KubeApi
-from plimsoll_operator.kube.resources import (
-    LOG_CLUSTERS,
-    REASSIGNMENTS,
-    REBALANCES,
-    TOPICS,
-    VERIFICATIONS,
-)
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.reconcile.stall_causes import (
@@ -47,9 +41,10 @@ from plimsoll_operator.reconcile.stall_causes import (
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.move_progress import Meter
 from plimsoll_operator.status.record_events import Occurrence
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.writer import Status, Target
 
 Kept = TypeVar("Kept")
+Shown = TypeVar("Shown", ReassignmentStatus, RebalanceStatus, VerificationStatus)
 
 
 class Task(Enum):
@@ -78,53 +73,64 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class Term:
-    """`refusals`: why an object is not as its owner wants it.  `observed`: which generation of an
-    object the controller was last asked about.
-    `reassignments`, `rebalances`: what these objects show, with the generation that it speaks of;
-    `meters`: how fast they are; `plans`: what Rebalances show of theirs; `plan_hashes`: all that
-    were.  `seen_uids`: the Topic objects seen, and when each was made.  `tell`: an Event at the
-    LogCluster.  `settling`: which members the spec asks for now, and since when.  `applied`:
-    children, by kind and name, as they were last made in this term.  `troubles`: why brokers do
-    not come up; `volume_size`: of the smallest volume.  `pinned`: the release that the
-    brokers run when the spec does not say; `version_refused`: that must not be run."""
+    """Of one cluster.  The dictionaries are written by the reconciler that their comment names."""
 
+    # The LogCluster: namespace and name.
     key: Key
     cluster_id: UUID
     controller: Controller
     kube: KubeApi
+    # The users' objects as last seen.
     objects: Objects
     options: OperatorOptions
+    # The Lease that this term holds; an annotation of it tells since when the Topic CRD counts.
     lease_name: str
+    # Queue work for now, or for so many milliseconds from now.
     add: Callable[[Work], None]
     add_later: Callable[[Work, int], None]
+    # The status of an object may have changed: render and write it.
     mark: Callable[[Target], None]
     # The host's wall clock: milliseconds since 1970.
     now_ms: Callable[[], int]
     # The host's monotonic clock, in milliseconds: for how long something has been so.
     monotonic_ms: Callable[[], int]
+    # An Event at the LogCluster.
     tell: Callable[[Occurrence], None] = lambda _: None
+    # Why a Topic is not as its owner wants it, by the Topic's key.
     refusals: dict[Key, Condition] = field(default_factory=dict)
-    observed: dict[Key, int] = field(default_factory=dict)
+    # The generation of a LogCluster's or Topic's spec that was reconciled last.
+    observed: dict[Target, int] = field(default_factory=dict)
+    # The status found at the last pass over a Reassignment, Rebalance or Verification, and the
+    # generation of the spec that it speaks of.
+    statuses: dict[Target, tuple[int, Status]] = field(default_factory=dict)
     # What only a person ends; each source writes its own slot, and no other.
     stall_causes: StallCauses = field(default_factory=dict)
     # The condition `ControllerAvailable`, when this term ended an outage.
     outage: Condition | None = None
     # What voluntary actions wait for: each reconciler writes the rows of its own key.
     blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
-    reassignments: dict[Key, tuple[int, ReassignmentStatus]] = field(default_factory=dict)
-    rebalances: dict[Key, tuple[int, RebalanceStatus]] = field(default_factory=dict)
+    # The plan that a Rebalance (by uid) shows, and the hashes of all that it has shown.
     plans: dict[str, PlanStatus] = field(default_factory=dict)
     plan_hashes: dict[str, deque[str]] = field(default_factory=dict)
+    # How fast the moves of a Topic (by its id), Reassignment or Rebalance (by uid) go.
     meters: dict[str, Meter] = field(default_factory=dict)
+    # Why a broker's pod does not come up.
     troubles: dict[BrokerId, str] = field(default_factory=dict)
+    # Of the smallest volume.
     volume_size: str | None = None
+    # Children, by kind and name, as this term applied them last.
     applied: dict[tuple[str, str], Manifest] = field(default_factory=dict)
-    verifications: dict[Key, VerificationStatus] = field(default_factory=dict)
+    # The members that the spec asks for now, and since when (`monotonic_ms`).
     settling: tuple[tuple[BrokerId, ...], int] | None = None
+    # Topic objects seen, by uid, with the time of their creation; shared by all terms of a process.
     seen_uids: dict[str, str] = field(default_factory=dict)
+    # Whether that annotation was read or written in this term.
     crd_noted: bool = False
+    # The release that brokers run when the spec does not say.
     pinned: str | None = None
+    # Whether the spec asks for a release that must not be run.
     version_refused: bool = False
+    # What one kind's reconciler remembers, by the type of it (see `kept`).
     _kept: dict[type, object] = field(default_factory=dict, init=False)
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
@@ -223,17 +229,15 @@ class Term:
     def mark_cluster(self) -> None:
         self.mark(Target(LOG_CLUSTERS, *self.key))
 
-    def mark_topic(self, key: Key) -> None:
-        self.mark(Target(TOPICS, *key))
+    def show(self, target: Target, generation: int, status: Status) -> None:
+        """What the object's reconciler found; `generation`: of the spec that it speaks of."""
+        self.statuses[target] = (generation, status)
+        self.mark(target)
 
-    def mark_reassignment(self, key: Key) -> None:
-        self.mark(Target(REASSIGNMENTS, *key))
-
-    def mark_rebalance(self, key: Key) -> None:
-        self.mark(Target(REBALANCES, *key))
-
-    def mark_verification(self, key: Key) -> None:
-        self.mark(Target(VERIFICATIONS, *key))
+    def status_of(self, target: Target, kind: type[Shown]) -> Shown | None:
+        """The status that `show` was last called with."""
+        found = self.statuses.get(target)
+        return found[1] if found is not None and isinstance(found[1], kind) else None
 
 
 def _waits_for(row: BlockedAction) -> tuple[object, ...]:

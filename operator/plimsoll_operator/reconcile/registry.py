@@ -1,64 +1,190 @@
-"""Objects that ask for something once: what there is to look at, and what their statuses show.
+"""The kinds that users apply, one row each: everything that differs between them, and nothing else.
 
-Called by the leader: reassignments, rebalances and verifications are handled alike.
+Watches, resyncs, the queue's work and the status writer loop over these rows; a new kind is a new
+row and its folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import msgspec
 
+from plimsoll_operator.api.cluster_status import LogClusterStatus
 from plimsoll_operator.api.conditions import condition
-from plimsoll_operator.kube.cache import INVALID_SPEC
-from plimsoll_operator.kube.resources import REASSIGNMENTS, REBALANCES
+from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.api.rebalance import RebalanceStatus
+from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.kube.cache import INVALID_SPEC, Key, Objects, Shelf
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    REBALANCES,
+    TOPICS,
+    VERIFICATIONS,
+    Kind,
+)
+from plimsoll_operator.reconcile.cluster import metadata_log
+from plimsoll_operator.reconcile.cluster import reconcile as cluster
+from plimsoll_operator.reconcile.cluster import render as cluster_render
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.reconcile.restarts import reconcile as restarts
+from plimsoll_operator.reconcile.topic import deletion_proof
+from plimsoll_operator.reconcile.topic import reconcile as topic
+from plimsoll_operator.reconcile.topic import render as topic_render
+from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.status.writer import StatusDraft, Target
 
+Reconcile = Callable[[Term, Key], Awaitable[None]]
 
-def other_work(term: Term) -> Iterator[Work]:
-    """All of the cluster's, and those that are gone but left a row."""
-    objects = term.objects
-    for move in objects.reassignments:
-        if move.cluster_key == term.key:
-            yield Work(Task.REASSIGNMENT, move.key)
-    for plan in objects.rebalances:
-        if plan.cluster_key == term.key:
-            yield Work(Task.REBALANCE, plan.key)
-    for wanted in objects.verifications:
-        if wanted.cluster_key == term.key:
-            yield Work(Task.VERIFICATION, wanted.key)
-    for key in reassignment.abandoned(term):
-        yield Work(Task.REASSIGNMENT, key)
-    for key in rebalance.abandoned(term):
-        yield Work(Task.REBALANCE, key)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserKind:
+    """One kind that users apply."""
+
+    # Where the API server keeps its objects.
+    resource: Kind
+    # Its objects as last seen; the shelf knows the model that an object is read into.
+    shelf: Callable[[Objects], Shelf[Any]]
+    # What its objects show when no controller leads their cluster: conditions alone.
+    status: type[
+        LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
+    ]
+    # The work that an event about one of its objects asks for, and what does it.
+    task: Task
+    reconcile: Reconcile
+    # The status of one object; None when there is nothing to say of it.
+    render: Callable[[Term, Key], StatusDraft | None]
+    # What the absence of objects means: the work for those that left something in the image.
+    absent: Callable[[Term], Iterable[Work]]
+
+
+def _reconcile_cluster(term: Term, _: Key) -> Awaitable[None]:
+    return cluster.reconcile(term)
+
+
+def _absent_topics(term: Term) -> Iterable[Work]:
+    """Topics are deleted once the absence is proven and the grace period is over."""
+    return (Work(Task.ABSENT_TOPICS, term.key),)
+
+
+def _absent_reassignments(term: Term) -> Iterable[Work]:
+    """Moves are rolled back."""
+    return (Work(Task.REASSIGNMENT, key) for key in reassignment.abandoned(term))
+
+
+def _absent_rebalances(term: Term) -> Iterable[Work]:
+    """Moves that have not ended are rolled back."""
+    return (Work(Task.REBALANCE, key) for key in rebalance.abandoned(term))
+
+
+def _leaves_nothing(_: Term) -> Iterable[Work]:
+    """Children go with their owner (ownerReferences), and the image holds nothing."""
+    return ()
+
+
+def _render_reconciled(resource: Kind, term: Term, key: Key) -> StatusDraft | None:
+    """The status that the reconciler found at its last pass."""
+    shelf = BY_RESOURCE[resource].shelf(term.objects)
+    found, reconciled = shelf.get(key), term.statuses.get(Target(resource, *key))
+    if found is None or reconciled is None:
+        return None
+    generation, status = reconciled
+    return StatusDraft(
+        uid=found.metadata.uid, status=status, generation=generation, shown=shelf.conditions(key)
+    )
+
+
+LOG_CLUSTER = UserKind(
+    resource=LOG_CLUSTERS,
+    shelf=lambda objects: objects.clusters,
+    status=LogClusterStatus,
+    task=Task.CLUSTER,
+    reconcile=_reconcile_cluster,
+    render=cluster_render.render,
+    absent=_leaves_nothing,
+)
+OF_A_CLUSTER = (
+    UserKind(
+        resource=TOPICS,
+        shelf=lambda objects: objects.topics,
+        status=TopicStatus,
+        task=Task.TOPIC,
+        reconcile=topic.reconcile,
+        render=topic_render.render,
+        absent=_absent_topics,
+    ),
+    UserKind(
+        resource=REASSIGNMENTS,
+        shelf=lambda objects: objects.reassignments,
+        status=ReassignmentStatus,
+        task=Task.REASSIGNMENT,
+        reconcile=reassignment.reconcile,
+        render=partial(_render_reconciled, REASSIGNMENTS),
+        absent=_absent_reassignments,
+    ),
+    UserKind(
+        resource=REBALANCES,
+        shelf=lambda objects: objects.rebalances,
+        status=RebalanceStatus,
+        task=Task.REBALANCE,
+        reconcile=rebalance.reconcile,
+        render=partial(_render_reconciled, REBALANCES),
+        absent=_absent_rebalances,
+    ),
+    UserKind(
+        resource=VERIFICATIONS,
+        shelf=lambda objects: objects.verifications,
+        status=VerificationStatus,
+        task=Task.VERIFICATION,
+        reconcile=verification.reconcile,
+        render=partial(_render_reconciled, VERIFICATIONS),
+        absent=_leaves_nothing,
+    ),
+)
+"""Kinds whose objects name the LogCluster that they belong to (`cluster_key`)."""
+KINDS = (LOG_CLUSTER, *OF_A_CLUSTER)
+BY_RESOURCE = {kind.resource: kind for kind in KINDS}
+
+RECONCILERS: dict[Task, Reconcile] = {kind.task: kind.reconcile for kind in KINDS} | {
+    Task.ROLLS: lambda term, _: restarts.reconcile(term),
+    Task.ABSENT_TOPICS: lambda term, _: deletion_proof.reconcile(term),
+    Task.LOG: lambda term, _: metadata_log.reconcile(term),
+}
+
+
+async def reconcile(term: Term, work: Work) -> None:
+    """One pass.  `Retry` when it has to be repeated before the next event or resync."""
+    await RECONCILERS[work.task](term, work.key)
+
+
+def all_work(term: Term) -> Iterator[Work]:
+    """The LogCluster, its objects, and what absent objects left: everything, for a resync."""
+    yield Work(Task.CLUSTER, term.key)
+    for kind in OF_A_CLUSTER:
+        for found in kind.shelf(term.objects):
+            if found.cluster_key == term.key:
+                yield Work(kind.task, found.key)
+    for kind in OF_A_CLUSTER:
+        yield from kind.absent(term)
 
 
 def draft_of(term: Term, target: Target) -> StatusDraft | None:
-    """What is shown, as the last look found it."""
-    key = (target.namespace, target.name)
-    if target.kind is REASSIGNMENTS:
-        return _reassignment(term, target)
-    if target.kind is REBALANCES:
-        return _rebalance(term, target)
-    found = term.objects.verifications.get(key)
-    status = term.verifications.get(key)
-    if found is None or status is None:
-        return None
-    return StatusDraft(
-        uid=found.metadata.uid,
-        status=status,
-        generation=term.observed.get(key, 0),
-        shown=term.objects.verifications.conditions(key),
-    )
+    """An object's status, from the committed image and the last pass of its reconciler."""
+    draft = BY_RESOURCE[target.kind].render(term, (target.namespace, target.name))
+    return unread_as_such(term, target, draft)
 
 
 def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> StatusDraft | None:
     """A spec that cannot be read is not followed: its object is not Ready, whatever else it is."""
-    unread = term.objects.shelf(target.kind.kind).unread((target.namespace, target.name))
+    shelf = BY_RESOURCE[target.kind].shelf(term.objects)
+    unread = shelf.unread((target.namespace, target.name))
     if draft is None or unread is None or unread.metadata.uid != draft.uid:
         return draft
     shown = {c.type: c for c in draft.status.conditions}
@@ -67,32 +193,4 @@ def unread_as_such(term: Term, target: Target, draft: StatusDraft | None) -> Sta
         draft,
         status=msgspec.structs.replace(draft.status, conditions=tuple(shown.values())),
         generation=unread.metadata.generation,
-    )
-
-
-def _reassignment(term: Term, target: Target) -> StatusDraft | None:
-    key = (target.namespace, target.name)
-    found = term.objects.reassignments.get(key)
-    shown = term.reassignments.get(key)
-    if found is None or shown is None:
-        return None
-    return StatusDraft(
-        uid=found.metadata.uid,
-        status=shown[1],
-        generation=shown[0],
-        shown=term.objects.reassignments.conditions(key),
-    )
-
-
-def _rebalance(term: Term, target: Target) -> StatusDraft | None:
-    key = (target.namespace, target.name)
-    found = term.objects.rebalances.get(key)
-    shown = term.rebalances.get(key)
-    if found is None or shown is None:
-        return None
-    return StatusDraft(
-        uid=found.metadata.uid,
-        status=shown[1],
-        generation=shown[0],
-        shown=term.objects.rebalances.conditions(key),
     )

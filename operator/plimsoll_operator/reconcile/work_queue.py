@@ -52,7 +52,7 @@ class ReconcileQueue(Generic[K]):
             self._ready.put_nowait(key)
 
     def add_later(self, key: K, delay_ms: int) -> None:
-        """Handle `key` after `delay_ms`, or earlier if somebody adds it."""
+        """Handle `key` after `delay_ms`, or earlier if it is added."""
         if key in self._waiting or key in self._timers:
             return
         loop = asyncio.get_running_loop()
@@ -65,7 +65,7 @@ class ReconcileQueue(Generic[K]):
             timer.cancel()
 
     async def run(self) -> None:
-        """Handle keys; a handler's bug ends it, and whoever awaits it hears of it."""
+        """Handle keys; a handler's bug ends it, and is raised where it is awaited."""
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(self._workers):

@@ -1,1 +1,1 @@
-"""What the cluster's state looks like from outside: status, Events, metrics.  Never read back."""
+"""The cluster's state for people and monitoring: status, Events, metrics.  Never read back."""

@@ -1,4 +1,4 @@
-"""A record's cause as one of a few words, and whether somebody asked for a shrink: pure.
+"""Classifies a record's cause, and tells planned shrinks of an ISR from unplanned ones.  Pure.
 
 Records explain themselves in sentences with numbers in them; metrics and alerts need a small, fixed
 set of words.

@@ -61,7 +61,7 @@ class Events:
             await asyncio.sleep(1 / WRITES_PER_SECOND)
 
     async def flush(self) -> None:
-        """What waits is written now: nobody runs this any more."""
+        """What waits is written now: `run` has ended."""
         while not self._queue.empty():
             await self._write(*self._queue.get_nowait())
 

@@ -1,4 +1,4 @@
-"""Metrics of the operator: gauges are read from the committed images when somebody asks.
+"""Metrics of the operator: gauges are read from the committed images at each scrape.
 
 `planned="false"` marks ISR shrinks that no committed grant, drain or move covers: the ones worth an
 alert.  Counters of every cluster that was seen begin at 0 in every process, leading or not: a
@@ -33,7 +33,7 @@ from plimsoll_process.loopwatch import loop_metrics
 
 PARTITIONS_SHOWN_MAX = 2_000
 _CLUSTER = ("namespace", "cluster")
-# An expansion is good news, whoever asked for it.
+# An expansion is good news, planned or not.
 _ISR_SERIES = tuple(
     (change, cause, planned)
     for cause in WORDS

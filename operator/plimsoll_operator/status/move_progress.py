@@ -1,4 +1,4 @@
-"""How far partitions that move are, in bytes and time: what people read, never what is decided on.
+"""The progress of moving partitions in bytes and time: shown to people, never decided on.
 
 The image says which partitions move; brokers tell how much they hold.  A `Meter` remembers the
 rest for one object: what was copied by moves that have ended, how fast it went lately, and the
@@ -57,7 +57,7 @@ def copied(partition: Partition, sizes: Mapping[BrokerId, int]) -> Copied | None
 
 
 class Meter:
-    """`read` as often as somebody looks; `saw` after commits."""
+    """`read` for each status; `saw` after commits."""
 
     def __init__(self) -> None:
         self._totals: dict[PartitionKey, int] = {}

@@ -1,4 +1,4 @@
-"""What a committed image looks like in `status`: pure.
+"""Renders a committed image as `status`.  Pure.
 
 Called by the status writer; the result goes out and is never read back.  Leaders are left out of
 Topic status on purpose: they change with every failure, and status must stay small.  Only
@@ -14,6 +14,7 @@ import msgspec
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.controller.partitions.health import Outlook
+from plimsoll_core.phrasing import brokers_text, sentence_start
 from plimsoll_operator.api import labels
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_ids import kafka_id
@@ -256,14 +257,17 @@ def cluster_conditions(
 def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condition:
     going = sorted({*image.leaving} | (set(image.brokers) - set(image.members)))
     if image.newcomers or brokers.desired > len(image.members) > 0:
-        ids = ", ".join(map(str, image.newcomers))
-        who = f"Broker {ids} joins" if ids else f"{brokers.desired} brokers are asked for"
+        verb = "joins" if len(image.newcomers) == 1 else "join"
+        who = f"{brokers.desired} brokers are asked for"
+        if image.newcomers:
+            who = f"{sentence_start(brokers_text(image.newcomers))} {verb}"
         text = f"{who}: {brokers.ready} of {len(image.members)} brokers take part."
         return condition("Reconciling", True, "AddingBrokers", text + why)
     if going and image.members:
         left = sum(len(image.hosted.get(b, ())) for b in going)
-        what = f"{left} replicas are still there" if left else "it is empty and is being removed"
-        text = f"Broker {', '.join(map(str, going))} leaves: {what}."
+        verb, are = ("leaves", "is") if len(going) == 1 else ("leave", "are")
+        what = f"{left} replicas are still there" if left else f"{are} empty and being removed"
+        text = f"{sentence_start(brokers_text(going))} {verb}: {what}."
         return condition("Reconciling", True, "RemovingBrokers", text)
     if len(image.members) > brokers.desired:
         text = f"There are {len(image.members)} brokers, {brokers.desired} are asked for."
@@ -283,7 +287,7 @@ def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
 def _cluster_ready(
     image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus, why: str
 ) -> Condition:
-    """Who joins a cluster that serves does not make it less ready."""
+    """Brokers that join a serving cluster do not make it less ready."""
     old = [b for b in image.members if b not in image.newcomers]
     missing = sum(b not in image.brokers for b in old) if old else brokers.desired
     if partitions.offline:

@@ -1,4 +1,4 @@
-"""What a batch of committed records means to a reader: ISR changes and Events.  Pure."""
+"""Renders a batch of committed records as Events and metrics.  Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LENGTH_MAX = 1_000
 class IsrChange:
     """How many partitions' ISRs shrank or grew for the reason `cause`.
 
-    `planned`: of those that shrank, how many lost only replicas that somebody wanted away.
+    `planned`: of those that shrank, how many lost only replicas that were to leave.
     """
 
     cause: str

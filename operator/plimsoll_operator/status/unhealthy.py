@@ -62,7 +62,7 @@ class Unhealthy:
         return self._since_ms[key]
 
     def restless_topics(self, image: ClusterImage) -> list[TopicId]:
-        """Those with a partition that nobody leads, or that moves: what their status says changes
+        """Those with a partition without a leader, or that moves: what their status says changes
         by itself."""
         found = set()
         for key in self._since_ms:

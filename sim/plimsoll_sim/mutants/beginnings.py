@@ -6,6 +6,7 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 BROKER = "broker_image/plimsoll_broker/"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
+TRUNCATION = "core/plimsoll_core/replica/truncation.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"
 UPKEEP = BROKER + "replication/maintenance.py"
@@ -31,7 +32,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         profile="beginnings",
         edits=(
             Edit(
-                FOLLOWER,
+                TRUNCATION,
                 "return None if offset < log.log_start_offset else offset",
                 "return offset",
             ),
@@ -51,7 +52,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         profile="beginnings",
         edits=(
             Edit(
-                FOLLOWER,
+                TRUNCATION,
                 "leader_start > log.log_end_offset:\n        return begin_again(leader_start)",
                 "leader_start > log.log_end_offset:\n        return begin_again(leader_end)",
             ),

@@ -7,7 +7,7 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 LEADER = "core/plimsoll_core/replica/leader.py"
 REPLICA = "core/plimsoll_core/replica/replica.py"
 DIVERGENCE = "core/plimsoll_core/replica/divergence.py"
-FOLLOWER = "core/plimsoll_core/replica/follower.py"
+TRUNCATION = "core/plimsoll_core/replica/truncation.py"
 JUDGE = "core/plimsoll_core/controller/partitions/alter_partition.py"
 REGISTRATION = "core/plimsoll_core/controller/brokers/registration.py"
 RECOVERY = "core/plimsoll_core/controller/partitions/unclean_recovery.py"
@@ -208,7 +208,7 @@ GUARDS: tuple[Mutant, ...] = (
         profile="two terms",
         edits=(
             Edit(
-                FOLLOWER,
+                TRUNCATION,
                 "        return min(leader_end.end_offset, end)\n    if mine[0] ==",
                 "        return min(leader_end.end_offset, end)\n"
                 "    return min(leader_end.end_offset, end)\n    if mine[0] ==",

@@ -1,5 +1,5 @@
-"""Named scenarios: stories that a text file tells command by command, with what came of each.
+"""Named scenarios: text files of commands, each with the output that it must have.
 
-`script` reads the files, `stage` is a simulated cluster without chance, the verbs act on it, `show`
-says how it looks, `runner` plays a file and says whether everything came as written.
+`script` reads the files, `stage` is a simulated cluster without chance, the `…_verbs` act on it,
+`rendering` prints its state, `runner` plays a file and compares the output.
 """

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.ids import TopicPartition
-from plimsoll_sim.scenario import restarts, show
+from plimsoll_sim.scenario import rendering, restart_verbs
 from plimsoll_sim.scenario.script import BadScript, whole
 from plimsoll_sim.scenario.stage import Stage
 
@@ -36,9 +36,9 @@ def condition(stage: Stage, words: list[str]) -> Callable[[], bool]:
     if words == ["kept"]:
         return lambda: any(stage.world.weather.kept.values())
     if words == ["rolled"]:
-        return lambda: restarts.rolled(stage)
+        return lambda: restart_verbs.rolled(stage)
     if words[:1] == ["granted"] and words[1:] and words[1].isdecimal():
-        return lambda: restarts.granted(stage, words[1])
+        return lambda: restart_verbs.granted(stage, words[1])
     if words[:1] == ["operator"]:
         host = stage.operator(words[-1])
         return lambda: host.active
@@ -70,8 +70,8 @@ def state(stage: Stage, words: list[str]) -> str:
 
 def _fields(stage: Stage, broker: str | None, at: TopicPartition) -> dict[str, str]:
     if broker is None:
-        return show.partition_fields(stage.partition(at))
-    return show.broker_fields(stage, stage.broker(broker), at)
+        return rendering.partition_fields(stage.partition(at))
+    return rendering.broker_fields(stage, stage.broker(broker), at)
 
 
 def _is_comparison(word: str) -> bool:

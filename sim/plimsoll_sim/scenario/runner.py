@@ -14,17 +14,23 @@ from pathlib import Path
 from plimsoll_sim.cluster.world import Crash, NotAlive
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.oracle.committed import Violation
-from plimsoll_sim.scenario import mishaps, restarts, setting, strangers, talk
+from plimsoll_sim.scenario import (
+    client_verbs,
+    cluster_verbs,
+    fault_verbs,
+    impostor_verbs,
+    restart_verbs,
+)
+from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.script import BadScript, Block, ScriptLine, Words, parse
-from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
 
 VERBS: dict[str, Verb] = {
-    **setting.VERBS,
-    **mishaps.VERBS,
-    **restarts.VERBS,
-    **talk.VERBS,
-    **strangers.VERBS,
+    **cluster_verbs.VERBS,
+    **fault_verbs.VERBS,
+    **restart_verbs.VERBS,
+    **client_verbs.VERBS,
+    **impostor_verbs.VERBS,
 }
 
 

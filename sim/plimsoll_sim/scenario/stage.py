@@ -21,10 +21,10 @@ from plimsoll_sim.environment.files import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.runs.run import alone
-from plimsoll_sim.scenario.actors import Actor, SentBatch
-from plimsoll_sim.scenario.dice import Dice
+from plimsoll_sim.scenario.fixed_randomness import Dice
+from plimsoll_sim.scenario.held_messages import Taps
 from plimsoll_sim.scenario.script import BadScript, whole
-from plimsoll_sim.scenario.taps import Taps
+from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
 
 WAIT_US = 120_000_000
 WAIT_STEPS_MAX = 20_000

@@ -1,4 +1,4 @@
-"""Records that are in the log more than once.  Called by `verify`."""
+"""Records that are in the log more than once.  Called by `checks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of every acknowledged record.  Called by `verify`.
+"""The fate of every acknowledged record.  Called by `checks`.
 
 kept: at its acked offset, whole.  expired: below the log's present start.  misplaced: readable, but
 not at the acked offset.  mismatched: its acked offset holds something else, and it is nowhere.

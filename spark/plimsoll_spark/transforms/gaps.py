@@ -1,4 +1,4 @@
-"""Offsets between a log's start and its end that no record has.  Called by `verify`.
+"""Offsets between a log's start and its end that no record has.  Called by `checks`.
 
 Nothing explains them: retention moves the start, and the topic is neither compacted nor
 transactional here.

@@ -1,4 +1,4 @@
-"""Records that stand behind a later one of the same producer.  Called by `verify`.
+"""Records that stand behind a later one of the same producer.  Called by `checks`.
 
 A producer's records keep their order within a partition; within a key, when the producer is not
 idempotent.  Judged on first copies: a duplicate is counted as such, not as disorder too.

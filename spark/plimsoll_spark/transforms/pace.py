@@ -1,4 +1,4 @@
-"""Acknowledgements over time: how many, how long they took.  Called by `verify`, for the report."""
+"""Acknowledgements over time: how many, how long they took.  Called by `checks`, for the report."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What Spark read from Kafka, as rows of the log table.  Called by `verify`; the layout is told in
-`plimsoll_spark.records`.
+"""Parses records that Spark read from Kafka into rows of the log table.  Called by `checks`; the
+layout is described in `plimsoll_spark.records`.
 """
 
 from __future__ import annotations

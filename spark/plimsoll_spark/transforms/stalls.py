@@ -1,4 +1,4 @@
-"""How long writes to each partition stood still.  Called by `verify`.
+"""The stalls of each partition: for how long no write to it was acknowledged.  Called by `checks`.
 
 A stall is a time in which records were waiting and none was acknowledged.  It ends with an ack (or
 with the last record's being given up) and begins with the ack before it, or, when nothing was

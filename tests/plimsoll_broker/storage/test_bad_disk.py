@@ -85,7 +85,7 @@ def test_log_truncates_a_partial_append_after_a_disk_error(
     assert (volume.directory / "00000000000000000000.log").stat().st_size == len(data)
 
 
-def test_a_failed_log_takes_nothing_more_even_if_there_is_room_again(volume, disk, fill):
+def test_failed_log_takes_nothing_more_even_if_there_is_room_again(volume, disk, fill):
     log = volume.log(disk)
     disk.code = errno.ENOSPC
     with pytest.raises(StorageError):
@@ -107,7 +107,7 @@ def test_other_logs_go_on(volume, disk, fill, a_batch):
     assert other.log_end_offset == 50
 
 
-def test_a_volume_with_a_failed_log_is_not_marked_clean(volume, disk, fill):
+def test_volume_with_a_failed_log_is_not_marked_clean(volume, disk, fill):
     log = volume.log(disk)
     fill(log, 5)
     disk.code = errno.ENOSPC
@@ -119,7 +119,7 @@ def test_a_volume_with_a_failed_log_is_not_marked_clean(volume, disk, fill):
     assert volume.log().log_end_offset == 50
 
 
-def test_a_tail_that_cannot_be_cut_is_cut_by_the_next_start(volume, disk, fill):
+def test_tail_that_cannot_be_cut_is_cut_by_the_next_start(volume, disk, fill):
     log = volume.log(disk)
     fill(log, 5)
     disk.code, disk.room, disk.truncate_fails = errno.ENOSPC, 70, True
@@ -128,7 +128,7 @@ def test_a_tail_that_cannot_be_cut_is_cut_by_the_next_start(volume, disk, fill):
     assert volume.log().log_end_offset == 50
 
 
-def test_a_failed_flush_moves_no_recovery_point(volume, disk, fill):
+def test_failed_flush_moves_no_recovery_point(volume, disk, fill):
     log = volume.log(disk)
     fill(log, 5)
     disk.fsync_fails = True
@@ -141,7 +141,7 @@ def test_a_failed_flush_moves_no_recovery_point(volume, disk, fill):
     assert volume.store.close(42, {}) is False
 
 
-def test_a_flush_that_a_cut_overtook_moves_no_recovery_point(volume, fill):
+def test_flush_that_a_cut_overtook_moves_no_recovery_point(volume, fill):
     log = volume.log()
     fill(log, 10)
     flush = log.begin_flush()
@@ -152,7 +152,7 @@ def test_a_flush_that_a_cut_overtook_moves_no_recovery_point(volume, fill):
     assert log.recovery_point == 0
 
 
-def test_a_flush_covers_what_was_there_when_it_began(volume, fill):
+def test_flush_covers_what_was_there_when_it_began(volume, fill):
     log = volume.log()
     fill(log, 20)
     flush = log.begin_flush()
@@ -163,7 +163,7 @@ def test_a_flush_covers_what_was_there_when_it_began(volume, fill):
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_a_real_full_disk_is_called_full(tmp_path, monkeypatch, code):
+def test_real_full_disk_is_called_full(tmp_path, monkeypatch, code):
     def fail(fd, data):
         raise OSError(code, os.strerror(code))
 
@@ -174,7 +174,7 @@ def test_a_real_full_disk_is_called_full(tmp_path, monkeypatch, code):
     assert raised.value.fault is StorageFault.FULL
 
 
-def test_a_short_write_is_carried_on(tmp_path, monkeypatch):
+def test_short_write_is_carried_on(tmp_path, monkeypatch):
     written = os.write
     monkeypatch.setattr(disks.os, "write", lambda fd, data: written(fd, bytes(data)[:3]))
     file = Disk().open(tmp_path / "file")
@@ -182,7 +182,7 @@ def test_a_short_write_is_carried_on(tmp_path, monkeypatch):
     assert (tmp_path / "file").read_bytes() == b"0123456789"
 
 
-def test_a_replaced_file_is_old_or_new(tmp_path, monkeypatch):
+def test_replaced_file_is_old_or_new(tmp_path, monkeypatch):
     disk = Disk()
     path = tmp_path / "checkpoint"
     disk.replace(path, b"old", sync=True)
@@ -196,7 +196,7 @@ def test_a_replaced_file_is_old_or_new(tmp_path, monkeypatch):
     assert path.read_bytes() == b"old"
 
 
-def test_the_last_append_before_a_full_disk_is_whole_after_a_restart(volume, disk, a_batch):
+def test_last_append_before_a_full_disk_is_whole_after_a_restart(volume, disk, a_batch):
     log = volume.log(disk)
     disk.code, disk.room = errno.ENOSPC, 1_000
     written = 0
@@ -215,7 +215,7 @@ def test_the_last_append_before_a_full_disk_is_whole_after_a_restart(volume, dis
     assert isinstance(volume.store, LogStore)
 
 
-def test_a_log_that_could_not_be_opened_was_not_closed_cleanly(volume, fill):
+def test_log_that_could_not_be_opened_was_not_closed_cleanly(volume, fill):
     fill(volume.log(), 5)
     (volume.directory / "00000000000000000050.log").mkdir()
     with pytest.raises(StorageError):
@@ -226,7 +226,7 @@ def test_a_log_that_could_not_be_opened_was_not_closed_cleanly(volume, fill):
     assert volume.log().log_end_offset == 50
 
 
-def test_a_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
+def test_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
     """What is on the disk is neither the log before the cut nor the one after it."""
     log = volume.log(disk)
     fill(log, 5)
@@ -240,7 +240,7 @@ def test_a_log_whose_cut_failed_is_not_closed_cleanly(volume, disk, fill):
     assert volume.store.close(42, {}) is False
 
 
-def test_a_log_that_is_deleted_while_it_is_made_durable_is_no_failure_of_the_disk(volume):
+def test_log_that_is_deleted_while_it_is_made_durable_is_no_failure_of_the_disk(volume):
     class DeletedMeanwhile(Disk):
         def sync(self, path):
             volume.store.delete_log(deleted, 0)

@@ -53,7 +53,7 @@ def spoil(volume: Volume, position: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_log_reads_on_from_its_checkpoint(one_segment: Volume) -> None:
+def test_log_reads_on_from_its_checkpoint(one_segment: Volume) -> None:
     log = one_segment.log()
     write(log, 40)
     checkpoint(one_segment, log)
@@ -69,7 +69,7 @@ def test_a_log_reads_on_from_its_checkpoint(one_segment: Volume) -> None:
     assert everything(one_segment.log()) == before
 
 
-def test_a_flipped_bit_after_the_checkpoint_cuts_there(one_segment: Volume) -> None:
+def test_flipped_bit_after_the_checkpoint_cuts_there(one_segment: Volume) -> None:
     log = one_segment.log()
     write(log, 40)
     checkpoint(one_segment, log)
@@ -111,7 +111,7 @@ def test_recovery_with_damaged_index_or_snapshot_restores_the_same_log(
     assert everything(one_segment.log()) == before
 
 
-def test_an_index_that_points_between_batches_is_not_believed(one_segment: Volume) -> None:
+def test_index_that_points_between_batches_is_not_believed(one_segment: Volume) -> None:
     log = one_segment.log()
     write(log, 40)
     checkpoint(one_segment, log)
@@ -123,7 +123,7 @@ def test_an_index_that_points_between_batches_is_not_believed(one_segment: Volum
     assert everything(one_segment.log()) == before
 
 
-def test_a_cut_that_overtakes_a_checkpoint_leaves_no_snapshot_of_what_was_cut(
+def test_cut_that_overtakes_a_checkpoint_leaves_no_snapshot_of_what_was_cut(
     one_segment: Volume,
 ) -> None:
     log = one_segment.log()
@@ -139,7 +139,7 @@ def test_a_cut_that_overtakes_a_checkpoint_leaves_no_snapshot_of_what_was_cut(
     assert everything(one_segment.log()) == before
 
 
-def test_a_cut_below_a_checkpoint_forgets_it(one_segment: Volume) -> None:
+def test_cut_below_a_checkpoint_forgets_it(one_segment: Volume) -> None:
     log = one_segment.log()
     write(log, 40)
     checkpoint(one_segment, log)
@@ -159,7 +159,7 @@ def test_only_the_newest_checkpoint_is_kept(one_segment: Volume) -> None:
     ]
 
 
-def test_a_checkpoint_whose_recovery_point_was_never_written_is_not_trusted(
+def test_checkpoint_whose_recovery_point_was_never_written_is_not_trusted(
     one_segment: Volume,
 ) -> None:
     log = one_segment.log()
@@ -171,7 +171,7 @@ def test_a_checkpoint_whose_recovery_point_was_never_written_is_not_trusted(
     assert one_segment.log().log_end_offset == 50
 
 
-def test_a_full_disk_costs_the_snapshot_and_nothing_else(
+def test_full_disk_costs_the_snapshot_and_nothing_else(
     one_segment: Volume, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = one_segment.log()

@@ -79,7 +79,7 @@ def flips() -> Iterator[tuple[int, int, int, int]]:
             yield segment, batch, 100, 3
 
 
-def test_a_flipped_bit_of_a_batch_is_never_read_as_what_was_written(
+def test_flipped_bit_of_a_batch_is_never_read_as_what_was_written(
     written: tuple[Machine, bytes],
 ) -> None:
     pristine, data = written
@@ -107,7 +107,7 @@ def test_a_flipped_bit_of_a_batch_is_never_read_as_what_was_written(
 
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
-def test_a_flipped_bit_of_an_index_changes_no_answer(
+def test_flipped_bit_of_an_index_changes_no_answer(
     written: tuple[Machine, bytes], suffix: str
 ) -> None:
     pristine, data = written

@@ -49,7 +49,7 @@ def node(machine: Machine, name: str) -> FileNode:
         "orders-3/00000000000000000240.snapshot",
     ],
 )
-def test_a_flipped_bit_is_noticed_and_keeps_nothing_from_starting(
+def test_flipped_bit_is_noticed_and_keeps_nothing_from_starting(
     written: tuple[Machine, bytes, bool], name: str
 ) -> None:
     pristine, data, clean = written
@@ -90,7 +90,7 @@ def test_files_of_version_0_1_have_no_crc_and_are_read() -> None:
     assert checkpoints.decode_meta(text) == meta
 
 
-def test_a_directory_that_is_gone_after_a_clean_stop_is_not_begun_anew_in_silence() -> None:
+def test_directory_that_is_gone_after_a_clean_stop_is_not_begun_anew_in_silence() -> None:
     machine = Machine()
     fill(machine.log(), 5)
     assert machine.store.close(7, {ORDERS: 50})
@@ -100,7 +100,7 @@ def test_a_directory_that_is_gone_after_a_clean_stop_is_not_begun_anew_in_silenc
     assert machine.log().log_end_offset == 0
 
 
-def test_a_directory_that_is_gone_after_a_kill_may_begin_anew_also_after_the_next_clean_stop() -> (
+def test_directory_that_is_gone_after_a_kill_may_begin_anew_also_after_the_next_clean_stop() -> (
     None
 ):
     """Found by seed 1208622: a topic's deletion outlived a power cut, the recovery points' file

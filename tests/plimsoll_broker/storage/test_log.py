@@ -44,7 +44,7 @@ def test_several_batches_in_one_append(volume, a_batch, read_all):
     assert read_all(log) == data
 
 
-def test_a_read_starts_with_the_batch_that_holds_the_offset(volume, fill):
+def test_read_starts_with_the_batch_that_holds_the_offset(volume, fill):
     log = volume.log()
     fill(log, 40)
     for offset in (0, 9, 10, 133, 255, 399):
@@ -52,7 +52,7 @@ def test_a_read_starts_with_the_batch_that_holds_the_offset(volume, fill):
         assert first.base_offset <= offset <= first.last_offset
 
 
-def test_a_read_never_reaches_the_limit_it_was_given(volume, fill):
+def test_read_never_reaches_the_limit_it_was_given(volume, fill):
     log = volume.log()
     fill(log, 40)
     for limit in (0, 5, 10, 11, 57, 100, 399):
@@ -86,7 +86,7 @@ def test_log_read_keeps_little_more_in_memory_than_it_returns(volume, a_batch):
                 assert kept <= len(records) * 9 / 8
 
 
-def test_a_segment_ends_at_its_size_and_is_named_by_its_first_offset(volume, fill):
+def test_segment_ends_at_its_size_and_is_named_by_its_first_offset(volume, fill):
     log = volume.log()
     fill(log, 30)
     bases = [segment.base_offset for segment in log.segments]
@@ -96,7 +96,7 @@ def test_a_segment_ends_at_its_size_and_is_named_by_its_first_offset(volume, fil
     assert all(segment.size <= 2_000 for segment in log.segments)
 
 
-def test_a_segment_ends_at_its_age(volume, a_batch, fill):
+def test_segment_ends_at_its_age(volume, a_batch, fill):
     volume.config = LogConfig(segment_ms=1_000)
     log = volume.log()
     fill(log, 3)
@@ -149,7 +149,7 @@ def test_truncation_over_several_segments(volume, fill, read_all):
     assert log.log_end_offset == 180
 
 
-def test_the_recovery_point_is_on_disk_before_the_cut(volume, fill):
+def test_recovery_point_is_on_disk_before_the_cut(volume, fill):
     log = volume.log()
     fill(log, 20)
     log.flush()
@@ -160,7 +160,7 @@ def test_the_recovery_point_is_on_disk_before_the_cut(volume, fill):
     assert log.recovery_point == 100
 
 
-def test_a_discarded_log_starts_again_where_it_is_told(volume, fill, read_all):
+def test_discarded_log_starts_again_where_it_is_told(volume, fill, read_all):
     log = volume.log()
     fill(log, 30, epoch=1)
     log.discard_to(5_000)
@@ -175,7 +175,7 @@ def test_a_discarded_log_starts_again_where_it_is_told(volume, fill, read_all):
     assert (again.log_start_offset, again.log_end_offset) == (5_000, 5_020)
 
 
-def test_a_discarded_log_may_begin_with_the_batch_that_holds_its_start(volume, a_batch, read_all):
+def test_discarded_log_may_begin_with_the_batch_that_holds_its_start(volume, a_batch, read_all):
     """A leader's log starts within a batch once a client has deleted the first records of it."""
     log = volume.log()
     log.discard_to(5_004)
@@ -270,14 +270,14 @@ def test_retention_never_goes_above_the_high_watermark(volume, fill):
     assert log.log_start_offset == 120
 
 
-def test_a_log_that_is_not_to_be_deleted_keeps_everything(volume, fill):
+def test_log_that_is_not_to_be_deleted_keeps_everything(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=None)
     log = volume.log()
     fill(log, 40)
     assert retain(log, 10**12, 400) == 0
 
 
-def test_a_log_start_between_segments_is_obeyed_by_reads(volume, fill):
+def test_log_start_between_segments_is_obeyed_by_reads(volume, fill):
     log = volume.log()
     fill(log, 40)
     log.advance_log_start(135)
@@ -298,7 +298,7 @@ def client_batch(base, times):
     return data
 
 
-def test_a_time_finds_the_first_record_at_or_after_it(volume):
+def test_time_finds_the_first_record_at_or_after_it(volume):
     volume.config = LogConfig(segment_bytes=3_000, index_interval_bytes=200)
     log = volume.log()
     for base in range(0, 300, 10):
@@ -325,7 +325,7 @@ def test_times_that_go_back_still_find_the_first(volume):
     assert found_at(log, None) == (1000, 7)
 
 
-def test_an_empty_log_has_no_times(volume):
+def test_empty_log_has_no_times(volume):
     log = volume.log()
     assert found_at(log, 0) is None
     assert found_at(log, None) is None

@@ -37,7 +37,7 @@ def a_log_cut_below_its_start(machine: Machine) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (30, 30)
 
 
-def test_a_log_start_does_not_outlive_the_records_that_it_counted(machine: Machine) -> None:
+def test_log_start_does_not_outlive_the_records_that_it_counted(machine: Machine) -> None:
     a_log_cut_below_its_start(machine)
     fill(machine.store.logs[ORDERS], 25)  # beyond the old start
     again = machine.log()
@@ -45,14 +45,14 @@ def test_a_log_start_does_not_outlive_the_records_that_it_counted(machine: Machi
     assert len(read_all(again)) == 25 * 161
 
 
-def test_a_log_that_ends_below_its_old_start_is_not_thrown_away(machine: Machine) -> None:
+def test_log_that_ends_below_its_old_start_is_not_thrown_away(machine: Machine) -> None:
     a_log_cut_below_its_start(machine)
     fill(machine.store.logs[ORDERS], 2)
     again = machine.log()
     assert (again.log_start_offset, again.log_end_offset) == (30, 50)
 
 
-def test_a_discarded_log_keeps_no_start_after_a_power_cut(machine: Machine) -> None:
+def test_discarded_log_keeps_no_start_after_a_power_cut(machine: Machine) -> None:
     a_log_cut_below_its_start(machine)
     log = machine.store.logs[ORDERS]
     fill(log, 2)
@@ -62,7 +62,7 @@ def test_a_discarded_log_keeps_no_start_after_a_power_cut(machine: Machine) -> N
     assert (again.log_start_offset, again.log_end_offset) == (30, 50)
 
 
-def test_a_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> None:
+def test_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> None:
     """Only what nothing else says needs a file, and can be out of date."""
     machine.config = replace(machine.config, retention_bytes=2_000)
     log = machine.log()
@@ -104,7 +104,7 @@ def test_truncation_survives_a_power_cut_when_the_log_rolls_there(
     assert again.log_end_offset == 200
 
 
-def test_a_tail_that_a_start_cut_stays_cut(machine: Machine) -> None:
+def test_tail_that_a_start_cut_stays_cut(machine: Machine) -> None:
     """Damage of the disk, then a roll right there, then another power cut."""
     log = machine.log()
     fill(log, 11, epoch=5)
@@ -140,7 +140,7 @@ def test_every_flushed_batch_survives_a_power_cut_over_rolls(machine: Machine) -
     assert read_all(again) == data
 
 
-def test_a_recovery_point_is_not_beyond_what_has_a_name(machine: Machine) -> None:
+def test_recovery_point_is_not_beyond_what_has_a_name(machine: Machine) -> None:
     log = machine.log()
     fill(log, 30)
     flush = log.begin_flush()
@@ -181,7 +181,7 @@ def a_flushed_log_that_retention_shortened() -> Machine:
 
 
 @pytest.mark.parametrize("back", [f"{0:020d}", f"{120:020d}"])
-def test_a_removal_that_comes_undone_alone_takes_nothing_with_it(back: str) -> None:
+def test_removal_that_comes_undone_alone_takes_nothing_with_it(back: str) -> None:
     """A gap below the log's start is no damage: what was flushed is there."""
     machine = a_flushed_log_that_retention_shortened()
     data = read_all(machine.store.logs[ORDERS])
@@ -193,7 +193,7 @@ def test_a_removal_that_comes_undone_alone_takes_nothing_with_it(back: str) -> N
     assert not [name for name in machine.names() if name.startswith(back)]
 
 
-def test_a_saved_start_stays_until_the_removals_are_synced() -> None:
+def test_saved_start_stays_until_the_removals_are_synced() -> None:
     """Also over a start, and a second power cut."""
     machine = a_flushed_log_that_retention_shortened()
     machine.store.checkpoint_log_starts()
@@ -254,7 +254,7 @@ def test_torn_segments_that_retention_had_removed_take_nobody_out_of_service(ent
     assert len(read_all(again)) == 161 * (again.log_end_offset - again.log_start_offset) // 10
 
 
-def test_a_torn_segment_below_the_recovery_point_is_where_the_log_is_cut(machine: Machine) -> None:
+def test_torn_segment_below_the_recovery_point_is_where_the_log_is_cut(machine: Machine) -> None:
     log = machine.log()
     fill(log, 40)
     log.flush()
@@ -284,7 +284,7 @@ def test_segments_that_end_below_the_log_start_are_not_looked_at(machine: Machin
     assert f"{120:020d}.log" not in machine.names()
 
 
-def test_a_producer_whose_batches_retention_removed_is_known_after_a_crash() -> None:
+def test_producer_whose_batches_retention_removed_is_known_after_a_crash() -> None:
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
     fill(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)

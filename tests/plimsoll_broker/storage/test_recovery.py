@@ -27,7 +27,7 @@ def idempotent(volume, a_batch, batches=40):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_is_the_same_in_the_next_life(volume, a_batch, read_all, clean):
+def test_log_is_the_same_in_the_next_life(volume, a_batch, read_all, clean):
     log = idempotent(volume, a_batch)
     before, data = end_state(log), read_all(log)
     if clean:
@@ -73,7 +73,7 @@ def test_every_cut_of_the_last_segment_leaves_its_whole_batches(volume, fill, tm
 
 
 @pytest.mark.parametrize("position", [0, 8, 12, 16, 17, 21, 27, 43, 60, 61, 100, 160])
-def test_a_flipped_bit_cuts_the_log_at_its_batch(volume, fill, position):
+def test_flipped_bit_cuts_the_log_at_its_batch(volume, fill, position):
     """In whichever field of the fourth batch of the second segment."""
     log = volume.log()
     fill(log, 40)
@@ -105,7 +105,7 @@ def test_recovery_does_not_read_below_the_recovery_point(volume, fill):
     assert volume.log().log_end_offset == 400
 
 
-def test_a_hole_between_segments_ends_the_log(volume, fill):
+def test_hole_between_segments_ends_the_log(volume, fill):
     log = volume.log()
     fill(log, 40)
     (volume.directory / "00000000000000000120.log").unlink()
@@ -211,7 +211,7 @@ def test_leftovers_of_interrupted_steps_are_removed(volume, fill):
     assert not [name for name in left if "900" in name or name.endswith((".tmp", ".deleted"))]
 
 
-def test_a_log_start_beyond_the_end_means_an_empty_log_there(volume, fill):
+def test_log_start_beyond_the_end_means_an_empty_log_there(volume, fill):
     log = volume.log()
     fill(log, 5)
     (volume.path / checkpoints.LOG_STARTS).write_text("0\n1\norders 3 80\n")
@@ -219,7 +219,7 @@ def test_a_log_start_beyond_the_end_means_an_empty_log_there(volume, fill):
     assert (again.log_start_offset, again.log_end_offset) == (80, 80)
 
 
-def test_a_cut_and_other_records_after_it_survive_a_crash(volume, fill, read_all):
+def test_cut_and_other_records_after_it_survive_a_crash(volume, fill, read_all):
     """S: the epoch file and the recovery point are older than the cut."""
     log = volume.log()
     fill(log, 30, epoch=1)
@@ -246,7 +246,7 @@ def test_everything_recovered_has_a_good_crc(volume, fill, read_all):
         position += header.length
 
 
-def test_a_term_that_began_before_what_is_read_again_keeps_its_start(volume, fill):
+def test_term_that_began_before_what_is_read_again_keeps_its_start(volume, fill):
     log = volume.log()
     fill(log, 6, epoch=1)
     fill(log, 14, epoch=2)

@@ -20,7 +20,7 @@ OTHER_ID = UUID("ffffffff-1234-5678-1234-567812345678")
 # --- whose volume ---------------------------------------------------------------------------------
 
 
-def test_an_empty_volume_is_nobody_s_until_it_is_formatted(tmp_path):
+def test_empty_volume_is_nobody_s_until_it_is_formatted(tmp_path):
     store = LogStore(tmp_path / "new")
     assert store.open() is None
     assert store.meta is None
@@ -38,7 +38,7 @@ def test_an_empty_volume_is_nobody_s_until_it_is_formatted(tmp_path):
     ("cluster_id", "node_id", "names"),
     [(OTHER_ID, 1, str(OTHER_ID)), (CLUSTER_ID, 2, "broker 2")],
 )
-def test_a_foreign_volume_is_refused_with_a_sentence(volume, cluster_id, node_id, names):
+def test_foreign_volume_is_refused_with_a_sentence(volume, cluster_id, node_id, names):
     store = volume.start()
     refused = store.identify(cluster_id, node_id)
     assert refused.reason == "ForeignVolume"
@@ -47,12 +47,12 @@ def test_a_foreign_volume_is_refused_with_a_sentence(volume, cluster_id, node_id
     assert store.identify(CLUSTER_ID, 1) is None
 
 
-def test_a_volume_in_use_is_refused(volume):
+def test_volume_in_use_is_refused(volume):
     volume.start()
     assert LogStore(volume.path).open().reason == "VolumeInUse"
 
 
-def test_a_meta_file_that_makes_no_sense_is_not_overwritten(volume):
+def test_meta_file_that_makes_no_sense_is_not_overwritten(volume):
     store = volume.start()
     for name in ("meta.properties", "meta.properties.copy"):
         (volume.path / name).write_text("version=7\n")
@@ -64,7 +64,7 @@ def test_a_meta_file_that_makes_no_sense_is_not_overwritten(volume):
 # --- the clean-stop marker ------------------------------------------------------------------------
 
 
-def test_a_clean_stop_leaves_the_epoch_and_the_next_start_takes_it(volume, fill):
+def test_clean_stop_leaves_the_epoch_and_the_next_start_takes_it(volume, fill):
     log = volume.log()
     fill(log, 3)
     assert volume.store.close(42, {}) is True
@@ -78,14 +78,14 @@ def test_a_clean_stop_leaves_the_epoch_and_the_next_start_takes_it(volume, fill)
     store.release_lock()
 
 
-def test_a_process_that_never_registered_leaves_no_marker(volume):
+def test_process_that_never_registered_leaves_no_marker(volume):
     store = volume.start()
     assert store.close(None, {}) is False
     assert not (volume.path / ".kafka_cleanshutdown").exists()
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"brokerEpoch": "x"}', '{"brokerEpoch": true}'])
-def test_a_marker_without_an_epoch_counts_as_none(volume, text):
+def test_marker_without_an_epoch_counts_as_none(volume, text):
     volume.start().close(None, {})
     (volume.path / ".kafka_cleanshutdown").write_text(text)
     store = LogStore(volume.path)
@@ -125,7 +125,7 @@ def test_checkpoints_are_kafka_s_text_files(volume, fill):
 
 
 @pytest.mark.parametrize(("stored", "expected"), [("12", 12), ("400", 30), ("-5", 0), ("x", 0)])
-def test_the_high_watermark_is_within_the_log(volume, fill, stored, expected):
+def test_high_watermark_is_within_the_log(volume, fill, stored, expected):
     log = volume.log()
     fill(log, 3)
     volume.store.close(42, {})
@@ -147,7 +147,7 @@ def test_high_watermarks_of_partitions_that_are_not_open_are_kept(volume):
 # --- partitions -----------------------------------------------------------------------------------
 
 
-def test_the_volume_says_which_partitions_it_holds(volume, fill):
+def test_volume_says_which_partitions_it_holds(volume, fill):
     fill(volume.log(), 1)
     store = volume.start()
     store.open_log("with-dashes", OTHER_ID, 12, LogConfig(), 0)
@@ -174,7 +174,7 @@ def test_another_topic_under_the_same_name_is_set_aside_first(volume, fill):
     assert store.due_removals(1_000 + STRAY_DELAY_MS) == [stray]
 
 
-def test_a_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
+def test_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
     """Kill -9 right after: the old start would throw the new log away, the old recovery point
     would keep its records from being checked."""
     log = volume.log()
@@ -190,7 +190,7 @@ def test_a_new_topic_of_an_old_name_inherits_no_checkpoints(volume, fill):
     assert again.recovery_point == 0
 
 
-def test_a_log_recovered_early_whose_topic_went_meanwhile_is_set_aside_and_replaced(volume, fill):
+def test_log_recovered_early_whose_topic_went_meanwhile_is_set_aside_and_replaced(volume, fill):
     """The image moves on while a start recovers logs: the topic is deleted and made again."""
     fill(volume.log(), 3)
     store = volume.start()
@@ -202,7 +202,7 @@ def test_a_log_recovered_early_whose_topic_went_meanwhile_is_set_aside_and_repla
     assert store.close(7, {}) is True
 
 
-def test_a_deleted_log_goes_a_minute_later(volume, fill):
+def test_deleted_log_goes_a_minute_later(volume, fill):
     log = volume.log()
     fill(log, 3)
     store = volume.store
@@ -218,7 +218,7 @@ def test_a_deleted_log_goes_a_minute_later(volume, fill):
     assert (log.log_end_offset, store.high_watermark(log)) == (0, 0)
 
 
-def test_a_deletion_that_a_crash_interrupted_is_finished(volume, fill):
+def test_deletion_that_a_crash_interrupted_is_finished(volume, fill):
     log = volume.log()
     fill(log, 3)
     volume.store.delete_log(log, now_ms=5_000)
@@ -229,7 +229,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished(volume, fill):
 # --- a reader that is still at it -----------------------------------------------------------------
 
 
-def test_a_file_that_was_deleted_can_still_be_read_by_who_holds_it(volume, fill, read_all):
+def test_file_that_was_deleted_can_still_be_read_by_who_holds_it(volume, fill, read_all):
     log = volume.log()
     fill(log, 3)
     segment = log.segments[0]
@@ -243,7 +243,7 @@ def test_a_file_that_was_deleted_can_still_be_read_by_who_holds_it(volume, fill,
 # --- codecs ---------------------------------------------------------------------------------------
 
 
-def test_a_producer_snapshot_is_kafka_s_format():
+def test_producer_snapshot_is_kafka_s_format():
     entry = ProducerEntry(4711, 3, 99, 1234, 9, 1_700_000_000_000)
     data = checkpoints.encode_snapshot([entry])
     assert len(data) == 2 + 4 + 4 + 46
@@ -259,7 +259,7 @@ def test_a_producer_snapshot_is_kafka_s_format():
 @pytest.mark.parametrize(
     "text", ["", "0", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\nx\n", "\xff"]
 )
-def test_a_broken_offset_checkpoint_is_none(text):
+def test_broken_offset_checkpoint_is_none(text):
     assert checkpoints.decode_offsets(text.encode("latin-1")) is None
 
 
@@ -280,7 +280,7 @@ class CountingDisk(Disk):
         super().sync(path)
 
 
-def test_a_new_log_s_identity_is_durable_before_its_first_record(volume, fill):
+def test_new_log_s_identity_is_durable_before_its_first_record(volume, fill):
     disk = CountingDisk()
     log = volume.log(disk)
     assert disk.synced == []
@@ -316,7 +316,7 @@ def test_clean_stops_do_not_pile_up_snapshots(volume, fill):
     ]
 
 
-def test_a_high_watermark_does_not_outlive_the_records_that_it_counted(volume, fill):
+def test_high_watermark_does_not_outlive_the_records_that_it_counted(volume, fill):
     """Found by simulation: after an unclean election a follower cut committed records, grew past
     its old high watermark with others and was killed before the next checkpoint."""
     log = volume.log()
@@ -329,7 +329,7 @@ def test_a_high_watermark_does_not_outlive_the_records_that_it_counted(volume, f
     assert volume.store.high_watermark(grown) == 20
 
 
-def test_a_high_watermark_beyond_the_log_is_lowered_before_the_log_grows(volume, fill):
+def test_high_watermark_beyond_the_log_is_lowered_before_the_log_grows(volume, fill):
     log = volume.log()
     fill(log, 2)
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})
@@ -342,7 +342,7 @@ def test_a_high_watermark_beyond_the_log_is_lowered_before_the_log_grows(volume,
     assert volume.store.high_watermark(grown) == 20
 
 
-def test_a_checkpoint_that_was_begun_before_a_cut_does_not_undo_it(volume, fill):
+def test_checkpoint_that_was_begun_before_a_cut_does_not_undo_it(volume, fill):
     log = volume.log()
     fill(log, 5)
     finish = volume.store.begin_high_watermarks({("orders", 3): 50})
@@ -351,7 +351,7 @@ def test_a_checkpoint_that_was_begun_before_a_cut_does_not_undo_it(volume, fill)
     assert volume.store.high_watermark(volume.log()) == 20
 
 
-def test_a_topic_made_again_knows_nothing_of_the_old_ones_high_watermark(volume, fill):
+def test_topic_made_again_knows_nothing_of_the_old_ones_high_watermark(volume, fill):
     log = volume.log()
     fill(log, 5)
     volume.store.checkpoint_high_watermarks({("orders", 3): 50})

@@ -10,7 +10,7 @@ TOPIC_ID = UUID("12345678-1234-5678-1234-567812345678")
 OTHER_ID = UUID("ffffffff-1234-5678-1234-567812345678")
 
 
-def test_a_strays_day_goes_on_over_restarts(volume, fill, monkeypatch):
+def test_strays_day_goes_on_over_restarts(volume, fill, monkeypatch):
     wall_ms = 1_700_000_000_000
     monkeypatch.setattr(time, "time_ns", lambda: wall_ms * 1_000_000)
     fill(volume.log(), 3)
@@ -26,7 +26,7 @@ def test_a_strays_day_goes_on_over_restarts(volume, fill, monkeypatch):
     assert store.due_removals(0) == [stray]
 
 
-def test_a_topic_with_the_longest_name_can_be_deleted(volume):
+def test_topic_with_the_longest_name_can_be_deleted(volume):
     store = volume.start()
     log = store.open_log("t" * 249, TOPIC_ID, 0, LogConfig(), 0)
     store.delete_log(log, 0)

@@ -47,14 +47,14 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("batch", [a_client_batch, lambda times: zipped(a_client_batch(times))])
-def test_a_search_stops_at_the_first_record_that_answers(volume: Volume, looked_at, batch):
+def test_search_stops_at_the_first_record_that_answers(volume: Volume, looked_at, batch):
     log = volume.log()
     put(log, batch(range(BASE_MS, BASE_MS + RECORDS)))
     assert found_at(log, BASE_MS + 3) == (BASE_MS + 3, 3)
     assert looked_at == [0, 1, 2, 3]
 
 
-def test_a_request_that_has_opened_its_share_is_answered_from_headers(volume: Volume, looked_at):
+def test_request_that_has_opened_its_share_is_answered_from_headers(volume: Volume, looked_at):
     log = volume.log()
     batch = zipped(a_client_batch(range(BASE_MS, BASE_MS + RECORDS)))
     put(log, batch)
@@ -65,7 +65,7 @@ def test_a_request_that_has_opened_its_share_is_answered_from_headers(volume: Vo
     assert opened.left == 0
 
 
-def test_the_share_is_one_for_all_partitions_of_a_request(volume: Volume, looked_at):
+def test_share_is_one_for_all_partitions_of_a_request(volume: Volume, looked_at):
     log = volume.log()
     batch = a_client_batch(range(BASE_MS, BASE_MS + RECORDS))
     put(log, batch)
@@ -75,7 +75,7 @@ def test_the_share_is_one_for_all_partitions_of_a_request(volume: Volume, looked
     assert opened.left == 0
 
 
-def test_a_batch_that_lies_is_answered_from_its_header(volume: Volume):
+def test_batch_that_lies_is_answered_from_its_header(volume: Volume):
     """Ten records, it says, and what is in it is none."""
     log = volume.log()
     put(log, a_batch(0, 10))
@@ -83,7 +83,7 @@ def test_a_batch_that_lies_is_answered_from_its_header(volume: Volume):
     assert found_at(log, None) == (1_009, 0)
 
 
-def test_an_answer_lies_within_its_batch_whatever_the_records_say(volume: Volume):
+def test_answer_lies_within_its_batch_whatever_the_records_say(volume: Volume):
     log = volume.log()
     header = parse_header(a_client_batch(range(BASE_MS, BASE_MS + 2)))
     outside = bytes([8, 0, 0, 20, 1, 1, 0])  # an offset delta of 10 in a batch of two

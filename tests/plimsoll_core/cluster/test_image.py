@@ -89,7 +89,7 @@ def test_offsets_count_records(image: ClusterImage) -> None:
     assert apply(image, changed(isr=(0,))).next_offset == 6
 
 
-def test_an_older_image_stays_as_it_was(image: ClusterImage) -> None:
+def test_older_image_stays_as_it_was(image: ClusterImage) -> None:
     before = encode_image(image)
     apply(image, changed(isr=(0,)))
     apply(image, r.TopicRemoved(cause="gone", topic_id=TOPIC))
@@ -162,7 +162,7 @@ def test_unregistered_broker_is_gone(image: ClusterImage) -> None:
     assert 1 not in apply(image, record).brokers
 
 
-def test_a_removed_topic_leaves_its_name_free(image: ClusterImage) -> None:
+def test_removed_topic_leaves_its_name_free(image: ClusterImage) -> None:
     image = apply(image, r.TopicRemoved(cause="gone", topic_id=TOPIC))
     assert not image.topics
     assert not image.topic_ids
@@ -178,7 +178,7 @@ def test_removals_are_remembered_for_an_hour(image: ClusterImage) -> None:
     assert image.removals_ms == (HOUR_MS, HOUR_MS + 1)
 
 
-def test_a_detached_topic_knows_who_may_take_it_back(image: ClusterImage) -> None:
+def test_detached_topic_knows_who_may_take_it_back(image: ClusterImage) -> None:
     pending = PendingDeletion(since_ms=1, until_ms=2)
     orphaned = r.TopicOrphaned(cause="its object is gone", topic_id=TOPIC, pending=pending)
     image = apply(image, orphaned)
@@ -206,7 +206,7 @@ def test_another_clusters_log_is_our_bug() -> None:
         apply(ClusterImage(cluster_id=UUID(int=1)), declared)
 
 
-def test_a_snapshot_is_of_what_is_committed_and_changes_nothing(image: ClusterImage) -> None:
+def test_snapshot_is_of_what_is_committed_and_changes_nothing(image: ClusterImage) -> None:
     taken = r.SnapshotTaken(cause="the ring is full", name="s", end_offset=image.next_offset)
     after = apply(image, taken)
     assert after == msgspec.structs.replace(image, next_offset=image.next_offset + 1)
@@ -222,7 +222,7 @@ def test_snapshot_round_trips_and_equal_images_have_equal_bytes(image: ClusterIm
     assert encode_image(decode_image(data)) == data
 
 
-def test_a_snapshot_of_another_format_is_not_guessed_at(image: ClusterImage) -> None:
+def test_snapshot_of_another_format_is_not_guessed_at(image: ClusterImage) -> None:
     newer = encode_image(image).replace(b'"format":1', b'"format":99')
     with pytest.raises(MetadataTooNew, match="#99"):
         decode_image(newer)
@@ -238,7 +238,7 @@ def test_records_survive_json_and_an_unknown_field_is_refused(image: ClusterImag
 
 
 class TestGrants:
-    def test_a_grant_is_open_until_it_ends_and_is_replaced_by_a_later_one(
+    def test_grant_is_open_until_it_ends_and_is_replaced_by_a_later_one(
         self, image: ClusterImage
     ) -> None:
         first = r.RestartGranted(cause="x", broker_id=1, broker_epoch=1, pod_uid="a", revision="R1")
@@ -250,7 +250,7 @@ class TestGrants:
         assert (len(image.grants), image.proven_revision) == (0, "R2")
         assert decode_image(encode_image(image)) == image
 
-    def test_a_grant_that_came_to_nothing_proves_nothing(self, image: ClusterImage) -> None:
+    def test_grant_that_came_to_nothing_proves_nothing(self, image: ClusterImage) -> None:
         grant = r.RestartGranted(cause="x", broker_id=1, revision="R1")
         image = apply_all(image, [grant, r.RestartEnded(cause="x", broker_id=1)])
         assert image.proven_revision == ""

@@ -76,7 +76,7 @@ def test_nothing_is_wrong_with_what_the_controller_makes(world: Any) -> None:
         (reassign, {"removing": (2,), "isr": (0, 1)}, "still moves though [0, 1]"),
     ],
 )
-def test_a_partition_that_breaks_a_rule_is_named(
+def test_partition_that_breaks_a_rule_is_named(
     world: Any, predicate: Any, fields: dict[str, Any], words: str
 ) -> None:
     """I11 to I14, I26 and "whoever may lead does", one broken field each."""
@@ -103,21 +103,21 @@ def test_isr_active_notices_a_member_that_left(world: Any, state: str) -> None:
 class TestIndexes:
     """What is derived equals what it is derived from."""
 
-    def test_a_partition_under_anothers_key(self, world: Any) -> None:
+    def test_partition_under_anothers_key(self, world: Any) -> None:
         p: Partition = world.p()
         other = PartitionKey(p.topic_id, 5)
         image = replace(world.image, partitions=Map({other: p}))
         assert any("is filed under" in sentence for sentence in indexes(image))
 
-    def test_a_replica_that_its_broker_is_not_known_to_host(self, world: Any) -> None:
+    def test_replica_that_its_broker_is_not_known_to_host(self, world: Any) -> None:
         image = replace(world.image, hosted=world.image.hosted.delete(1))
         assert list(indexes(image)) == ["Indexes: hosted differs from the partitions' replicas"]
 
-    def test_a_name_that_leads_to_another_topic(self, world: Any) -> None:
+    def test_name_that_leads_to_another_topic(self, world: Any) -> None:
         image = replace(world.image, topic_ids=Map({"orders": UUID(int=9)}))
         assert list(indexes(image)) == ["Indexes: topic_ids differs from the topics"]
 
-    def test_a_gap_in_the_numbers(self, world: Any) -> None:
+    def test_gap_in_the_numbers(self, world: Any) -> None:
         topic = world.image.topics[world.p().topic_id]
         topics = world.image.topics.set(topic.id, replace(topic, partitions=2))
         (told,) = indexes(replace(world.image, topics=topics))
@@ -171,7 +171,7 @@ class TestRebalances:
         (told,) = rebalances(replace(running, rebalances=rows))
         assert "with what is left being RebalanceRest" in told
 
-    def test_an_active_row_of_another_partition(self, running: ClusterImage) -> None:
+    def test_active_row_of_another_partition(self, running: ClusterImage) -> None:
         rest = running.rebalance_rests["u1"]
         other = PartitionKey(rest.moves[0].topic_id, 5)
         for active in (Map({other: 0}), Map({other: 3})):
@@ -179,7 +179,7 @@ class TestRebalances:
             (told,) = rebalances(replace(running, rebalance_rests=rests))
             assert "which is something else" in told
 
-    def test_a_row_that_was_lost(self, running: ClusterImage) -> None:
+    def test_row_that_was_lost(self, running: ClusterImage) -> None:
         rows = Map({"u1": self.row("u1", total=3, moved=1)})
         (told,) = rebalances(replace(running, rebalances=rows))
         assert "2 partitions of 3" in told
@@ -188,25 +188,25 @@ class TestRebalances:
 class TestMembership:
     """I26: "brokers with replicas are registered members"; only who is known can leave or join."""
 
-    def test_a_replica_on_a_broker_that_is_not_registered(self, world: Any) -> None:
+    def test_replica_on_a_broker_that_is_not_registered(self, world: Any) -> None:
         image = replace(world.image, brokers=world.image.brokers.delete(1))
         (told,) = membership(image)
         assert told == "Membership: broker 1 holds replicas but is not registered"
 
-    def test_a_replica_on_a_broker_that_is_no_member(self, world: Any) -> None:
+    def test_replica_on_a_broker_that_is_no_member(self, world: Any) -> None:
         (told,) = membership(replace(world.image, members=(0, 1)))
         assert told == "Membership: broker 2 holds replicas but is no member"
 
-    def test_a_stranger_that_leaves(self, world: Any) -> None:
+    def test_stranger_that_leaves(self, world: Any) -> None:
         assert list(membership(replace(world.image, leaving=(2,)))) == []
         (told,) = membership(replace(world.image, leaving=(2, 8)))
         assert told == "Membership: [8] are leaving but unknown"
 
-    def test_a_newcomer_that_is_no_member(self, world: Any) -> None:
+    def test_newcomer_that_is_no_member(self, world: Any) -> None:
         (told,) = membership(replace(world.image, newcomers=(8,)))
         assert told == "Membership: (8,) joined but are no members"
 
-    def test_a_volume_given_back_while_its_broker_is_there(self, world: Any) -> None:
+    def test_volume_given_back_while_its_broker_is_there(self, world: Any) -> None:
         assert list(membership(replace(world.image, released=Map({"pvc-8": 8})))) == []
         (told,) = membership(replace(world.image, released=Map({"pvc-1": 1})))
         assert told == "Membership: the volume pvc-1 of broker 1 is released"
@@ -243,7 +243,7 @@ class TestEpochs:
 class TestMoves:
     """I26: "a partition never loses its last ISR member to a reassignment"."""
 
-    def test_the_last_in_sync_replica_dropped_by_a_move(self, world: Any) -> None:
+    def test_last_in_sync_replica_dropped_by_a_move(self, world: Any) -> None:
         after = with_p(world.image, replicas=(1, 2), isr=())
         told = list(reassigned_in_sync(world.image, after))
         assert "lost its last in-sync replica" in told[0]
@@ -253,17 +253,17 @@ class TestMoves:
         (told,) = reassigned_in_sync(world.image, after)
         assert "fell below min ISR by a move: (0, 1, 2) to (0,)" in told
 
-    def test_a_move_that_ends_with_enough_in_sync(self, world: Any) -> None:
+    def test_move_that_ends_with_enough_in_sync(self, world: Any) -> None:
         assert list(reassigned_in_sync(world.image, with_p(world.image, replicas=(0, 1)))) == []
 
-    def test_a_shrink_without_a_move_is_none_of_its_business(self, world: Any) -> None:
+    def test_shrink_without_a_move_is_none_of_its_business(self, world: Any) -> None:
         assert list(reassigned_in_sync(world.image, with_p(world.image, isr=()))) == []
 
 
 class TestRecoveryQuorum:
     """I15: what was acknowledged is on at least min ISR replicas that are still known."""
 
-    def test_a_set_that_lost_track(self, world: Any) -> None:
+    def test_set_that_lost_track(self, world: Any) -> None:
         full = full_after(frozenset(), world.empty, world.image)
         assert full == {world.p().key}
         assert full_after(full, world.image, world.image) == full

@@ -59,7 +59,7 @@ def test_stored_structs_forbid_unknown_fields_and_omit_newer_fields_at_default(
                 assert field.default is not msgspec.NODEFAULT
 
 
-def test_the_table_has_no_row_for_what_is_gone() -> None:
+def test_table_has_no_row_for_what_is_gone() -> None:
     known = {kind for kind, _ in EVERY}
     assert not set(TABLE) - known
 
@@ -72,19 +72,19 @@ def test_every_metadata_version_has_a_name() -> None:
 FINALIZED = r.MetadataVersionFinalized(cause="x", metadata_version=2)
 
 
-def test_an_image_is_of_version_1_until_a_record_states_another() -> None:
+def test_image_is_of_version_1_until_a_record_states_another() -> None:
     image = ClusterImage(cluster_id=UUID(int=1))
     assert image.metadata_version == 1
     assert append(image, FINALIZED).metadata_version == 2
 
 
-def test_a_finalised_version_is_never_taken_back() -> None:
+def test_finalised_version_is_never_taken_back() -> None:
     image = append(ClusterImage(cluster_id=UUID(int=1)), FINALIZED)
     with pytest.raises(AssertionError, match="only grow"):
         apply(image, FINALIZED)
 
 
-def test_a_kind_that_is_newer_than_what_is_finalised_is_not_written(
+def test_kind_that_is_newer_than_what_is_finalised_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(TABLE, r.MovementLimited, {2: "cause bytes_per_second"})
@@ -96,7 +96,7 @@ def test_a_kind_that_is_newer_than_what_is_finalised_is_not_written(
     assert append(append(image, FINALIZED), limited).movement_bytes_per_second == 1
 
 
-def test_a_field_that_is_newer_than_what_is_finalised_is_not_written(
+def test_field_that_is_newer_than_what_is_finalised_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(TABLE, r.RestartEnded, {1: "cause broker_id", 2: "proven"})
@@ -108,7 +108,7 @@ def test_a_field_that_is_newer_than_what_is_finalised_is_not_written(
     assert versions.newer_than(stated, 2) is None
 
 
-def test_a_newer_field_of_a_part_of_a_record_is_not_written(
+def test_newer_field_of_a_part_of_a_record_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(TABLE, model.RebalanceMove, {1: "number topic_id index before after size"})
@@ -148,7 +148,7 @@ def test_read_records_raises_metadata_too_new_naming_the_unknown_item(
         versions.read_records(json.dumps([known, item]).encode())
 
 
-def test_a_snapshot_says_at_which_version_it_can_be_read() -> None:
+def test_snapshot_says_at_which_version_it_can_be_read() -> None:
     image = ClusterImage(cluster_id=UUID(int=1))
     assert json.loads(snapshot.encode_image(image))["format"] == 1
     newer = append(image, FINALIZED)

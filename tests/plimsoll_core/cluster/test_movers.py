@@ -82,7 +82,7 @@ def a_move(**fields: object) -> Partition:
     return replace(partition, **fields)
 
 
-def test_only_who_is_added_and_not_yet_in_sync_is_limited():
+def test_only_an_added_replica_that_is_not_in_sync_is_limited():
     moving = a_move()
     assert is_limited(moving, BrokerId(3))
     assert not is_limited(moving, BrokerId(2)), "it merely fell behind"
@@ -92,22 +92,22 @@ def test_only_who_is_added_and_not_yet_in_sync_is_limited():
     assert not is_limited(replace(joined, adding=()), BrokerId(3))
 
 
-def test_the_cluster_limits_what_no_object_limits_otherwise():
+def test_cluster_limits_what_no_object_limits_otherwise():
     assert limit_of(None, 50 * MIB) == Limit(CLUSTER, 50 * MIB)
     assert limit_of(a_mover(0), 50 * MIB) == Limit(CLUSTER, 50 * MIB)
 
 
-def test_an_objects_own_limit_replaces_the_clusters():
+def test_objects_own_limit_replaces_the_clusters():
     assert limit_of(a_mover(0, bytes_per_second=9), 50) == Limit("Reassignment kafka/away", 9)
 
 
-def test_a_paused_move_copies_nothing_whatever_its_limit():
+def test_paused_move_copies_nothing_whatever_its_limit():
     for own in (None, 9):
         paused = limit_of(a_mover(0, paused=True, bytes_per_second=own), 50)
         assert paused == Limit("Reassignment kafka/away", 0)
 
 
-def test_the_object_that_names_the_partition_moves_it():
+def test_object_that_names_the_partition_moves_it():
     movers = running(an_image(a_row(0, 1, name="one"), a_row(2, name="two"), a_row(name="ended")))
     found = [mover_of(movers, a_move(index=index).key) for index in range(7)]
     names = [None if mover is None else str(mover) for mover in found]
@@ -115,5 +115,5 @@ def test_the_object_that_names_the_partition_moves_it():
     assert names == [one, one, two, None, None, fill, None], "6 has not begun to move"
 
 
-def test_a_rebalance_has_limits_like_a_reassignment():
+def test_rebalance_has_limits_like_a_reassignment():
     assert limit_of(running(an_image())[0], 50) == Limit("Rebalance kafka/fill", 0)

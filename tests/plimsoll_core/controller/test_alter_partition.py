@@ -84,7 +84,7 @@ def test_alter_partition_rejects_isr_growth_while_partition_is_recovering(world:
     )
     refused = world.propose([0, 1], recovery=Recovery.RECOVERING)
     assert (refused.code, world.p().isr) == (42, (0,))
-    assert "nobody may join while it is recovering" in refused.message
+    assert "no replica may join while it is recovering" in refused.message
     assert world.propose([0], recovery=Recovery.RECOVERING).code == 0
     assert world.p().recovery is Recovery.RECOVERING
     assert world.propose([0, 1]).code == 0

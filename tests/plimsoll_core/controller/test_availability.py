@@ -67,10 +67,10 @@ class TestOnePartition:
         assert not may_leave(a_partition(), 1, {2})
         assert may_leave(a_partition(), 1, {7})
 
-    def test_the_broker_itself_may_be_among_the_absent(self, a_partition: Build) -> None:
+    def test_broker_itself_may_be_among_the_absent(self, a_partition: Build) -> None:
         assert may_leave(a_partition(), 1, {1})
 
-    def test_a_move_may_end_meanwhile(self, a_partition: Build) -> None:
+    def test_move_may_end_meanwhile(self, a_partition: Build) -> None:
         """1, 2, 3 → 1, 4, 5.  When 5 joins, 2 and 3 go: then 1 and 4 must not both be away."""
         p = a_partition(replicas=(1, 4, 5, 2, 3), adding=(4, 5), removing=(2, 3), isr=(1, 4, 2, 3))
         assert may_leave(p, 1, NOBODY)
@@ -107,12 +107,12 @@ class TestOnePartition:
         assert may_leave(p, 1, NOBODY)
         assert not may_leave(p, 1, NOBODY, "Block")
 
-    def test_the_last_copy_in_sync_stays(self, a_partition: Build) -> None:
+    def test_last_copy_in_sync_stays(self, a_partition: Build) -> None:
         assert not may_leave(a_partition(isr=(2,), elr=(1,)), 2, NOBODY)
 
 
 class TestMoves:
-    def test_a_move_whose_end_needs_the_absent_waits(self, a_partition: Build) -> None:
+    def test_move_whose_end_needs_the_absent_waits(self, a_partition: Build) -> None:
         p = a_partition()
         assert not may_become(p, p.isr, (1, 2), {1})
         assert may_become(p, p.isr, (2, 3), {1})
@@ -167,7 +167,7 @@ class TestHolds:
         (hold,) = holds(image_of(a_partition(isr=(1,), elr=(2, 3))), 1, NOBODY).worst
         assert hold.until == "brokers 2 and 3 rejoin the ISR of orders-0"
 
-    def test_the_worst_come_first_and_the_list_is_bounded(self, a_partition: Build) -> None:
+    def test_worst_come_first_and_the_list_is_bounded(self, a_partition: Build) -> None:
         rows = [a_partition(index=n, isr=(1, 2)) for n in range(30)]
         rows[29] = a_partition(index=29, isr=(1,), elr=(2,))
         found = holds(image_of(*rows), 1, NOBODY)

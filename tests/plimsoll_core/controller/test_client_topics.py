@@ -62,7 +62,7 @@ class TestCreate:
         assert len(world.log) == end
 
     @pytest.mark.parametrize("away", [(), (1, 2)])
-    def test_a_strategy_that_is_none(self, world: Any, away: tuple[int, ...]) -> None:
+    def test_strategy_that_is_none(self, world: Any, away: tuple[int, ...]) -> None:
         """Also where it would be placed on brokers that are fenced now."""
         for broker in away:
             world.beat(broker, want_fence=True)

@@ -45,7 +45,7 @@ class TestFactor:
         held = [len(five.image.hosted.get(b, ())) for b in range(5)]
         assert max(held) - min(held) <= 2
 
-    def test_the_preferred_leaders_stay(self, five: Any) -> None:
+    def test_preferred_leaders_stay(self, five: Any) -> None:
         before = [five.p(n).replicas[0] for n in range(5)]
         five.declare(partitions=5, replication_factor=5)
         finish(five)
@@ -115,7 +115,7 @@ class TestFactor:
         world.declare(partitions=9, replication_factor=4)
         assert [len(world.p(n).target) for n in range(9)] == [4] * 9
 
-    def test_a_partition_that_an_object_moves_is_waited_for(self, five: Any) -> None:
+    def test_partition_that_an_object_moves_is_waited_for(self, five: Any) -> None:
         holder = ReassignmentObject(namespace="kafka", name="mine", uid="u1")
         off = five.p(0).replicas[2]
         move = TopicMove(topic="orders", partitions=(0,), away_from=(off,))
@@ -124,7 +124,7 @@ class TestFactor:
         assert (answer.reason, answer.code) == ("ReassignmentInProgress", 60)
         assert "Reassignment kafka/mine" in answer.message
 
-    def test_a_target_that_stays_away_is_replaced(self, five: Any) -> None:
+    def test_target_that_stays_away_is_replaced(self, five: Any) -> None:
         five.declare(partitions=5, replication_factor=4)
         gone = five.p(0).adding[0]
         epoch = five.image.brokers[gone].broker_epoch
@@ -183,7 +183,7 @@ class TestExplicit:
         assert "no other replica is in sync" in answer.message
         assert five.p(0) == before
 
-    def test_the_formula_moves_nothing(self, five: Any) -> None:
+    def test_formula_moves_nothing(self, five: Any) -> None:
         """The placement formula applies at creation and growth; later it is only reported."""
         five.declare(partitions=5, strategy="Blocked")
         assert not any(five.p(n).moving for n in range(5))
@@ -191,7 +191,7 @@ class TestExplicit:
 
 
 class TestMovement:
-    def test_the_limit_is_a_record(self, five: Any) -> None:
+    def test_limit_is_a_record(self, five: Any) -> None:
         assert five.image.movement_bytes_per_second == 50 * 2**20
         end = len(five.log)
         five.ask(LimitMovement(bytes_per_second=9))
@@ -217,7 +217,7 @@ class TestMovement:
         five.propose(sorted(five.p(0).replicas))
         assert not five.soft.copies
 
-    def test_a_partitions_size_is_what_its_leader_says(self, five: Any) -> None:
+    def test_partitions_size_is_what_its_leader_says(self, five: Any) -> None:
         """Whether it moves or not: plans are made from it."""
 
         def report(broker: int, index: int, size: int) -> None:

@@ -190,7 +190,7 @@ class TestDeletion:
         assert answer.reason == "TopicNameTaken"
         assert "was deleted" in answer.message
 
-    def test_the_clock_of_the_grace_survives_a_take_over(self, world: Any) -> None:
+    def test_clock_of_the_grace_survives_a_take_over(self, world: Any) -> None:
         gone(world)
         world.take_over()
         gone(world, now_ms=DAY_MS)
@@ -261,7 +261,7 @@ class TestMassDeletion:
         assert isinstance(gone(world, self.holder(2), now_ms=HOUR_MS - 1, **late), Refused)
         assert gone(world, self.holder(2), now_ms=HOUR_MS, **late) == Done()
 
-    def test_a_few_go_as_asked(self, new_world: Any) -> None:
+    def test_few_go_as_asked(self, new_world: Any) -> None:
         world = self.declared(new_world, 2)
         for now_ms in (0, DAY_MS):
             for n in range(2):

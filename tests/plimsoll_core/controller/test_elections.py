@@ -131,13 +131,13 @@ class TestUnclean:
         assert p.recovery is Recovery.RECOVERING
         assert world.log[-1].cause in UNCLEAN_CAUSES
 
-    def test_has_a_leader(self, world: Any) -> None:
+    def test_unclean_election_is_refused_while_there_is_a_leader(self, world: Any) -> None:
         """ "UNCLEAN: has a leader → 84"."""
         clients_topic(world)
         (answer,) = elect(world, "Unclean", ("mine", 0))
         assert answer.code == 84
 
-    def test_nobody(self, world: Any) -> None:
+    def test_unclean_election_is_refused_when_no_replica_reported(self, world: Any) -> None:
         """ "nobody → ELIGIBLE_LEADERS_NOT_AVAILABLE 83"."""
         clients_topic(world)
         everybody_lost(world)
@@ -227,7 +227,7 @@ class TestNamed:
         [
             (7, "it is no replica; they are 0, 1, 2."),
             (2, "does not take part now"),
-            (1, "has not told yet"),
+            (1, "has not reported yet"),
         ],
     )
     def test_refusals_are_sentences(self, world: Any, leader: int, why: str) -> None:
@@ -299,7 +299,7 @@ class TestByThemselves:
         self.wait(world, INTERVAL_MS + 1_000)
         assert world.p().leader == 0
 
-    def test_a_batch_a_tick(self, new_world: Callable[..., Any]) -> None:
+    def test_batch_a_tick(self, new_world: Callable[..., Any]) -> None:
         world = new_world(3, slice_partitions_max=2)
         world.declare(strategy="Explicit", assignment=(ROW,) * 5, partitions=5)
         world.beat(0, want_fence=True)
@@ -314,7 +314,7 @@ class TestByThemselves:
             self.wait(world, 500)
         assert seen == [2, 4, 5]
 
-    def test_a_new_term_waits_the_interval_too(self, world: Any) -> None:
+    def test_new_term_waits_the_interval_too(self, world: Any) -> None:
         displaced(world)
         world.ask(Tick())
         world.now_ms += INTERVAL_MS

@@ -27,7 +27,7 @@ def served(world: Any) -> Any:
     return world
 
 
-def test_a_leader_without_a_disk_hands_its_partition_on_and_keeps_its_others(served: Any) -> None:
+def test_leader_without_a_disk_hands_its_partition_on_and_keeps_its_others(served: Any) -> None:
     before = [served.p(index) for index in range(3)]
     victim = before[0].leader
     assert failed(served, victim, 0) == Done()
@@ -39,7 +39,7 @@ def test_a_leader_without_a_disk_hands_its_partition_on_and_keeps_its_others(ser
     assert served.image.brokers[victim].active
 
 
-def test_a_follower_without_a_disk_leaves_without_a_new_term(served: Any) -> None:
+def test_follower_without_a_disk_leaves_without_a_new_term(served: Any) -> None:
     before = served.p(0)
     victim = before.isr[-1]
     failed(served, victim, 0)
@@ -48,7 +48,7 @@ def test_a_follower_without_a_disk_leaves_without_a_new_term(served: Any) -> Non
     assert (after.leader, after.leader_epoch) == (before.leader, before.leader_epoch)
 
 
-def test_the_last_member_goes_offline_and_may_be_elected_when_it_starts_again(served: Any) -> None:
+def test_last_member_goes_offline_and_may_be_elected_when_it_starts_again(served: Any) -> None:
     # The image does not say which disks failed: by it alone a leader could be chosen.
     served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
     first, second, third = served.p(0).replicas
@@ -63,7 +63,7 @@ def test_the_last_member_goes_offline_and_may_be_elected_when_it_starts_again(se
     assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
 
 
-def test_a_report_told_twice_changes_nothing_more(served: Any) -> None:
+def test_report_told_twice_changes_nothing_more(served: Any) -> None:
     victim = served.p(0).leader
     failed(served, victim, 0, 0)
     after = served.image
@@ -71,7 +71,7 @@ def test_a_report_told_twice_changes_nothing_more(served: Any) -> None:
     assert served.image == after
 
 
-def test_a_report_of_an_earlier_lifetime_is_refused(served: Any) -> None:
+def test_report_of_an_earlier_lifetime_is_refused(served: Any) -> None:
     before = served.image
     answer = failed(served, 0, 0, broker_epoch=0)
     assert isinstance(answer, Refused)
@@ -79,7 +79,7 @@ def test_a_report_of_an_earlier_lifetime_is_refused(served: Any) -> None:
     assert served.image == before
 
 
-def test_a_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served: Any) -> None:
+def test_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served: Any) -> None:
     """All disks were full at once: whoever has everything leads when there is room again."""
     served.predicates = tuple(one for one in EVERY_DECISION if one is not always_led)
     first, second, third = served.p(0).replicas
@@ -91,7 +91,7 @@ def test_a_log_that_is_told_of_again_has_a_disk_again_and_may_be_elected(served:
     assert (served.p(0).leader, served.p(0).isr) == (third, (third,))
 
 
-def test_a_replica_that_follows_again_has_a_disk_again_and_may_lead(served: Any) -> None:
+def test_replica_that_follows_again_has_a_disk_again_and_may_lead(served: Any) -> None:
     p = served.p(0)
     leader, victim = p.leader, p.isr[-1]
     failed(served, victim, 0)

@@ -75,7 +75,7 @@ class TestSilence:
         assert world.image.brokers[2].broker_epoch == epoch
         assert world.p().isr == (0, 1)
 
-    def test_a_late_scan_moves_every_deadline(self, world: Any) -> None:
+    def test_late_scan_moves_every_deadline(self, world: Any) -> None:
         """R16: a paused controller must not fence everybody when it wakes."""
         beat_all(world, 0, 1, 2)
         tick(world, 8_000, late_ms=7_500)
@@ -87,7 +87,7 @@ class TestSilence:
         tick(world, 200)
         assert fenced(world) == [2]
 
-    def test_a_new_term_gives_everybody_a_full_session(self, world: Any) -> None:
+    def test_new_term_gives_everybody_a_full_session(self, world: Any) -> None:
         """S29 (b): nobody is fenced for one session timeout."""
         world.now_ms += TIMEOUT
         world.take_over()
@@ -147,7 +147,7 @@ class TestMassLoss:
         tick(world, 0)
         assert fenced(world) == [1, 2]
 
-    def test_without_a_second_controller_judges_itself_one_timeout_later(self, world: Any) -> None:
+    def test_controller_without_a_successor_fences_one_timeout_later(self, world: Any) -> None:
         world.now_ms += TIMEOUT
         for _ in range(12):
             world.beat(0)
@@ -158,7 +158,7 @@ class TestMassLoss:
         tick(world, 0)
         assert fenced(world) == [1, 2]
 
-    def test_is_forgotten_when_they_come_back(self, world: Any) -> None:
+    def test_mass_silence_is_forgotten_when_brokers_return(self, world: Any) -> None:
         world.now_ms += TIMEOUT
         world.beat(0)
         assert tick(world, 0).hand_over
@@ -240,7 +240,7 @@ class TestFlapping:
         "noticed",
         ["proof", "silence", "registration", "proof, registration", "registration, proof"],
     )
-    def test_a_kill_counts_once_however_it_is_noticed(
+    def test_kill_counts_once_however_it_is_noticed(
         self, new_world: Callable[..., Any], noticed: str, slice_partitions_max: int
     ) -> None:
         """Killed and started again: no more than 2 s after the kill the broker takes part."""
@@ -264,7 +264,7 @@ class TestFlapping:
         world.now_ms = killed_ms + 2_000
         assert not world.beat(2).is_fenced
 
-    def test_a_proof_between_the_slices_of_a_registration_counts_once(
+    def test_proof_between_the_slices_of_a_registration_counts_once(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(3, slice_partitions_max=3)
@@ -279,7 +279,7 @@ class TestFlapping:
         world.ask(registration)
         assert len(world.soft.flaps[2]) == 1
 
-    def test_is_forgotten_after_a_while(self, world: Any) -> None:
+    def test_flap_count_is_forgotten_after_its_window(self, world: Any) -> None:
         proof(world, 2)
         world.now_ms += world.settings.flap_window_ms
         assert not world.beat(2).is_fenced
@@ -316,7 +316,7 @@ class TestElections:
         changed = sum(last - first + 1 for r in decision.records for first, last in r.ranges)
         assert changed == 3
 
-    def test_a_fence_that_was_begun_is_finished_although_the_broker_is_heard_again(
+    def test_fence_that_was_begun_is_finished_although_the_broker_is_heard_again(
         self, new_world: Callable[..., Any]
     ) -> None:
         """Given up half-way it would leave a broker that is neither fenced nor electable."""

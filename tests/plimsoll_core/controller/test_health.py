@@ -103,7 +103,7 @@ class TestRecovery:
         everybody_lost(world)
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerFenced", (1, 2))
-        assert "broker 1 (has not told how complete its log is), broker 2 (fenced)" in found.why
+        assert "broker 1 (has not reported how complete its log is), broker 2 (fenced)" in found.why
         world.tell(1, (0, 9))
         assert look(world).waits_for == (2,)
 
@@ -115,7 +115,7 @@ class TestRecovery:
         world.tell(2, (0, 10))
         found = look(world)
         assert (found.cause, found.waits_for) == ("BrokerFenced", (2,))
-        assert found.why.endswith("leads as soon as it can: broker 2 (fenced).")
+        assert found.why.endswith("leads as soon as its broker can: broker 2 (fenced).")
 
     def test_manual_says_what_to_do(self, world: Any) -> None:
         everybody_lost(world, "Manual")

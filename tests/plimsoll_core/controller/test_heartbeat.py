@@ -36,7 +36,7 @@ class TestFenced:
         assert flags(world.beat(5, applied=epoch)) == (False, True, False)
         assert flags(world.beat(5, applied=epoch + 1)) == (True, False, False)
 
-    def test_may_stop_at_once(self, world: Any) -> None:
+    def test_fenced_broker_may_stop_at_once(self, world: Any) -> None:
         """FENCED, want_shutdown → SHUTDOWN_NOW."""
         world.register(5)
         end = len(world.log)
@@ -102,7 +102,7 @@ class TestControlledShutdown:
         assert flags(world.beat(0, want_shutdown=True)) == (True, True, True)
         assert world.image.brokers[0].fenced
 
-    def test_does_not_wait_for_fenced_brokers(self, world: Any) -> None:
+    def test_shutdown_does_not_wait_for_fenced_brokers(self, world: Any) -> None:
         world.beat(0, want_shutdown=True)
         world.beat(2, want_fence=True)
         world.beat(1)

@@ -20,7 +20,7 @@ __all__ = ["five"]
 
 
 class TestTargetLost:
-    def test_a_target_that_dies_is_named(self, five: Any) -> None:
+    def test_target_that_dies_is_named(self, five: Any) -> None:
         run(five, to(0, 3, 4))
         dies(five, 3)
         state = run(five, to(0, 3, 4))
@@ -81,15 +81,15 @@ class TestTargetLost:
         assert "without broker 3 only 3 brokers" in state.message
         assert world.p().adding == (3,)
 
-    def test_the_others_that_are_down_are_named_too(self, five: Any) -> None:
+    def test_lost_target_message_names_the_other_brokers_that_are_down(self, five: Any) -> None:
         run(five, to(0, 3, 4))
         dies(five, 4)
         dies(five, 3)
         state = run(five, to(0, 3, 4))
         assert state.reason == "TargetDown"
-        assert "Broker 3 is down (so are 4)" in state.message
+        assert "Broker 3 is down (so is broker 4)" in state.message
 
-    def test_a_partition_without_a_leader_is_named(self, five: Any) -> None:
+    def test_partition_without_a_leader_is_named(self, five: Any) -> None:
         run(five, to(0, 1, 3))
         for broker in (0, 1, 2):
             dies(five, broker)

@@ -74,7 +74,7 @@ def emptied(world: Any, broker: int) -> None:
 
 
 class TestLeaving:
-    def test_is_committed_once_and_survives_a_take_over(self, four: Any) -> None:
+    def test_leaving_brokers_are_committed_once_and_survive_a_take_over(self, four: Any) -> None:
         assert leave(four, 2) == Done()
         assert four.image.leaving == (2,)
         end = len(four.log)
@@ -103,7 +103,7 @@ class TestLeaving:
         four.declare("grown", partitions=9)
         assert all(2 not in four.p(index, "grown").replicas for index in range(1, 9))
 
-    def test_an_assignment_that_names_it_is_refused(self, four: Any) -> None:
+    def test_assignment_that_names_it_is_refused(self, four: Any) -> None:
         leave(four, 2)
         topic = NewTopic(name="mine", assignment=((2, 3),))
         (answer,) = four.ask(CreateTopics(topics=(topic,))).topics
@@ -112,21 +112,21 @@ class TestLeaving:
         stated = four.declare("s", strategy="Explicit", assignment=((1, 2, 3),))
         assert stated.reason == "BrokerLeaving"
 
-    def test_a_move_to_it_is_refused_a_move_that_keeps_it_is_not(self, four: Any) -> None:
+    def test_move_to_it_is_refused_a_move_that_keeps_it_is_not(self, four: Any) -> None:
         leave(four, 3)
         answer = reassign(four, 0, 1, 3)
         assert (answer.reason, answer.code) == ("BrokerLeaving", 39)
         leave(four, 2)
         assert reassign(four, 2, 1, 3).code == 0
 
-    def test_an_object_cannot_move_to_it_either(self, four: Any) -> None:
+    def test_object_cannot_move_to_it_either(self, four: Any) -> None:
         leave(four, 3)
         move = TopicMove(topic="orders", replicas=(0, 1, 3))
         answer = four.ask(RunReassignment(object=_object(), moves=(move,)))
         assert answer.reason == "BrokerLeaving"
         assert four.p().replicas == (0, 1, 2)
 
-    def test_the_planner_does_not_choose_it(self, four: Any) -> None:
+    def test_planner_does_not_choose_it(self, four: Any) -> None:
         """The only other place for the replica is a broker that leaves."""
         leave(four, 3)
         move = TopicMove(topic="orders", away_from=(2,))
@@ -178,7 +178,7 @@ class TestWhatCannotEndIsNotBegun:
         assert "Topic orders has replication factor 3, as 1 more topic has, and" in answer.message
         assert answer.message.endswith("keep 4 brokers.")
 
-    def test_a_topic_that_states_its_placement(self, four: Any) -> None:
+    def test_topic_that_states_its_placement(self, four: Any) -> None:
         four.declare("stated", strategy="Explicit", assignment=((1, 2, 3),))
         answer = leave(four, 1)
         assert answer.reason == "ExplicitPlacement"
@@ -190,7 +190,7 @@ class TestWhatCannotEndIsNotBegun:
     def test_everybody(self, four: Any) -> None:
         assert leave(four, 0, 1, 2, 3).reason == "InvalidRequest"
 
-    def test_the_last_broker_of_a_rack_where_racks_are_required(self, new_world: Any) -> None:
+    def test_last_broker_of_a_rack_where_racks_are_required(self, new_world: Any) -> None:
         world = new_world(0, rack_policy="Required")
         for broker, rack in enumerate("aab"):
             world.start(broker, rack=rack)
@@ -201,7 +201,7 @@ class TestWhatCannotEndIsNotBegun:
         world.start(3, rack="c")
         assert leave(world, 2) == Done()
 
-    def test_a_dead_broker_may_leave(self, four: Any) -> None:
+    def test_dead_broker_may_leave(self, four: Any) -> None:
         four.kill(2)
         assert leave(four, 2) == Done()
         assert reassign(four, 0, 1, 3).code == 0
@@ -210,14 +210,14 @@ class TestWhatCannotEndIsNotBegun:
 
 
 class TestMembers:
-    def test_a_member_that_holds_replicas_is_not_dropped(self, four: Any) -> None:
+    def test_member_that_holds_replicas_is_not_dropped(self, four: Any) -> None:
         answer = four.ask(SetMembers(broker_ids=(0, 1, 3)))
         assert answer.reason == "BrokerHoldsReplicas"
         assert "broker 2 holds 1 replicas" in answer.message
         emptied(four, 2)
         assert four.ask(SetMembers(broker_ids=(0, 1, 3))) == Done()
 
-    def test_a_former_member_takes_no_replicas_although_it_runs(self, four: Any) -> None:
+    def test_former_member_takes_no_replicas_although_it_runs(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         assert four.image.brokers[3].active
         assert reassign(four, 0, 1, 3).reason == "BrokerLeaving"
@@ -252,14 +252,14 @@ class TestUnregister:
         world.now_ms += world.settings.session_timeout_ms
         assert unregister(world, 2).reason == "BrokerHoldsReplicas"
 
-    def test_a_dead_one_without_a_word_when_its_session_is_over(self, four: Any) -> None:
+    def test_dead_one_without_a_word_when_its_session_is_over(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         four.kill(3)
         assert unregister(four, 3).reason == "BrokerLives", "it may be about to come back"
         four.now_ms += four.settings.session_timeout_ms
         assert unregister(four, 3) == Done()
 
-    def test_a_restart_that_was_granted_ends_with_it(self, four: Any) -> None:
+    def test_restart_that_was_granted_ends_with_it(self, four: Any) -> None:
         epoch = four.image.brokers[3].broker_epoch
         four.commit(
             RestartGranted(
@@ -279,7 +279,7 @@ class TestUnregister:
         assert answer.reason == "StaleBrokerEpoch"
 
     @pytest.mark.parametrize("wiped", [False, True])
-    def test_its_id_comes_back_on_its_old_volume_or_on_a_new_one(
+    def test_removed_brokers_id_comes_back_on_its_old_volume_or_a_new_one(
         self, four: Any, wiped: bool
     ) -> None:
         emptied(four, 2)
@@ -296,7 +296,7 @@ class TestUnregister:
 
 
 class TestVolumes:
-    def test_is_released_with_its_broker_and_not_before(self, four: Any) -> None:
+    def test_volume_is_released_with_its_broker_and_not_before(self, four: Any) -> None:
         assert unregister(four, 2, pvc_uid="pvc-2").reason == "InvalidRequest"
         emptied(four, 2)
         four.ask(SetMembers(broker_ids=(0, 1, 3)))
@@ -305,7 +305,7 @@ class TestVolumes:
         assert unregister(four, 2, pvc_uid="pvc-2") == Done()
         assert dict(four.image.released) == {"pvc-2": 2}
 
-    def test_its_id_waits_until_it_is_gone(self, four: Any) -> None:
+    def test_broker_id_waits_until_its_released_volume_is_gone(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         stop(four, 3)
         unregister(four, 3, pvc_uid="pvc-3")
@@ -318,7 +318,7 @@ class TestVolumes:
 
 
 class TestNewcomers:
-    def test_are_those_who_were_added_to_others(self, new_world: Any) -> None:
+    def test_newcomers_are_members_added_to_existing_ones(self, new_world: Any) -> None:
         world = new_world(3)
         world.ask(SetMembers(broker_ids=(0, 1, 2)))
         assert world.image.newcomers == (), "the first members join nobody"
@@ -335,7 +335,7 @@ class TestNewcomers:
 
 
 class TestRebalances:
-    def test_a_fill_goes_on_without_a_broker_that_leaves(self, new_world: Any) -> None:
+    def test_fill_goes_on_without_a_broker_that_leaves(self, new_world: Any) -> None:
         """Else it would wait for ever, and the drain for it."""
         world = new_world(5)
         topic(world, [(n % 3, (n + 1) % 3) for n in range(12)], min_isr=1)
@@ -347,7 +347,7 @@ class TestRebalances:
         assert row(world).dropped
         assert len(world.image.hosted.get(4, ())) <= 2, "what was on its way arrived"
 
-    def test_a_drain_ends_when_its_brokers_are_empty(self, new_world: Any) -> None:
+    def test_drain_ends_when_its_brokers_are_empty(self, new_world: Any) -> None:
         world = new_world(4)
         topic(world, [(n % 4, (n + 1) % 4) for n in range(8)], min_isr=1)
         leave(world, 3)

@@ -56,7 +56,7 @@ def test_once_every_broker_understands_a_version_it_is_finalised_by_itself(
     assert world.image.metadata_version == NEWEST
 
 
-def test_a_new_term_waits_until_every_broker_has_said_so_again(
+def test_new_term_waits_until_every_broker_has_said_so_again(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -72,7 +72,7 @@ def test_a_new_term_waits_until_every_broker_has_said_so_again(
     assert world.image.metadata_version == NEWEST
 
 
-def test_a_broker_that_is_silent_may_come_back_older_so_it_is_waited_for(
+def test_broker_that_is_silent_may_come_back_older_so_it_is_waited_for(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -84,14 +84,14 @@ def test_a_broker_that_is_silent_may_come_back_older_so_it_is_waited_for(
     assert look(world).finalizable == 1
 
 
-def test_a_member_that_never_registered_is_waited_for(new_world: Callable[..., World]) -> None:
+def test_member_that_never_registered_is_waited_for(new_world: Callable[..., World]) -> None:
     world = new_world(0)
     assert look(world).finalizable == 1
     world.ask(Tick())
     assert world.image.metadata_version == 1
 
 
-def test_a_restart_under_way_is_waited_for(new_world: Callable[..., World]) -> None:
+def test_restart_under_way_is_waited_for(new_world: Callable[..., World]) -> None:
     world = begun(new_world)
     upgraded(world, 0, 1, 2)
     world.ask(RequestRestart(broker_id=0, pod_uid="p", revision="R2"))
@@ -101,7 +101,7 @@ def test_a_restart_under_way_is_waited_for(new_world: Callable[..., World]) -> N
     assert look(world).waits == ((0, "broker 0 is back from its restart"),)
 
 
-def test_a_pinned_version_is_kept_whatever_is_understood(new_world: Callable[..., World]) -> None:
+def test_pinned_version_is_kept_whatever_is_understood(new_world: Callable[..., World]) -> None:
     world = begun(new_world, metadata_version=1)
     upgraded(world, 0, 1, 2)
     world.ask(Tick())
@@ -113,7 +113,7 @@ def test_a_pinned_version_is_kept_whatever_is_understood(new_world: Callable[...
     assert world.image.metadata_version == NEWEST
 
 
-def test_a_pinned_version_that_nobody_knows_waits_and_is_not_gone_halfway_to(
+def test_pinned_version_that_nobody_knows_waits_and_is_not_gone_halfway_to(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world, metadata_version=NEWEST + 1)
@@ -123,7 +123,7 @@ def test_a_pinned_version_that_nobody_knows_waits_and_is_not_gone_halfway_to(
     assert [broker for broker, _ in look(world).waits] == [None]
 
 
-def test_a_finalised_version_outlives_a_pin_that_is_lower(new_world: Callable[..., World]) -> None:
+def test_finalised_version_outlives_a_pin_that_is_lower(new_world: Callable[..., World]) -> None:
     world = begun(new_world)
     upgraded(world, 0, 1, 2)
     world.ask(Tick())
@@ -132,7 +132,7 @@ def test_a_finalised_version_outlives_a_pin_that_is_lower(new_world: Callable[..
     assert world.image.metadata_version == NEWEST
 
 
-def test_a_broker_that_cannot_read_the_log_does_not_register(
+def test_broker_that_cannot_read_the_log_does_not_register(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -147,7 +147,7 @@ def test_a_broker_that_cannot_read_the_log_does_not_register(
     assert world.image == before
 
 
-def test_a_broker_that_no_longer_reads_the_old_version_does_not_register(
+def test_broker_that_no_longer_reads_the_old_version_does_not_register(
     new_world: Callable[..., World],
 ) -> None:
     world = begun(new_world)
@@ -173,7 +173,9 @@ class TestABrokerThatCannotReadWhatWasDecided:
         assert isinstance(again, HeartbeatAnswer)
         assert again.is_fenced, "it would be given leaderships that it never hears of"
 
-    def test_while_nobody_reads_on_all_of_them_serve(self, new_world: Callable[..., World]) -> None:
+    def test_brokers_that_all_stop_at_a_record_stay_unfenced(
+        self, new_world: Callable[..., World]
+    ) -> None:
         world = begun(new_world)
         stuck = world.image.next_offset
         world.declare("later")
@@ -182,7 +184,7 @@ class TestABrokerThatCannotReadWhatWasDecided:
             assert isinstance(answer, HeartbeatAnswer)
             assert not answer.is_fenced
 
-    def test_a_stop_of_another_broker_does_not_wait_for_it(
+    def test_stop_of_another_broker_does_not_wait_for_it(
         self, new_world: Callable[..., World]
     ) -> None:
         world = begun(new_world)

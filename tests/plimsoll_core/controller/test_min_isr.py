@@ -28,7 +28,7 @@ def test_every_partition_gets_it_and_a_new_partition_epoch(new_world: Callable[.
     assert record.ranges == ((0, 4),)
 
 
-def test_the_same_again_changes_nothing(world: Any) -> None:
+def test_same_again_changes_nothing(world: Any) -> None:
     declare(world, 3)
     end = len(world.log)
     declare(world, 3)

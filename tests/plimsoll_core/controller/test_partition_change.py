@@ -127,7 +127,7 @@ class TestReassignment:
         p = shrunk(p, 1, 2, 3, 4)
         assert (p.leader, p.isr, p.replicas) == (1, (1, 2, 4), (1, 2, 4))
 
-    def test_a_move_never_empties_the_isr(self, a_partition: Build) -> None:
+    def test_move_never_empties_the_isr(self, a_partition: Build) -> None:
         """S31: 4 and 5 keep leading until 1, 2, 3 ⊆ ISR."""
         p = a_partition(
             replicas=(1, 2, 3, 4, 5), adding=(1, 2, 3), removing=(4, 5), isr=(4, 5), leader=4
@@ -190,7 +190,9 @@ class TestRecords:
         assert {record.cause for record in records} == {"fenced"}
 
     @pytest.mark.parametrize("field", ["leader", "recovery", "min_isr", "adding"])
-    def test_only_what_differs_is_stated(self, a_partition: Build, field: str) -> None:
+    def test_partition_record_states_only_the_fields_that_differ(
+        self, a_partition: Build, field: str
+    ) -> None:
         values = {"leader": None, "recovery": Recovery.RECOVERING, "min_isr": 1, "adding": (3,)}
         p = a_partition()
         (record,) = as_records([(p, replace(p, **{field: values[field]}))], "x")

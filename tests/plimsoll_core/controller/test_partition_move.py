@@ -68,7 +68,7 @@ class TestStart:
         p = a_partition()
         assert moved(p, 1, 2, 3) is p
 
-    def test_a_move_that_begins_leaves_min_isr_as_it_counts(self, a_partition: Build) -> None:
+    def test_move_that_begins_leaves_min_isr_as_it_counts(self, a_partition: Build) -> None:
         """m(p) = max(1, min(p.min_isr, |p.replicas − p.adding|))."""
         p = a_partition(replicas=(1,), isr=(1,), min_isr=2)
         assert moved(p, 2, 3).effective_min_isr == p.effective_min_isr == 1
@@ -95,7 +95,7 @@ class TestReplacement:
         assert (p.replicas, p.adding, p.removing) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
         assert p.leader_epoch == 5
 
-    def test_a_cancel_afterwards_still_knows_the_way_back(self, a_partition: Build) -> None:
+    def test_cancel_afterwards_still_knows_the_way_back(self, a_partition: Build) -> None:
         """Against the grown list alone, 4 would have become a settled replica by the second
         request, and the cancel would leave the partition with one replica more than before."""
         p = moved(self.running(a_partition), 4, 5)
@@ -109,13 +109,13 @@ class TestReplacement:
         p = moved(self.running(a_partition), 1, 2, 3)
         assert (p.replicas, p.adding, p.removing) == ((1, 2, 3), (), ())
 
-    def test_the_way_back_waits_for_who_fell_out_meanwhile(self, a_partition: Build) -> None:
+    def test_way_back_waits_for_who_fell_out_meanwhile(self, a_partition: Build) -> None:
         p = self.running(a_partition, isr=(1, 2), elr=())
         p = moved(p, 1, 2, 3)
         assert (p.replicas, p.adding, p.removing) == ((1, 2, 3), (), ())
         assert p.isr == (1, 2)
 
-    def test_a_replacement_never_drops_who_may_be_needed(self, a_partition: Build) -> None:
+    def test_replacement_never_drops_who_may_be_needed(self, a_partition: Build) -> None:
         p = self.running(a_partition, isr=(1,), elr=(4,))
         assert reason(begun(p, (1, 2, 5))) is Reason.InvalidReplicaAssignment
         assert reason(begun(p, (1, 2, 3))) is Reason.InvalidReplicaAssignment
@@ -123,7 +123,7 @@ class TestReplacement:
 
 
 class TestCancel:
-    def test_the_partition_is_as_before(self, a_partition: Build) -> None:
+    def test_partition_is_as_before(self, a_partition: Build) -> None:
         """THEN change(p, isr', replicas − adding, ∅, ∅)."""
         p = moved(a_partition(), 1, 2, 4)
         p = change(p, PartitionUpdate(isr=(1, 2)), everybody)
@@ -136,7 +136,7 @@ class TestCancel:
         assert reason(rolled_back(a_partition())) is Reason.NoReassignmentInProgress
         assert Reason.NoReassignmentInProgress.code == 85
 
-    def test_a_leader_that_was_being_added_hands_over(self, a_partition: Build) -> None:
+    def test_leader_that_was_being_added_hands_over(self, a_partition: Build) -> None:
         p = a_partition(replicas=(4, 5, 1, 2), adding=(4, 5), isr=(4, 1, 2), leader=4)
         p = cancelled(p)
         assert (p.leader, p.isr, p.replicas, p.leader_epoch) == (1, (1, 2), (1, 2), 6)
@@ -181,7 +181,7 @@ class TestCancel:
 class TestCompletion:
     """Step 1 of the rule for changes, wherever the ISR comes from."""
 
-    def test_a_leader_elected_out_of_the_elr_may_be_the_whole_target(
+    def test_leader_elected_out_of_the_elr_may_be_the_whole_target(
         self, a_partition: Build
     ) -> None:
         p = a_partition(isr=(), elr=(1, 2), leader=None, min_isr=2)
@@ -287,7 +287,7 @@ class TestRequest:
         answers = five.ask(AlterReassignments(targets=(twice, twice))).partitions
         assert [answer.reason for answer in answers] == ["InvalidRequest", "InvalidRequest"]
 
-    def test_the_factor_of_a_clients_topic_follows_its_partitions(self, five: Any) -> None:
+    def test_factor_of_a_clients_topic_follows_its_partitions(self, five: Any) -> None:
         def factor() -> int:
             return five.image.topics[five.image.topic_ids["orders"]].replication_factor
 
@@ -296,7 +296,7 @@ class TestRequest:
         alter(five, None)
         assert factor() == 3
 
-    def test_a_target_in_one_rack_is_refused_where_racks_are_required(
+    def test_target_in_one_rack_is_refused_where_racks_are_required(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(0, rack_policy="Required")
@@ -308,7 +308,7 @@ class TestRequest:
         assert answer.code == 38
         assert "two racks" in answer.message
 
-    def test_a_long_request_goes_through_in_slices(self, new_world: Callable[..., Any]) -> None:
+    def test_long_request_goes_through_in_slices(self, new_world: Callable[..., Any]) -> None:
         world = new_world(4, slice_partitions_max=2)
         topic = NewTopic(name="orders", assignment=((0, 1, 2),) * 5)
         world.ask(CreateTopics(topics=(topic,)))
@@ -347,7 +347,7 @@ class TestDeclaredTopics:
         (answer,) = alter(world, (2, 3, 4))
         assert answer.code == 0
 
-    def test_an_explicit_assignment_is_the_objects(self, world: Any) -> None:
+    def test_explicit_assignment_is_the_objects(self, world: Any) -> None:
         world.start(3)
         (answer,) = alter(world, (0, 1, 3))
         assert answer.code == 44
@@ -355,7 +355,7 @@ class TestDeclaredTopics:
         (answer,) = alter(world, (0, 1, 2))
         assert answer.code == 0
 
-    def test_a_change_of_the_factor_under_way_is_not_cancelled_by_clients(
+    def test_change_of_the_factor_under_way_is_not_cancelled_by_clients(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(5)

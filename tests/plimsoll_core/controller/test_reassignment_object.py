@@ -118,7 +118,7 @@ class TestBegin:
         assert "do not exist: 9" in answer.message
         assert len(five.log) == end
 
-    def test_a_topic_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
+    def test_topic_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
         answer = run(five, TopicMove(topic="later", partitions=(0,), replicas=(1, 2, 3)))
         assert answer.reason == "UnknownTopicOrPartition"
         assert not five.image.reassignments
@@ -126,7 +126,7 @@ class TestBegin:
         again = run(five, TopicMove(topic="later", partitions=(0,), replicas=(1, 2, 3)))
         assert again.phase == "Running"
 
-    def test_a_partition_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
+    def test_partition_that_is_not_there_yet_is_waited_for(self, five: Any) -> None:
         """A topic may still grow: waiting can mend it, so it has not failed."""
         answer = run(five, to(0, 1, 3, partitions=(2, 3)))
         assert answer.reason == "UnknownTopicOrPartition"
@@ -138,7 +138,7 @@ class TestBegin:
         [
             (TopicMove(topic="no", replicas=(1, 2, 3)), "UnknownTopicOrPartition", "no topic no"),
             (to(0, 1, 3, partitions=(99,)), "UnknownTopicOrPartition", "no partition 99"),
-            (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8, 9"),
+            (to(7, 8, 9), "InvalidReplicaAssignment", "brokers that do not exist: 7, 8 and 9"),
         ],
     )
     def test_reassignment_to_unknown_topic_partition_or_broker_fails_after_a_minute(
@@ -159,7 +159,7 @@ class TestBegin:
         late = run(five, to(7, 8, 9), object=OTHER, waited_ms=60_000)
         assert (late.phase, late.reason) == ("Failed", "InvalidReplicaAssignment")
 
-    def test_a_factor_without_the_brokers_is_waited_for(self, five: Any) -> None:
+    def test_factor_without_the_brokers_is_waited_for(self, five: Any) -> None:
         """Brokers may be added: it has not failed, and nothing has begun."""
         answer = run(five, TopicMove(topic="orders", replication_factor=6))
         assert answer.reason == "NotEnoughBrokers"
@@ -208,7 +208,7 @@ class TestBegin:
         assert "Topic shop/orders" in state.message
         assert not world.p().moving
 
-    def test_a_refusal_comes_before_the_first_slice(self, new_world: Callable[..., Any]) -> None:
+    def test_refusal_comes_before_the_first_slice(self, new_world: Callable[..., Any]) -> None:
         world = new_world(5, slice_partitions_max=1)
         world.declare(partitions=2)
         client_topic(world, "mine", rows=((0, 1, 2), (0, 1, 2)))
@@ -219,7 +219,7 @@ class TestBegin:
         assert run(world, *moves).phase == "Failed"
         assert not any(p.moving for p in world.image.partitions.values())
 
-    def test_a_partition_moves_for_one_object_at_a_time(self, five: Any) -> None:
+    def test_partition_moves_for_one_object_at_a_time(self, five: Any) -> None:
         run(five, to(0, 1, 3))
         answer = run(five, to(0, 1, 4), object=OTHER)
         assert (answer.reason, answer.code) == ("ReassignmentInProgress", 60)
@@ -236,7 +236,7 @@ class TestBegin:
             assert answer.reason == "PolicyViolation"
             assert "Reassignment kafka/off-1" in answer.message
 
-    def test_a_crash_in_the_middle_of_the_beginning_ends_in_the_same_place(
+    def test_crash_in_the_middle_of_the_beginning_ends_in_the_same_place(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(5, slice_partitions_max=2)
@@ -289,7 +289,7 @@ class TestCancel:
         assert five.p(0).replicas == (0, 1, 3)
         assert set(five.p(1).replicas) == {0, 1, 2}
 
-    def test_the_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
+    def test_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
         moves = (to(3, 4, 0, partitions=(0, 1)),)
         run(five, *moves)
         five.propose([0, 3])
@@ -303,7 +303,7 @@ class TestCancel:
         assert run(five, *moves, cancelled=True).phase == "Cancelled"
         assert five.p(0).isr == (0, 1)
 
-    def test_the_factor_goes_back_too(self, five: Any) -> None:
+    def test_factor_goes_back_too(self, five: Any) -> None:
         moves = (TopicMove(topic="orders", replication_factor=5),)
         run(five, *moves)
         run(five, *moves, cancelled=True)
@@ -342,13 +342,13 @@ class TestGone:
         assert five.ask(ReassignmentObjectGone(object=OBJECT)).phase is None
         assert not five.image.reassignments
 
-    def test_an_ended_one_is_just_forgotten(self, five: Any) -> None:
+    def test_ended_one_is_just_forgotten(self, five: Any) -> None:
         run(five, to(2, 1, 0))
         five.ask(ReassignmentObjectGone(object=OBJECT))
         assert not five.image.reassignments
         assert five.p().replicas == (2, 1, 0)
 
-    def test_the_topic_may_go_on_the_way(self, five: Any) -> None:
+    def test_topic_may_go_on_the_way(self, five: Any) -> None:
         run(five, to(0, 1, 3))
         run(five, to(0, 1, 3, partitions=(1,)), object=OTHER)
         five.ask(DeleteTopics(names=("orders",)))

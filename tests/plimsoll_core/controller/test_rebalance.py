@@ -56,7 +56,7 @@ def five(new_world: Callable[..., Any]) -> Any:
 
 
 class TestBegin:
-    def test_the_plan_is_committed_before_anything_moves(self, five: Any) -> None:
+    def test_plan_is_committed_before_anything_moves(self, five: Any) -> None:
         assert begin(five, "AddBrokers", 3, 4, wall_ms=7) == RebalanceState(phase="Running")
         assert not moving(five)
         found = row(five)
@@ -83,7 +83,7 @@ class TestBegin:
         assert begin(five, "AddBrokers", 3).phase == "Cancelled", "uncancelling begins nothing"
         assert not moving(five)
 
-    def test_a_plan_that_is_out_of_date_is_refused_whole(self, five: Any) -> None:
+    def test_plan_that_is_out_of_date_is_refused_whole(self, five: Any) -> None:
         old = planned(five, "AddBrokers", 3, 4)
         change = old.moves[0]
         five.ask(
@@ -103,7 +103,7 @@ class TestBegin:
         assert len(five.log) == end
 
     @pytest.mark.parametrize("after", [(0, 1, 9), (0, 1, 1), (0, 1)])
-    def test_a_target_that_cannot_be_is_refused(self, five: Any, after: Any) -> None:
+    def test_target_that_cannot_be_is_refused(self, five: Any, after: Any) -> None:
         p = five.p()
         bad = RebalanceMove(number=0, topic_id=p.topic_id, index=0, before=p.replicas, after=after)
         assert begin(five, "Full", moves=(bad,)).reason == "PlanOutdated"
@@ -174,7 +174,7 @@ class TestBegin:
         five.ask(RebalanceObjectGone(object=holder))
         assert begin(five, "AddBrokers", 3).phase == "Running"
 
-    def test_a_crash_in_the_middle_of_the_plan_leaves_nothing_moving(
+    def test_crash_in_the_middle_of_the_plan_leaves_nothing_moving(
         self, new_world: Callable[..., Any]
     ) -> None:
         world = new_world(5, slice_partitions_max=2)
@@ -231,7 +231,7 @@ class TestModes:
         assert 1 not in five.image.hosted
         assert all(len(p.replicas) == 3 for p in five.image.partitions.values())
 
-    def test_a_full_rebalance_ends_even(self, five: Any) -> None:
+    def test_full_rebalance_ends_even(self, five: Any) -> None:
         topic(five, ((0, 1, 2),) * 4, "more")
         begin(five, "Full")
         for _ in range(50):
@@ -280,7 +280,7 @@ class TestBack:
         assert five.p(arrived.index).replicas == arrived.target
         assert five.p(other.index).replicas == other.settled
 
-    def test_the_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
+    def test_guard_holds_back_one_partition_and_not_the_others(self, five: Any) -> None:
         begin(five, "RemoveBrokers", 1)
         look(five)
         held = next(p for p in moving(five) if p.leader not in (1, *p.adding))
@@ -308,7 +308,7 @@ class TestBack:
         assert not five.image.rebalance_rests
         assert five.ask(RebalanceObjectGone(object=OBJECT)).phase is None
 
-    def test_an_ended_one_is_just_forgotten(self, five: Any) -> None:
+    def test_ended_one_is_just_forgotten(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         finish(five)
         rows = {p.key: p.replicas for p in all_of(five)}
@@ -326,7 +326,7 @@ class TestBack:
         assert not moving(world)
 
 
-def test_a_new_controller_goes_on(five: Any) -> None:
+def test_new_controller_goes_on(five: Any) -> None:
     begin(five, "AddBrokers", 3, 4)
     look(five, limits=ONE)
     five.take_over()

@@ -46,7 +46,7 @@ def busy(world: Any) -> int:
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-def test_a_plan_is_carried_out_as_it_was_made(
+def test_plan_is_carried_out_as_it_was_made(
     new_world: Callable[..., Any], rows: Any, wish: Any, most: int, data: st.DataObject
 ) -> None:
     mode, brokers = wish

@@ -79,7 +79,7 @@ class TestWaves:
         assert "raise limits.maxBytes to at least that" in state.message
         assert not moving(five)
 
-    def test_a_partition_below_min_isr_waits_and_the_others_do_not(self, five: Any) -> None:
+    def test_partition_below_min_isr_waits_and_the_others_do_not(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         poor = sorted(rest(five).moves.items())[0][1].index
         five.propose([five.p(poor).leader], poor)
@@ -181,7 +181,7 @@ class TestWaves:
         assert answer.reason == "ReassignmentInProgress"
         assert "Rebalance kafka/fill" in answer.message
 
-    def test_the_topic_may_go_on_the_way(self, five: Any) -> None:
+    def test_topic_may_go_on_the_way(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five, limits=ONE)
         five.ask(DeleteTopics(names=("orders",)))
@@ -199,7 +199,7 @@ class TestWaves:
         world.ask(request)
         assert len(moving(world)) + row(world).moved == row(world).total, "reorders are done"
 
-    def test_a_crash_between_claim_and_change_is_made_up_for(self, five: Any) -> None:
+    def test_crash_between_claim_and_change_is_made_up_for(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         request = RunRebalance(object=OBJECT, limits=ONE)
         decision = five.decide(request)
@@ -211,7 +211,7 @@ class TestWaves:
         assert {p.key for p in moving(five)} == set(rest(five).active)
         assert finish(five, limits=ONE).phase == "Completed"
 
-    def test_a_crash_between_another_target_and_the_change_to_it(self, five: Any) -> None:
+    def test_crash_between_another_target_and_the_change_to_it(self, five: Any) -> None:
         """The row names another target, the partition moves to the old one and arrives there: it
         is left where it is."""
         begin(five, "Full")
@@ -233,7 +233,7 @@ class TestWaves:
         assert finish(five, limits=ONE).phase == "Completed"
         assert five.p(index).replicas == target
 
-    def test_the_lowest_margin_is_remembered(self, five: Any) -> None:
+    def test_lowest_margin_is_remembered(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five, limits=ONE)
         assert row(five).lowest_isr_margin == 1
@@ -244,7 +244,7 @@ class TestWaves:
 
 
 class TestPause:
-    def test_a_paused_one_begins_nothing_more(self, five: Any) -> None:
+    def test_paused_one_begins_nothing_more(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five, limits=ONE)
         before = len(moving(five))
@@ -259,7 +259,7 @@ class TestPause:
 
 
 class TestDeadTargets:
-    def test_a_broker_to_be_filled_that_is_down_is_named(self, five: Any) -> None:
+    def test_broker_to_be_filled_that_is_down_is_named(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         look(five)
         dies(five, 3, away_ms=five.settings.target_lost_ms)
@@ -284,7 +284,7 @@ class TestDeadTargets:
         assert 1 not in five.image.hosted
         assert all(3 not in p.replicas for p in all_of(five))
 
-    def test_a_full_rebalance_does_without_a_broker_that_stays_away(self, five: Any) -> None:
+    def test_full_rebalance_does_without_a_broker_that_stays_away(self, five: Any) -> None:
         begin(five, "Full")
         look(five, limits=ONE)
         dies(five, 3, away_ms=five.settings.target_lost_ms)
@@ -292,7 +292,7 @@ class TestDeadTargets:
         assert 3 not in five.image.hosted
         assert five.image.hosted[4], "the others are placed as planned"
 
-    def test_a_broker_that_leaves_meanwhile_is_given_nothing(self, five: Any) -> None:
+    def test_broker_that_leaves_meanwhile_is_given_nothing(self, five: Any) -> None:
         begin(five, "RemoveBrokers", 1)
         look(five, limits=ONE)
         under_way = {p.key for p in moving(five)}
@@ -302,7 +302,7 @@ class TestDeadTargets:
         assert 1 not in five.image.hosted
         assert set(five.image.hosted.get(3) or {}) <= under_way
 
-    def test_a_target_that_is_down_and_leaves_is_not_waited_for(self, five: Any) -> None:
+    def test_target_that_is_down_and_leaves_is_not_waited_for(self, five: Any) -> None:
         begin(five, "RemoveBrokers", 1)
         look(five)
         lost = [p.index for p in moving(five) if 3 in p.adding]

@@ -126,11 +126,15 @@ def test_register_before_the_cluster_is_declared_returns_not_controller(
 class TestEmptyVolume:
     """R22: a failed mount looks exactly like an empty disk."""
 
-    def test_may_be_formatted_when_another_complete_copy_exists(self, world: Any) -> None:
+    def test_emptied_directory_may_be_formatted_when_another_complete_copy_exists(
+        self, world: Any
+    ) -> None:
         answer = world.register(1, volume_is_empty=True, directory_ids=(UUID(int=0xD1),))
         assert answer.may_format
 
-    def test_is_refused_where_it_could_be_the_last_copy(self, world: Any) -> None:
+    def test_emptied_directory_is_refused_where_it_could_hold_the_last_copy(
+        self, world: Any
+    ) -> None:
         world.declare("single", replication_factor=1, min_isr=1)
         alone = world.p(name="single").leader
         answer = world.register(alone, volume_is_empty=True)

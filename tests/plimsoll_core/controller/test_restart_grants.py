@@ -77,7 +77,7 @@ def rolls(new_world: Callable[..., Any]) -> Rolls:
     return Rolls(world)
 
 
-def test_a_grant_is_committed_and_survives_the_controller(rolls: Rolls) -> None:
+def test_grant_is_committed_and_survives_the_controller(rolls: Rolls) -> None:
     assert rolls.ask(0).granted
     rolls.world.take_over()
     assert list(rolls.grants) == [0]
@@ -100,7 +100,7 @@ def test_restart_grant_ends_when_the_replacement_pod_is_in_every_isr(rolls: Roll
     assert rolls.world.image.proven_revision == "R1"
 
 
-def test_a_process_that_restarts_in_the_same_pod_has_not_been_replaced(rolls: Rolls) -> None:
+def test_process_that_restarts_in_the_same_pod_has_not_been_replaced(rolls: Rolls) -> None:
     rolls.ask(0)
     pod = rolls.pod(0)
     rolls.world.register(0, clean=True, pod_uid=pod)
@@ -112,7 +112,7 @@ def test_a_process_that_restarts_in_the_same_pod_has_not_been_replaced(rolls: Ro
     assert list(rolls.grants) == [0]
 
 
-def test_the_first_of_a_revision_goes_alone(rolls: Rolls) -> None:
+def test_first_of_a_revision_goes_alone(rolls: Rolls) -> None:
     assert rolls.ask(0).granted
     (wait,) = rolls.ask(3).waits
     assert wait.reason == "FirstOfItsRevision"
@@ -149,7 +149,7 @@ def test_pod_replaced_with_another_revision_ends_the_grant_and_proves_no_revisio
     assert rolls.world.image.proven_revision == ""
 
 
-def test_a_stuck_broker_is_given_another_revision_within_its_grant(rolls: Rolls) -> None:
+def test_stuck_broker_is_given_another_revision_within_its_grant(rolls: Rolls) -> None:
     """A bad image: the new pod never registers.  Correcting the spec replaces that pod."""
     rolls.ask(0, "bad")
     rolls.world.kill(0)
@@ -163,7 +163,7 @@ def test_a_stuck_broker_is_given_another_revision_within_its_grant(rolls: Rolls)
     assert rolls.world.image.proven_revision == "good"
 
 
-def test_a_broker_that_never_came_up_may_be_replaced(rolls: Rolls) -> None:
+def test_broker_that_never_came_up_may_be_replaced(rolls: Rolls) -> None:
     rolls.world.ask(SetMembers(broker_ids=tuple(range(7))))
     rolls.pods[6] = 0
     assert rolls.ask(6).granted
@@ -175,7 +175,7 @@ def test_a_broker_that_never_came_up_may_be_replaced(rolls: Rolls) -> None:
     assert not rolls.grants, "it is no part of the cluster any more"
 
 
-def test_a_stranger_is_refused(rolls: Rolls) -> None:
+def test_stranger_is_refused(rolls: Rolls) -> None:
     answer = rolls.world.ask(RequestRestart(broker_id=9, pod_uid="x", revision="R1"))
     assert isinstance(answer, Refused)
     assert answer.reason == Reason.BrokerIdNotRegistered.name

@@ -29,7 +29,7 @@ from plimsoll_core.messages.requests import (
 
 
 class TestSlices:
-    def test_a_decision_that_would_be_made_again_for_ever_is_a_fault(
+    def test_decision_that_would_be_made_again_for_ever_is_a_fault(
         self, world: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def spin(turn: Any, request: Any) -> Done:
@@ -74,14 +74,14 @@ class TestMembership:
         assert next_members(members, count, ()) == members
         assert next_members(members, count, excluded) == members
 
-    def test_is_committed_once(self, world: Any) -> None:
+    def test_member_list_is_committed_once(self, world: Any) -> None:
         assert world.ask(SetMembers(broker_ids=(2, 0, 1))) == Done()
         assert world.image.members == (0, 1, 2)
         end = len(world.log)
         world.ask(SetMembers(broker_ids=(0, 1, 2)))
         assert len(world.log) == end
 
-    def test_a_cluster_of_nobody_is_refused(self, world: Any) -> None:
+    def test_cluster_of_nobody_is_refused(self, world: Any) -> None:
         assert world.ask(SetMembers(broker_ids=())).reason == "InvalidRequest"
 
 
@@ -161,7 +161,7 @@ class TestBrokerConfigs:
     def test_longer_units_become_milliseconds(self, stated: Any, read: Any) -> None:
         assert broker_configs(stated) == read
 
-    def test_the_finer_unit_wins(self) -> None:
+    def test_finer_unit_wins(self) -> None:
         """As in Kafka: ms before minutes before hours."""
         stated = {"log.retention.hours": "1", "log.retention.minutes": "2"}
         assert broker_configs(stated) == {"log.retention.ms": "120000"}

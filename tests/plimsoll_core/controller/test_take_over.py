@@ -56,7 +56,7 @@ def test_without_a_name_nothing_is_declared(new_world: Any) -> None:
 
 
 @pytest.mark.parametrize("crash_after", range(1, 4))
-def test_a_shutdown_cut_short_is_finished_in_slices(new_world: Any, crash_after: int) -> None:
+def test_shutdown_cut_short_is_finished_in_slices(new_world: Any, crash_after: int) -> None:
     """I14: who began to shut down leaves every ISR, also where the last term got no further."""
     world = new_world(3, slice_partitions_max=2)
     world.declare(partitions=7)

@@ -36,7 +36,7 @@ def test_balanced_recovery_elects_no_leader_on_the_answer_of_one_replica(
     assert world.p() == lost
 
 
-def test_the_most_complete_log_leads_once_all_have_told(world: Any, lost: Partition) -> None:
+def test_most_complete_log_leads_once_all_have_told(world: Any, lost: Partition) -> None:
     world.tell(1, (0, 100))
     world.tell(2, (0, 101))
     p = world.p()
@@ -46,25 +46,25 @@ def test_the_most_complete_log_leads_once_all_have_told(world: Any, lost: Partit
     assert p.leader_epoch == lost.leader_epoch + 1
 
 
-def test_a_later_epoch_beats_a_longer_log(world: Any, lost: Partition) -> None:
+def test_later_epoch_beats_a_longer_log(world: Any, lost: Partition) -> None:
     world.tell(1, (1, 50))
     world.tell(2, (0, 101))
     assert world.p().leader == 1
 
 
-def test_a_tie_goes_to_the_first_replica(world: Any, lost: Partition) -> None:
+def test_tie_goes_to_the_first_replica(world: Any, lost: Partition) -> None:
     world.tell(2, (0, 100))
     world.tell(1, (0, 100))
     assert world.p().leader == 1
 
 
-def test_an_empty_log_loses_against_any_record(world: Any, lost: Partition) -> None:
+def test_empty_log_loses_against_any_record(world: Any, lost: Partition) -> None:
     world.tell(1, (None, 0))
     world.tell(2, (0, 1))
     assert world.p().leader == 2
 
 
-def test_an_answer_about_another_term_does_not_count(world: Any, lost: Partition) -> None:
+def test_answer_about_another_term_does_not_count(world: Any, lost: Partition) -> None:
     world.tell(1, (0, 100), stale=1)
     world.tell(2, (0, 101))
     assert world.p().leader is None
@@ -72,7 +72,7 @@ def test_an_answer_about_another_term_does_not_count(world: Any, lost: Partition
     assert world.p().leader == 2
 
 
-def test_an_answer_of_an_earlier_lifetime_does_not_count(world: Any, lost: Partition) -> None:
+def test_answer_of_an_earlier_lifetime_does_not_count(world: Any, lost: Partition) -> None:
     world.tell(1, (0, 100))
     world.register(1)
     world.beat(1)
@@ -91,7 +91,7 @@ def test_partition_with_an_isr_member_left_ignores_log_end_reports(world: Any) -
     assert world.p() == before
 
 
-def test_the_recovered_leader_takes_the_others_back(world: Any, lost: Partition) -> None:
+def test_recovered_leader_takes_the_others_back(world: Any, lost: Partition) -> None:
     world.tell(1, (0, 100))
     world.tell(2, (0, 101))
     answer = world.propose([2, 1])
@@ -102,7 +102,7 @@ def test_the_recovered_leader_takes_the_others_back(world: Any, lost: Partition)
     assert p.last_known_elr == ()
 
 
-def test_an_answer_of_a_lifetime_that_is_over_is_refused(world: Any, lost: Partition) -> None:
+def test_answer_of_a_lifetime_that_is_over_is_refused(world: Any, lost: Partition) -> None:
     """ "each carrying its currently registered BE": 77."""
     late = world.report(1, (0, 100))
     world.register(1)
@@ -142,7 +142,7 @@ def test_proactive_waits_until_the_last_member_is_out(new_world: Callable[..., A
     assert world.p(name=name).leader == 1, world.p(name=name)
 
 
-def test_a_log_that_is_no_replica_decides_nothing(world: Any, lost: Partition) -> None:
+def test_log_that_is_no_replica_decides_nothing(world: Any, lost: Partition) -> None:
     """What is left of a replica on a broker that it has moved away from."""
     world.start(3)
     world.tell(3, (9, 1_000))

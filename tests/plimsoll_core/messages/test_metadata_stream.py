@@ -30,6 +30,6 @@ def test_fetch_metadata_and_metadata_update_default_omitted_fields() -> None:
     assert (update.snapshot, update.batches, update.end_offset) == (None, (), 0)
 
 
-def test_a_fetch_says_who_asks_and_from_where() -> None:
+def test_fetch_says_who_asks_and_from_where() -> None:
     with pytest.raises(msgspec.ValidationError, match="broker_id"):
         msgspec.convert({"type": "FetchMetadata", "cluster_id": str(CLUSTER)}, FetchMetadata)

@@ -107,7 +107,7 @@ def test_nothing_moves_between_old_brokers_that_are_even(shape: Drawn, more: int
 
 @settings(deadline=None)
 @given(GROWN_WITH_RACKS, st.randoms(use_true_random=False))
-def test_a_plan_does_not_depend_on_the_order_of_its_input(
+def test_plan_does_not_depend_on_the_order_of_its_input(
     shape: Drawn, shuffle: random.Random
 ) -> None:
     request = adding(shape)
@@ -127,7 +127,7 @@ def test_a_plan_does_not_depend_on_the_order_of_its_input(
 
 @settings(deadline=None)
 @given(GROWN_WITH_RACKS)
-def test_a_plan_that_is_done_leaves_nothing_to_do(shape: Drawn) -> None:
+def test_plan_that_is_done_leaves_nothing_to_do(shape: Drawn) -> None:
     request = adding(shape)
     assert planned(applied(request, planned(request))).nothing_to_do
 
@@ -193,7 +193,7 @@ def test_copies_are_spread_over_pairs_of_leader_and_new_follower() -> None:
     assert max(sources.values()) - min(sources[leader] for leader in (0, 1, 2)) <= 1
 
 
-def test_a_chain_goes_through_a_third_broker_where_racks_block_the_direct_way() -> None:
+def test_chain_goes_through_a_third_broker_where_racks_block_the_direct_way() -> None:
     """Rack rules can block a direct move: then search an augmenting chain over→x→under."""
     # Rack a: 0, 2, 4; rack b: 1, 3.  Broker 0 is over and 3 under, but what 0 holds is in rack b
     # already.  Broker 2 can take it, and give 3 what is in rack a only.
@@ -239,7 +239,7 @@ def test_racks_that_are_to_be_ignored_are() -> None:
     assert gap(held(rows_after(request, planned(request))), range(4)) <= 1
 
 
-def test_a_broker_that_cannot_take_replicas_is_refused_by_name() -> None:
+def test_broker_that_cannot_take_replicas_is_refused_by_name() -> None:
     rows = [(0, 1)]
     for members in (brokers(2), brokers(3, unusable=(2,))):
         refusal = refused(cluster(rows, members, AddBrokers(brokers=(2,))))

@@ -39,7 +39,7 @@ class Net:
         self.shifts.append((source, target))
 
 
-def test_a_chain_is_shifted_from_its_end() -> None:
+def test_chain_is_shifted_from_its_end() -> None:
     """over→x→under: nobody on the way ever has more than before."""
     net = Net([2, 1, 1, 0], {(A, B): 1, (B, C): 1, (C, D): 1})
     level(net)
@@ -47,13 +47,13 @@ def test_a_chain_is_shifted_from_its_end() -> None:
     assert list(net.count.values()) == [1, 1, 1, 1]
 
 
-def test_the_cheapest_chain_is_taken() -> None:
+def test_cheapest_chain_is_taken() -> None:
     net = Net([2, 1, 1, 0], {(A, B): 5, (B, D): 5, (A, C): 1, (C, D): 1})
     level(net)
     assert net.shifts == [(C, D), (A, C)]
 
 
-def test_a_chain_that_breaks_on_the_way_ends_and_loses_nothing() -> None:
+def test_chain_that_breaks_on_the_way_ends_and_loses_nothing() -> None:
     """ "an earlier shift may have taken it": what was shifted stays, and the source is stuck."""
     ways = {(A, B): 1, (B, C): 1, (C, D): 1}
     net = Net([2, 1, 1, 0], ways, spoils={(C, D): (A, B)})

@@ -25,9 +25,9 @@ from tests.plimsoll_core.planner.clusters import (
 )
 
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.planner import full as full_rebalance
-from plimsoll_core.planner.formula import place, start_of
+from plimsoll_core.planner import full_rebalance as full_rebalance
 from plimsoll_core.planner.matching import permute
+from plimsoll_core.planner.placement import place, start_of
 from plimsoll_core.planner.request import AddBrokers, FullRebalance, Request
 
 GROWN = st.integers(0, 3).flatmap(lambda more: drawn(more=more))
@@ -82,7 +82,7 @@ def test_every_partition_is_in_as_many_racks_as_it_can_be(shape: Drawn) -> None:
 
 @settings(deadline=None)
 @given(GROWN.flatmap(with_racks), st.lists(st.sampled_from(["RoundRobin", "Blocked", "Explicit"])))
-def test_a_second_one_finds_nothing_to_do(shape: Drawn, strategies: list[str]) -> None:
+def test_second_one_finds_nothing_to_do(shape: Drawn, strategies: list[str]) -> None:
     request = full(shape, strategies=strategies[: len(shape.topics)])
     assert planned(applied(request, planned(request))).nothing_to_do
 
@@ -105,14 +105,14 @@ def test_partitions_of_a_topic_may_change_places() -> None:
     assert planned(request).nothing_to_do
 
 
-def test_a_topic_is_turned_rather_than_moved() -> None:
+def test_topic_is_turned_rather_than_moved() -> None:
     """Rotating B by a per-topic start is free, so the start that keeps most is taken."""
     (rows,) = formula([4], 4, 2)
     turned = [[tuple((broker + 3) % 4 for broker in row) for row in rows]]
     assert planned(cluster(turned, brokers(4), FullRebalance())).nothing_to_do
 
 
-def test_a_topic_that_sits_on_few_brokers_is_spread() -> None:
+def test_topic_that_sits_on_few_brokers_is_spread() -> None:
     """Even brokers are not enough: all of a topic on two of four is what one runs this for."""
     topics = [[(0, 1), (1, 0)] * 4, [(2, 3), (3, 2)] * 4]
     members = brokers(4)
@@ -124,7 +124,7 @@ def test_a_topic_that_sits_on_few_brokers_is_spread() -> None:
         assert set(led(rows).values()) == {2}
 
 
-def test_a_plan_keeps_what_it_promises_after_any_number_of_rounds(
+def test_plan_keeps_what_it_promises_after_any_number_of_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rounds are bounded: where they end too early, loads are even and racks kept all the same."""

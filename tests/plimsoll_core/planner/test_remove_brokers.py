@@ -142,7 +142,7 @@ def test_many_topics_in_the_way_are_counted() -> None:
 
 
 @pytest.mark.parametrize("unusable", [(), (1,)])
-def test_a_dead_broker_can_be_removed(unusable: tuple[int, ...]) -> None:
+def test_dead_broker_can_be_removed(unusable: tuple[int, ...]) -> None:
     rows = [(0, 1), (1, 2), (2, 0)]
     members = brokers(4, unusable=unusable)
     request = cluster(rows, members, RemoveBrokers(brokers=(1,)))
@@ -152,7 +152,7 @@ def test_a_dead_broker_can_be_removed(unusable: tuple[int, ...]) -> None:
     assert 1 not in held(rows_after(request, planned(request)))
 
 
-def test_a_broker_without_replicas_is_removed_by_doing_nothing() -> None:
+def test_broker_without_replicas_is_removed_by_doing_nothing() -> None:
     request = cluster([(0, 1), (1, 0)], brokers(3), RemoveBrokers(brokers=(2,)))
     assert planned(request).nothing_to_do
 

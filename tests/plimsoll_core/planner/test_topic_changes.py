@@ -57,7 +57,7 @@ def exactly(row: tuple[int, ...], *indexes: int, number: int = 0) -> SetReplicas
 
 @settings(deadline=None)
 @given(ANY, st.integers(1, 6))
-def test_a_factor_is_changed_with_the_least_movement_and_racks_kept(
+def test_factor_is_changed_with_the_least_movement_and_racks_kept(
     shape: Drawn, wanted: int
 ) -> None:
     """RF up adds and drops nothing, RF down drops and adds nothing; leaders stay."""
@@ -115,7 +115,7 @@ def test_out_of_sync_replicas_are_dropped_first_and_leaders_last() -> None:
         assert set(row) <= set(isr)
 
 
-def test_an_unusable_broker_is_not_preferred_when_the_leader_is_dropped() -> None:
+def test_unusable_broker_is_not_preferred_when_the_leader_is_dropped() -> None:
     request = Request(
         brokers=tuple(brokers(3, unusable=(1,))),
         topics=(topic(),),
@@ -189,7 +189,7 @@ def test_move_off_places_replicas_on_the_brokers_with_fewest_replicas() -> None:
     assert sorted(counts[broker] for broker in (2, 3, 4)) == [3, 3, 4]
 
 
-def test_a_leader_that_leaves_is_followed_by_somebody_with_a_copy() -> None:
+def test_leader_that_leaves_is_followed_by_somebody_with_a_copy() -> None:
     request = cluster([(0, 1, 2), (0, 2, 1)], brokers(4), ChangeTopics(changes=(off(0),)))
     after = rows_after(request, planned(request))
     assert led(after) == {1: 1, 2: 1}
@@ -215,7 +215,7 @@ def test_chosen_replicas_are_taken_as_they_are() -> None:
     assert (answer.moved_replicas, answer.copied_bytes, answer.lower_bound) == (2, 10, 2)
 
 
-def test_an_explicit_topic_is_moved_by_exact_replicas_only() -> None:
+def test_explicit_topic_is_moved_by_exact_replicas_only() -> None:
     rows, members = [(0, 1)], brokers(3)
     for change in (factor(3), off(1)):
         request = cluster(rows, members, ChangeTopics(changes=(change,)), strategies=["Explicit"])
@@ -279,7 +279,7 @@ def test_changes_are_evened_out_together() -> None:
     assert counts[2] == counts[3] == 3
 
 
-def test_a_partition_that_is_named_twice_is_refused() -> None:
+def test_partition_that_is_named_twice_is_refused() -> None:
     goal = ChangeTopics(changes=(factor(2), exactly((1,), 0)))
     refusal = refused(cluster([(0,)], brokers(2), goal))
     assert refusal.reason is Reason.InvalidRequest

@@ -141,7 +141,7 @@ def test_waves_report_the_reason_for_each_waiting_move() -> None:
     assert "copies 500 bytes, more than a wave may (400)" in told[1].message
 
 
-def test_a_move_without_copies_fits_into_any_bytes() -> None:
+def test_move_without_copies_fits_into_any_bytes() -> None:
     goal = ChangeTopics(changes=(SetReplicationFactor(topic_id=topic_id(0), replication_factor=1),))
     request = cluster([(0, 1)], brokers(2), goal, size_bytes=1 << 40)
     schedule = waves(planned(request), request.partitions, Limits(max_bytes=1))
@@ -172,7 +172,7 @@ def test_what_if_reports_only_the_requested_brokers() -> None:
     assert (told.broker, told.under_min_isr) == (1, 1)
 
 
-def test_the_lowest_margin_is_what_moves_begin_or_end_with() -> None:
+def test_lowest_margin_is_what_moves_begin_or_end_with() -> None:
     partitions = [partition((0, 1, 2), 0), partition((0, 1, 2), 1, isr=(0, 1))]
 
     def move(index: int, after: tuple[int, ...]) -> Move:
@@ -188,7 +188,7 @@ def test_the_lowest_margin_is_what_moves_begin_or_end_with() -> None:
 # --- the hash ----------------------------------------------------------------------------------
 
 
-def test_a_hash_names_what_would_be_done() -> None:
+def test_hash_names_what_would_be_done() -> None:
     rows = [(0, 1)] * 4
 
     def named(**fields: object) -> str:
@@ -201,7 +201,7 @@ def test_a_hash_names_what_would_be_done() -> None:
     assert len({named(), plan_hash(other), plan_hash(leaders)}) == 3
 
 
-def test_a_hash_stays_the_same_from_version_to_version() -> None:
+def test_hash_stays_the_same_from_version_to_version() -> None:
     """Somebody may have approved it before the operator was upgraded."""
     plan = Plan(
         moves=(Move(partition=PartitionKey(topic_id(0), 0), before=(0, 1), after=(0, 2)),),

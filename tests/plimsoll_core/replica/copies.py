@@ -11,7 +11,7 @@ from plimsoll_core.cluster.model import Broker, Partition
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
-from plimsoll_core.replica import follower
+from plimsoll_core.replica import follower, truncation
 from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.flushing import countable_end
 from plimsoll_core.replica.leader_epochs import EpochCache
@@ -239,7 +239,7 @@ class Copy:
         if isinstance(answer, EndOffset):
             self.cut(answer, leader.log.log_start_offset)
         elif answer is Code.OFFSET_OUT_OF_RANGE:
-            reset = follower.reset(self.log, leader.log.log_start_offset, leader.end)
+            reset = truncation.reset(self.log, leader.log.log_start_offset, leader.end)
             if reset is not None:
                 (self.log.discard_to if reset.discard else self.log.truncate_to)(reset.offset)
                 self.replica.cut()
@@ -250,9 +250,9 @@ class Copy:
         return answer
 
     def cut(self, diverging: EndOffset, leader_start: int = 0) -> None:
-        offset = follower.truncation(self.log, diverging)
+        offset = truncation.truncation_offset(self.log, diverging)
         if offset is None:
-            self.log.discard_to(follower.begin_again(leader_start).offset)
+            self.log.discard_to(truncation.begin_again(leader_start).offset)
         else:
             self.log.truncate_to(offset)
         self.replica.cut()

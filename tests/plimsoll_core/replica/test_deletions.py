@@ -36,7 +36,7 @@ def delete(leader: Copy, offset: int, token: object = "gone") -> int | Code:
     return required
 
 
-def test_a_log_is_shortened_up_to_what_is_committed_and_not_beyond() -> None:
+def test_log_is_shortened_up_to_what_is_committed_and_not_beyond() -> None:
     leader = a_leader()
     assert leader.replica.delete_records(7) is Code.OFFSET_OUT_OF_RANGE
     assert leader.replica.delete_records(-2) is Code.OFFSET_OUT_OF_RANGE
@@ -62,7 +62,7 @@ def test_delete_records_completes_when_every_isr_log_start_offset_has_followed()
     assert (leader.answers, leader.replica.low_watermark) == ([("gone", Code.NONE)], 4)
 
 
-def test_a_replica_that_is_not_in_sync_is_not_waited_for() -> None:
+def test_replica_that_is_not_in_sync_is_not_waited_for() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     fetched(leader, 2, 4)
@@ -70,7 +70,7 @@ def test_a_replica_that_is_not_in_sync_is_not_waited_for() -> None:
     assert leader.answers == [("gone", Code.NONE)]
 
 
-def test_a_replica_that_is_about_to_join_is_waited_for() -> None:
+def test_replica_that_is_about_to_join_is_waited_for() -> None:
     leader = Copy(1, a_partition(isr=(1, 2)))
     leader.write(10)
     for broker_id in (2, 3):
@@ -94,7 +94,7 @@ def test_delete_records_times_out_and_keeps_the_new_log_start_offset() -> None:
     assert not leader.replica.waiters
 
 
-def test_the_end_of_a_term_ends_the_wait() -> None:
+def test_end_of_a_term_ends_the_wait() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     leader.hear(a_partition(leader=2, leader_epoch=1, partition_epoch=1))
@@ -109,7 +109,7 @@ def test_too_few_in_sync_end_no_wait_for_a_shorter_log() -> None:
     assert leader.answers == [("gone", Code.NONE)], "nobody else is in sync"
 
 
-def test_a_new_term_knows_nothing_of_where_its_followers_begin() -> None:
+def test_new_term_knows_nothing_of_where_its_followers_begin() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     for broker_id in (2, 3):

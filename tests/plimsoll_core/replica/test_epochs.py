@@ -54,7 +54,7 @@ def test_end_offset_is_where_the_next_known_term_starts() -> None:
     assert EpochCache().end_offset_for(0, 0) is None
 
 
-def test_a_term_without_records_gives_way_to_the_next() -> None:
+def test_term_without_records_gives_way_to_the_next() -> None:
     cache = EpochCache([(1, 0), (2, 5)])
     cache.assign(3, 5)
     assert cache.entries == [(1, 0), (3, 5)]

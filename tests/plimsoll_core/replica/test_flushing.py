@@ -38,7 +38,7 @@ def flush(copy: Copy) -> None:
     copy.step()
 
 
-def test_a_leader_commits_nothing_that_is_not_on_its_own_disk() -> None:
+def test_leader_commits_nothing_that_is_not_on_its_own_disk() -> None:
     leader = a_flushing_leader()
     leader.produce(wait="client")
     leader.fetched_by(2, 1, last_epoch=0)
@@ -73,7 +73,7 @@ def test_acks_1_hears_of_a_flush_that_does_not_come(end_of_term: bool) -> None:
         assert leader.answers == [("client", Code.REQUEST_TIMED_OUT)]
 
 
-def test_a_committed_set_that_is_too_small_fails_nobody_who_waits_for_the_leaders_disk() -> None:
+def test_committed_set_that_is_too_small_fails_nobody_who_waits_for_the_leaders_disk() -> None:
     leader = a_flushing_leader(isr=(1, 2))
     leader.produce(acks=1)
     leader.replica.wait_for_flush(AckWaiter(1, leader.now_ms + 5_000, "client"))

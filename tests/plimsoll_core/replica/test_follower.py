@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import Batch, Copy, a_batch, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica import follower
+from plimsoll_core.replica import follower, truncation
 from plimsoll_core.replica.values import Append, Duplicate, EndOffset
 
 
@@ -61,16 +61,18 @@ def test_told_of_a_term_it_never_heard_of_it_cuts_to_that_terms_end() -> None:
     copy = Copy(2, term(1, 3))
     copy.take([Batch(0, 2, 4), Batch(5, 3, 4)], high_watermark=0)
     assert copy.end == 10
-    assert follower.truncation(copy.log, EndOffset(4, 7)) == 7
-    assert follower.truncation(copy.log, EndOffset(4, 30)) == 10, "never beyond its own end"
+    assert truncation.truncation_offset(copy.log, EndOffset(4, 7)) == 7
+    assert truncation.truncation_offset(copy.log, EndOffset(4, 30)) == 10, (
+        "never beyond its own end"
+    )
 
 
 def test_told_of_a_term_between_its_own_it_cuts_to_where_the_older_one_ended() -> None:
     """4.8, diverging (E, o): "e' ≠ E → cut to min(o', leo)" - o belongs to a term unknown here."""
     copy = Copy(2, term(1, 5))
     copy.take([Batch(0, 2, 4), Batch(5, 5, 4)], high_watermark=0)
-    assert follower.truncation(copy.log, EndOffset(3, 8)) == 5
-    assert follower.truncation(copy.log, EndOffset(3, 4)) == 5
+    assert truncation.truncation_offset(copy.log, EndOffset(3, 8)) == 5
+    assert truncation.truncation_offset(copy.log, EndOffset(3, 4)) == 5
 
 
 def test_news_of_the_same_term_does_not_start_a_follower_anew() -> None:
@@ -119,7 +121,7 @@ def test_s17_batches_of_a_newer_term_than_known_wait() -> None:
     assert copy.end == 1
 
 
-def test_a_reply_for_another_offset_or_term_is_not_used() -> None:
+def test_reply_for_another_offset_or_term_is_not_used() -> None:
     copy = Copy(2, term(1, 1))
     asked = copy.replica.position()
     assert copy.replica.expects(1, asked)
@@ -200,12 +202,12 @@ def test_s37_a_follower_below_the_leaders_log_starts_again_there() -> None:
     assert b.log.batches == a.log.batches
 
 
-def test_a_follower_beyond_its_leader_is_cut_to_the_leaders_end() -> None:
+def test_follower_beyond_its_leader_is_cut_to_the_leaders_end() -> None:
     copy = Copy(2, term(1, 0))
     copy.take([Batch(0, 0, 0), Batch(1, 0, 0)], high_watermark=0)
-    assert follower.reset(copy.log, 0, 1) == follower.Reset(1, discard=False)
-    assert follower.reset(copy.log, 0, 2) is None
-    assert follower.reset(copy.log, 3, 4) == follower.Reset(3, discard=True)
+    assert truncation.reset(copy.log, 0, 1) == truncation.Reset(1, discard=False)
+    assert truncation.reset(copy.log, 0, 2) is None
+    assert truncation.reset(copy.log, 3, 4) == truncation.Reset(3, discard=True)
 
 
 def test_errors_say_whether_to_stop_to_wait_or_to_ask() -> None:
@@ -215,7 +217,7 @@ def test_errors_say_whether_to_stop_to_wait_or_to_ask() -> None:
         assert follower.on_error(code) is follower.ErrorAction.BACK_OFF
 
 
-def test_a_log_from_a_later_term_than_the_metadata_is_not_served() -> None:
+def test_log_from_a_later_term_than_the_metadata_is_not_served() -> None:
     copy = Copy(2, term(1, 5))
     copy.take([Batch(0, 5, 0)], high_watermark=1)
     again = Copy(2, term(1, 0))
@@ -280,7 +282,7 @@ def check(copies: list[Copy]) -> None:
                     assert all(same[: at + 1]), "one offset and term, one batch, one prefix"
 
 
-def test_a_follower_that_starts_above_its_leaders_end_begins_where_the_leader_does() -> None:
+def test_follower_that_starts_above_its_leaders_end_begins_where_the_leader_does() -> None:
     """Cut to the leader's end it would hold nothing and still count as complete."""
     leader, copy = Copy(1), Copy(2)
     leader.write(5)
@@ -291,7 +293,7 @@ def test_a_follower_that_starts_above_its_leaders_end_begins_where_the_leader_do
     assert copy.log.batches == leader.log.batches
 
 
-def test_a_failed_replica_takes_no_role_until_the_broker_starts_again() -> None:
+def test_failed_replica_takes_no_role_until_the_broker_starts_again() -> None:
     """Its log holds a term that the metadata has not reached: the next change must not lead it."""
     back = Copy(2, term(1, 7))
     back.log.append(Batch(0, 9, 0))
@@ -302,7 +304,7 @@ def test_a_failed_replica_takes_no_role_until_the_broker_starts_again() -> None:
     assert back.produce() is Code.KAFKA_STORAGE_ERROR
 
 
-def test_a_follower_that_would_be_cut_below_its_own_start_begins_where_the_leader_does() -> None:
+def test_follower_that_would_be_cut_below_its_own_start_begins_where_the_leader_does() -> None:
     """Empty at the place of the cut it would hold nothing of the leader's and count as complete."""
     a, b = Copy(1, term(1, 0)), Copy(2, term(1, 0))
     a.write(3)
@@ -318,16 +320,16 @@ def test_a_follower_that_would_be_cut_below_its_own_start_begins_where_the_leade
     assert a.log.batches == b.log.batches
 
 
-def test_a_cut_at_the_very_start_of_a_followers_log_shares_what_was_before_it() -> None:
+def test_cut_at_the_very_start_of_a_followers_log_shares_what_was_before_it() -> None:
     """Retention dropped what is below: it was the leader's too, and nothing is missing."""
     copy = Copy(2, term(1, 1))
     copy.log.discard_to(6)
     copy.take([Batch(6, 0, 3)], high_watermark=6)
-    assert follower.truncation(copy.log, EndOffset(0, 6)) == 6
-    assert follower.truncation(copy.log, EndOffset(0, 5)) is None
+    assert truncation.truncation_offset(copy.log, EndOffset(0, 6)) == 6
+    assert truncation.truncation_offset(copy.log, EndOffset(0, 5)) is None
 
 
-def test_an_empty_log_takes_the_batch_that_holds_its_start() -> None:
+def test_empty_log_takes_the_batch_that_holds_its_start() -> None:
     """Clients delete records, not batches; any other batch that begins too early does not fit."""
     copy = Copy(2, term(1, 1))
     copy.take([Batch(0, 1, 3)], high_watermark=3)

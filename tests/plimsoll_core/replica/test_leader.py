@@ -94,7 +94,7 @@ def test_waiters_fail_at_once_when_the_committed_set_drops_below_its_minimum() -
     assert leader.answers == [("a", Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)]
 
 
-def test_a_waiter_that_waits_too_long_hears_timeout() -> None:
+def test_waiter_that_waits_too_long_hears_timeout() -> None:
     leader = Copy(1)
     leader.produce(wait="a")
     leader.replica.expire_waiters(leader.now_ms + 4_999)
@@ -118,7 +118,7 @@ def test_s14_high_watermark_moves_on_the_answer_to_a_shrink() -> None:
     assert leader.hw == 2
 
 
-def test_a_follower_that_keeps_up_with_where_the_end_was_is_not_dropped() -> None:
+def test_follower_that_keeps_up_with_where_the_end_was_is_not_dropped() -> None:
     leader = Copy(1)
     for _ in range(10):
         leader.write(1)
@@ -130,7 +130,7 @@ def test_a_follower_that_keeps_up_with_where_the_end_was_is_not_dropped() -> Non
     assert leader.proposals == []
 
 
-def test_a_silent_follower_at_the_end_of_an_idle_log_is_not_dropped() -> None:
+def test_silent_follower_at_the_end_of_an_idle_log_is_not_dropped() -> None:
     leader = Copy(1)
     leader.fetched_by(2, 0)
     leader.fetched_by(3, 0)
@@ -186,7 +186,7 @@ def test_members_are_proposed_with_the_lifetime_that_was_heard_in_this_term() ->
     assert epochs == {1: 10, 3: None, 2: 20}
 
 
-def test_an_ineligible_member_rolls_the_proposal_back() -> None:
+def test_ineligible_member_rolls_the_proposal_back() -> None:
     leader = Copy(1, a_partition(isr=(1, 3)))
     leader.write(1)
     leader.fetched_by(2, 1)
@@ -219,7 +219,7 @@ def test_s30_an_overtaken_proposal_keeps_the_maximal_set_until_metadata_comes() 
     assert leader.hw == 1
 
 
-def test_an_answer_after_the_metadata_that_settled_it_is_dropped() -> None:
+def test_answer_after_the_metadata_that_settled_it_is_dropped() -> None:
     leader = Copy(1, a_partition(isr=(1, 3)))
     leader.fetched_by(2, 0)
     leader.hear(a_partition(isr=(1, 2, 3), partition_epoch=1))
@@ -338,7 +338,7 @@ def test_consumer_beyond_the_high_watermark_waits_and_beyond_the_end_is_out_of_r
     assert leader.replica.consumer_fetch(0, None, None) is Code.OFFSET_OUT_OF_RANGE
 
 
-def test_a_diverging_follower_proves_nothing() -> None:
+def test_diverging_follower_proves_nothing() -> None:
     leader = Copy(1, a_partition(leader_epoch=1, partition_epoch=1))
     leader.write(2)
     answer = leader.fetched_by(2, 5, last_epoch=1)
@@ -357,13 +357,13 @@ def test_only_one_proposal_is_in_flight() -> None:
     assert len(leader.proposals) == 1
 
 
-def test_a_follower_judges_nobodys_lag() -> None:
+def test_follower_judges_nobodys_lag() -> None:
     copy = Copy(1, a_partition(leader=2, leader_epoch=1, partition_epoch=1))
     copy.lag_check(after_ms=LAG_MS + 1)
     assert copy.proposals == []
 
 
-def test_a_failed_disk_acknowledges_nothing() -> None:
+def test_failed_disk_acknowledges_nothing() -> None:
     leader = Copy(1)
     leader.produce(wait="a")
     leader.replica.fail()
@@ -378,7 +378,7 @@ def _batch_at(copy: Copy, epoch: int = 0):  # type: ignore[no-untyped-def]
     return Batch(copy.end, epoch, 0)
 
 
-def test_an_answer_that_may_have_ended_a_move_waits_for_the_metadata() -> None:
+def test_answer_that_may_have_ended_a_move_waits_for_the_metadata() -> None:
     """The answer names the ISR only; with the move ended the minimum is a higher one (cf. S24)."""
     moving = a_partition(isr=(1, 2), adding=(3,), min_isr=3, partition_epoch=1)
     leader = Copy(1, moving)

@@ -27,7 +27,7 @@ def holds(one: LeaderLease, now_ms: int, applied: int = 100) -> bool:
 class TestFromController:
     """(a): the newest answered heartbeat was *sent* less than the session timeout ago."""
 
-    def test_is_good_for_the_session_timeout_less_a_margin(self) -> None:
+    def test_leader_lease_lasts_for_the_session_timeout_less_a_margin(self) -> None:
         assert lease().window_ms == WINDOW
         assert holds(lease(), SENT + WINDOW - 1)
         assert not holds(lease(), SENT + WINDOW)
@@ -42,7 +42,7 @@ class TestFromController:
         assert holds(one, SENT + 1_000 + WINDOW - 1)
         assert not holds(one, SENT + 1_000 + WINDOW)
 
-    def test_an_answer_that_knows_more_than_is_applied_here_extends_nothing(self) -> None:
+    def test_answer_that_knows_more_than_is_applied_here_extends_nothing(self) -> None:
         """Among what is missing may be the election of somebody else."""
         one = lease()
         one.answered(SENT + 5_000, 6_000, MetadataOffset(101))
@@ -50,7 +50,7 @@ class TestFromController:
         assert not holds(one, SENT + 5_400, applied=100)
         assert holds(one, SENT + 5_400, applied=101)
 
-    def test_an_answer_that_comes_late_shortens_nothing(self) -> None:
+    def test_answer_that_comes_late_shortens_nothing(self) -> None:
         one = lease()
         one.answered(SENT - 3_000, 6_000, MetadataOffset(100))
         assert holds(one, SENT + WINDOW - 1)
@@ -107,14 +107,14 @@ class TestFromFollowers:
         assert follows(Copy(1, a_partition(replicas=(1,), isr=(1,), min_isr=1)))
         assert follows(Copy(1, a_partition(isr=(1,), min_isr=1)))
 
-    def test_a_replica_in_the_elr_could_be_elected_too(self) -> None:
+    def test_replica_in_the_elr_could_be_elected_too(self) -> None:
         copy = Copy(1, a_partition(isr=(1,), elr=(2,)))
         fetched(copy, 3, SENT + 1)
         assert not follows(copy)
         fetched(copy, 2, SENT + 1)
         assert follows(copy)
 
-    def test_a_replica_that_is_being_added_could_be_elected_already(self) -> None:
+    def test_replica_that_is_being_added_could_be_elected_already(self) -> None:
         copy = Copy(1, a_partition(isr=(1, 2)))
         fetched(copy, 2, SENT + 1)
         assert follows(copy)
@@ -137,7 +137,7 @@ class TestFromFollowers:
         known = msgspec.structs.replace(copy.replica.partition, elr=(BrokerId(3),))
         assert not follows(copy, known)
 
-    def test_a_new_term_begins_without_anybody(self) -> None:
+    def test_new_term_begins_without_anybody(self) -> None:
         copy = Copy(1)
         fetched(copy, 2, SENT + 1)
         fetched(copy, 3, SENT + 1)
@@ -159,7 +159,7 @@ class TestFromFollowers:
         ],
         ids=["without its term", "from an earlier lifetime", "out of range"],
     )
-    def test_a_fetch_that_names_no_term_or_is_refused_proves_nothing(
+    def test_fetch_that_names_no_term_or_is_refused_proves_nothing(
         self, fields: dict[str, object], code: Code
     ) -> None:
         copy = Copy(1)

@@ -15,7 +15,7 @@ def batch(sequence: int, records: int = 1, epoch: int = 0, at: int = 0, pid: int
     return Batch(at, 0, records - 1, pid, epoch, sequence)
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_unknown_producer_may_begin_anywhere() -> None:
     assert ProducerStates().check(batch(41)) is None
 
 
@@ -28,7 +28,7 @@ def test_producer_states_return_newest_epoch_and_sequence_until_cleared() -> Non
     assert states.newest(7) is None
 
 
-def test_the_next_sequence_is_accepted_and_a_gap_is_not() -> None:
+def test_next_sequence_is_accepted_and_a_gap_is_not() -> None:
     states = ProducerStates()
     states.update(batch(0, 3))
     assert states.check(batch(3)) is None
@@ -46,7 +46,7 @@ def test_sequences_wrap_to_zero() -> None:
     assert wrapping.check(batch(2)) is None
 
 
-def test_a_retry_of_the_last_five_batches_is_answered_with_its_offsets() -> None:
+def test_retry_of_the_last_five_batches_is_answered_with_its_offsets() -> None:
     states = ProducerStates()
     for number in range(6):
         states.update(batch(2 * number, 2, at=100 + 2 * number))
@@ -56,7 +56,7 @@ def test_a_retry_of_the_last_five_batches_is_answered_with_its_offsets() -> None
     assert states.check(batch(10, 1)) is Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "not the same batch"
 
 
-def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
+def test_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
     states = ProducerStates()
     states.update(batch(5, epoch=2))
     assert states.check(batch(6, epoch=1)) is Code.INVALID_PRODUCER_EPOCH
@@ -73,7 +73,7 @@ def test_followers_take_whatever_was_replicated() -> None:
     assert states.check(batch(4)) is None
 
 
-def test_an_idle_producer_is_forgotten_on_the_brokers_clock() -> None:
+def test_idle_producer_is_forgotten_on_the_brokers_clock() -> None:
     states = ProducerStates()
     states.update(batch(0))
     states.expire(1_000)

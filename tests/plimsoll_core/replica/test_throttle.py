@@ -17,7 +17,7 @@ def due_s(bucket: Bucket, now_ms: int = 0) -> float:
     return due_ms / 1_000
 
 
-def test_a_new_bucket_waits_for_its_first_piece():
+def test_new_bucket_waits_for_its_first_piece():
     bucket = Bucket(200 * MIB, now_ms=5)
     assert bucket.due_in_ms(5) == 5
     assert bucket.due_in_ms(9) == 1
@@ -61,7 +61,7 @@ def test_giving_back_never_overfills():
     assert 0 <= 16 * MIB - taken < bucket.piece
 
 
-def test_a_new_rate_counts_at_once_and_what_is_owed_stays_owed():
+def test_new_rate_counts_at_once_and_what_is_owed_stays_owed():
     bucket = Bucket(1, now_ms=0)
     piece = bucket.take(1_000)
     bucket.settle(piece, 1_000_001, 1_000)
@@ -74,7 +74,7 @@ def test_a_new_rate_counts_at_once_and_what_is_owed_stays_owed():
     assert due_s(bucket, 10_000_000) < 0.6, "half of it was paid before the pause"
 
 
-def test_a_slower_rate_keeps_no_more_than_its_own_burst():
+def test_slower_rate_keeps_no_more_than_its_own_burst():
     bucket = Bucket(64 * MIB, now_ms=0)
     bucket.limit(MIB, 10_000)
     taken = 0
@@ -144,7 +144,7 @@ def test_over_any_time_no_more_arrives_than_the_rate_and_what_was_under_way(
 
 @settings(max_examples=50, deadline=None)
 @given(rate=RATES, batch=st.integers(1, 2 * MIB), seconds=st.integers(1, 10))
-def test_while_there_is_work_the_rate_is_used(rate: int, batch: int, seconds: int):
+def test_throttle_uses_its_whole_rate_while_there_is_work(rate: int, batch: int, seconds: int):
     bucket = Bucket(rate, 0)
     now_ms, copied = 0, 0
     while (wait_ms := bucket.due_in_ms(now_ms)) is not None and now_ms + wait_ms <= seconds * 1_000:

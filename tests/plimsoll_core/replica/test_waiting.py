@@ -22,7 +22,7 @@ class TestAckWaiters:
         ]
         assert len(waiters) == 1
 
-    def test_a_retry_that_waits_for_less_does_not_wait_behind_the_others(self) -> None:
+    def test_retry_that_waits_for_less_does_not_wait_behind_the_others(self) -> None:
         """A duplicate is answered when its own batch is committed, not when the newest is."""
         waiters = AckWaiters()
         for offset in (5, 9, 2, 5):
@@ -76,7 +76,7 @@ class TestParkedFetches:
         parked.forget("never came")
         assert parked.take(end_moved=True, commit_moved=True) == ["there", "there"]
 
-    def test_a_change_of_role_wakes_everybody(self) -> None:
+    def test_change_of_role_wakes_everybody(self) -> None:
         """4.7: "wake it on data, role or LE change": the answer is another one now."""
         leader = Copy(1)
         leader.replica.parked.park("follower", for_commit=False)
@@ -97,7 +97,7 @@ class TestParkedFetches:
         leader.step()
         assert leader.woken == ["follower"]
 
-    def test_a_write_wakes_followers_and_its_commit_consumers(self) -> None:
+    def test_write_wakes_followers_and_its_commit_consumers(self) -> None:
         leader = Copy(1)
         leader.replica.parked.park("follower", for_commit=False)
         leader.replica.parked.park("consumer", for_commit=True)

@@ -25,7 +25,7 @@ from plimsoll_core.messages.requests import (
     IsrProposal,
     PartitionAnswer,
 )
-from plimsoll_core.replica import follower
+from plimsoll_core.replica import follower, truncation
 from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_core.replica.replica import Replica
@@ -139,7 +139,7 @@ class Node:
         if reply is None or replica is None or not replica.expects(reply.leader, reply.asked):
             return
         if isinstance(reply.answer, EndOffset):
-            offset = follower.truncation(log, reply.answer)
+            offset = truncation.truncation_offset(log, reply.answer)
             assert offset is not None, "every log starts at 0 here"
             log.truncate_to(offset)
             replica.cut()

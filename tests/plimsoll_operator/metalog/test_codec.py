@@ -17,7 +17,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 @given(texts, st.lists(st.integers(0, 2**31), max_size=5))
-def test_a_batch_survives_storage_that_writes_its_json_anew(
+def test_batch_survives_storage_that_writes_its_json_anew(
     cause: str, broker_ids: list[int]
 ) -> None:
     record = MembersChanged(cause=cause, broker_ids=tuple(broker_ids))  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def test_a_batch_survives_storage_that_writes_its_json_anew(
 
 
 @pytest.mark.parametrize("field", sorted(json.loads(codec.encode_batch(a_chain(1, 1)[1]))))
-def test_a_change_of_any_field_is_noticed(field: str) -> None:
+def test_change_of_any_field_is_noticed(field: str) -> None:
     stored = json.loads(codec.encode_batch(a_chain(1, 1)[1]))
     changed: Any = {
         str: lambda value: value + "x",
@@ -59,7 +59,7 @@ def test_garbage_is_not_a_batch(garbage: bytes) -> None:
         codec.decode_batch(garbage)
 
 
-def test_a_decision_too_large_for_one_batch_is_a_group() -> None:
+def test_decision_too_large_for_one_batch_is_a_group() -> None:
     records = [marked(f"{number} ", padding=100_000) for number in range(20)]
     batches = codec.pack(records, EMPTY_TIP, 1, new_nonce)
     assert [len(batch.records_json) <= codec.BATCH_BYTES_MAX for batch in batches] == [True] * 3
@@ -71,7 +71,7 @@ def test_a_decision_too_large_for_one_batch_is_a_group() -> None:
     assert all(batch.checksum == codec.checksum(batch) for batch in batches)
 
 
-def test_a_record_too_large_for_any_batch_is_refused_in_a_sentence() -> None:
+def test_record_too_large_for_any_batch_is_refused_in_a_sentence() -> None:
     record = marked("x", padding=codec.BATCH_BYTES_MAX)
     assert "MembersChanged record of" in str(codec.record_too_large([record]))
     with pytest.raises(AppendRefused, match="larger than a metadata batch"):
@@ -84,7 +84,7 @@ def test_no_record_holds_a_float() -> None:
         assert "float" not in str(get_type_hints(kind)), kind
 
 
-def test_a_checksum_is_bound_to_the_place_in_the_log() -> None:
+def test_checksum_is_bound_to_the_place_in_the_log() -> None:
     batch = a_chain(1)[0]
     assert codec.checksum(replace(batch, sequence=7)) != batch.checksum
     assert codec.checksum(replace(batch, previous_nonce="other")) != batch.checksum

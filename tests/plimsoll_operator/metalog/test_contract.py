@@ -16,7 +16,7 @@ from plimsoll_operator.metalog.interface import (
 )
 
 
-async def test_a_new_log_is_empty_and_starts_at_zero(shell: Shell) -> None:
+async def test_new_log_is_empty_and_starts_at_zero(shell: Shell) -> None:
     opened = await shell.log().open()
     assert (opened.snapshot, opened.batches) == (None, ())
     assert (opened.tip.next_sequence, opened.tip.next_offset, opened.tip.nonce) == (0, 0, None)
@@ -35,7 +35,7 @@ async def test_metadata_log_reopened_reads_back_all_appended_batches(shell: Shel
     assert writer.log.nonce_at(5) is None
 
 
-async def test_a_deposed_writer_gets_a_conflict_and_nothing_of_it_is_kept(shell: Shell) -> None:
+async def test_deposed_writer_gets_a_conflict_and_nothing_of_it_is_kept(shell: Shell) -> None:
     old, new = Writer(shell.log(), "old"), Writer(shell.log(), "new")
     await old.take_over()
     await new.take_over()
@@ -58,7 +58,7 @@ async def test_after_a_conflict_the_log_must_be_opened_again(shell: Shell) -> No
     assert old.image[-1] == "kept"
 
 
-async def test_a_candidate_that_is_overtaken_reads_on(shell: Shell) -> None:
+async def test_candidate_that_is_overtaken_reads_on(shell: Shell) -> None:
     active, candidate = Writer(shell.log(), "active"), Writer(shell.log(), "candidate")
     await active.take_over()
     await candidate.open()
@@ -72,7 +72,7 @@ async def test_a_candidate_that_is_overtaken_reads_on(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("laps", [1, 2, 3])
-async def test_a_candidate_frozen_while_the_ring_goes_round_never_commits(
+async def test_candidate_frozen_while_the_ring_goes_round_never_commits(
     shell: Shell, laps: int
 ) -> None:
     active, frozen = Writer(shell.log(), "active"), Writer(shell.log(), "frozen")
@@ -88,7 +88,7 @@ async def test_a_candidate_frozen_while_the_ring_goes_round_never_commits(
 
 
 @pytest.mark.parametrize("laps", [1, 2])
-async def test_a_controller_frozen_while_the_ring_goes_round_never_commits(
+async def test_controller_frozen_while_the_ring_goes_round_never_commits(
     shell: Shell, laps: int
 ) -> None:
     frozen, active = Writer(shell.log(), "frozen"), Writer(shell.log(), "active")
@@ -103,7 +103,7 @@ async def test_a_controller_frozen_while_the_ring_goes_round_never_commits(
     assert image_of(await shell.log().open()) == active.image
 
 
-async def test_a_snapshot_replaces_what_it_covers(shell: Shell) -> None:
+async def test_snapshot_replaces_what_it_covers(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     await writer.put("a")
@@ -129,7 +129,7 @@ async def test_only_strictly_older_snapshots_are_deleted(shell: Shell) -> None:
     assert await shell.snapshot_names() == [second.name]
 
 
-async def test_a_torn_snapshot_is_ignored(shell: Shell) -> None:
+async def test_torn_snapshot_is_ignored(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     whole = await writer.snapshot()
@@ -143,7 +143,7 @@ async def test_a_torn_snapshot_is_ignored(shell: Shell) -> None:
     assert image_of(opened) == writer.image
 
 
-async def test_a_snapshot_that_was_never_announced_may_be_read_but_frees_nothing(
+async def test_snapshot_that_was_never_announced_may_be_read_but_frees_nothing(
     shell: Shell,
 ) -> None:
     writer = Writer(shell.log())
@@ -158,7 +158,7 @@ async def test_a_snapshot_that_was_never_announced_may_be_read_but_frees_nothing
     assert image_of(opened) == successor.image
 
 
-async def test_a_group_counts_only_when_it_is_complete(
+async def test_group_counts_only_when_it_is_complete(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(codec, "BATCH_BYTES_MAX", 300)
@@ -177,7 +177,7 @@ async def test_a_group_counts_only_when_it_is_complete(
     assert writer.log.nonce_at(whole.tip.next_offset) == parts[-1].nonce
 
 
-async def test_a_new_term_voids_an_unfinished_group_and_its_offsets(
+async def test_new_term_voids_an_unfinished_group_and_its_offsets(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(codec, "BATCH_BYTES_MAX", 300)
@@ -194,7 +194,7 @@ async def test_a_new_term_voids_an_unfinished_group_and_its_offsets(
         await old.log.append(parts[1])
 
 
-async def test_a_cancelled_append_leaves_a_log_that_must_be_opened_again(shell: Shell) -> None:
+async def test_cancelled_append_leaves_a_log_that_must_be_opened_again(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     task = asyncio.create_task(writer.put("perhaps"))
@@ -211,7 +211,7 @@ async def test_a_cancelled_append_leaves_a_log_that_must_be_opened_again(shell: 
     assert "never" not in writer.image
 
 
-async def test_an_empty_log_can_be_followed(shell: Shell) -> None:
+async def test_empty_log_can_be_followed(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.open()
     stream = shell.log().watch()
@@ -225,7 +225,7 @@ async def test_an_empty_log_can_be_followed(shell: Shell) -> None:
     await stream.aclose()  # type: ignore[attr-defined]
 
 
-async def test_a_standby_that_fell_behind_reads_everything_again(shell: Shell) -> None:
+async def test_standby_that_fell_behind_reads_everything_again(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     stream = shell.log().watch()
@@ -277,7 +277,7 @@ async def script(writer: Writer, attempted: list[str]) -> None:
 
 
 @pytest.mark.parametrize("how", ["before", "after", "half"])
-async def test_a_crash_between_any_two_writes_loses_nothing_that_was_acknowledged(
+async def test_crash_between_any_two_writes_loses_nothing_that_was_acknowledged(
     mortal: Shell, how: str
 ) -> None:
     step = 0

@@ -26,7 +26,7 @@ def newest(path: Path) -> Path:
     return max(path.glob("batches-*.jsonl"))
 
 
-async def test_a_second_process_is_refused_in_a_sentence(tmp_path: Path) -> None:
+async def test_second_process_is_refused_in_a_sentence(tmp_path: Path) -> None:
     writer = await a_log(tmp_path)
     with pytest.raises(LogUnavailable, match="in use by another process"):
         await DirectoryLog(tmp_path, CLUSTER_ID).open()
@@ -46,7 +46,7 @@ async def test_another_clusters_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 50, -1])
-async def test_a_torn_last_line_is_cut(tmp_path: Path, kept: int) -> None:
+async def test_torn_last_line_is_cut(tmp_path: Path, kept: int) -> None:
     writer = await a_log(tmp_path)
     await writer.log.close()
     path = newest(tmp_path)
@@ -60,7 +60,7 @@ async def test_a_torn_last_line_is_cut(tmp_path: Path, kept: int) -> None:
     await again.log.close()
 
 
-async def test_a_last_line_of_garbage_is_cut(tmp_path: Path) -> None:
+async def test_last_line_of_garbage_is_cut(tmp_path: Path) -> None:
     """A crash may leave the file's new length without its bytes."""
     writer = await a_log(tmp_path)
     await writer.log.close()
@@ -85,7 +85,7 @@ async def test_damage_before_the_end_is_not_cut_but_reported(tmp_path: Path) -> 
     await log.close()
 
 
-async def test_a_full_disk_refuses_one_batch_and_leaves_the_log_whole(
+async def test_full_disk_refuses_one_batch_and_leaves_the_log_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = await a_log(tmp_path)
@@ -120,7 +120,7 @@ async def test_release_starts_a_new_file_and_removes_covered_ones(tmp_path: Path
     await writer.log.close()
 
 
-async def test_its_files_can_be_read_by_eye(tmp_path: Path) -> None:
+async def test_directory_log_files_are_readable_text(tmp_path: Path) -> None:
     writer = await a_log(tmp_path)
     line = newest(tmp_path).read_text().splitlines()[1]
     assert '"records":[{"broker_ids":[],"cause":"a","type":"MembersChanged"}]' in line

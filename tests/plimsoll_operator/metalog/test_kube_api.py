@@ -12,7 +12,7 @@ from plimsoll_operator.kube.port import HttpRequest, HttpResponse
 from plimsoll_operator.metalog.kube_api import LARGE_BYTES, TransportApi, Unanswered
 
 
-async def test_a_write_that_hangs_is_unanswered_when_its_time_is_up(http: HttpShell) -> None:
+async def test_write_that_hangs_is_unanswered_when_its_time_is_up(http: HttpShell) -> None:
     api = TransportApi(transport_to(http.url), 100)
     http.faults.add("PUT", http.faults.hang)
     began = time.monotonic()
@@ -22,7 +22,7 @@ async def test_a_write_that_hangs_is_unanswered_when_its_time_is_up(http: HttpSh
     await api.close()
 
 
-async def test_a_server_that_is_not_there_leaves_a_request_unanswered() -> None:
+async def test_server_that_is_not_there_leaves_a_request_unanswered() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
@@ -33,7 +33,7 @@ async def test_a_server_that_is_not_there_leaves_a_request_unanswered() -> None:
     await api.close()
 
 
-async def test_a_metadata_logs_request_goes_out_once_as_it_is() -> None:
+async def test_metadata_logs_request_goes_out_once_as_it_is() -> None:
     body = b'{"z": 1.0, "a": "\\u00e9"}'
     async with scripted(Reply(status=409, body=b'{"message": "it changed"}')) as server:
         api = TransportApi(transport_to(server.url), 1000)
@@ -44,7 +44,7 @@ async def test_a_metadata_logs_request_goes_out_once_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("answer", [CLOSES, *(Reply(status) for status in (408, 500, 502, 504))])
-async def test_a_metadata_logs_request_that_may_have_happened_is_unanswered(answer: Reply) -> None:
+async def test_metadata_logs_request_that_may_have_happened_is_unanswered(answer: Reply) -> None:
     async with scripted(answer) as server:
         api = TransportApi(transport_to(server.url), 1000)
         with pytest.raises(Unanswered):
@@ -53,7 +53,7 @@ async def test_a_metadata_logs_request_that_may_have_happened_is_unanswered(answ
     assert len(server.received) == 1
 
 
-async def test_a_metadata_log_waits_longer_for_what_is_large() -> None:
+async def test_metadata_log_waits_longer_for_what_is_large() -> None:
     asked: list[HttpRequest] = []
 
     class Kept:

@@ -25,7 +25,7 @@ OUTCOMES = ["lose_reply", "lose_request", "fail_before", "fail_after", "delay", 
 
 @pytest.mark.parametrize("first", OUTCOMES)
 @pytest.mark.parametrize("second", [*OUTCOMES, None])
-async def test_an_unknown_outcome_is_resolved_to_exactly_one_commit(
+async def test_unknown_outcome_is_resolved_to_exactly_one_commit(
     ring: RingShell, first: str, second: str | None
 ) -> None:
     writer = Writer(ring.log())
@@ -40,7 +40,7 @@ async def test_an_unknown_outcome_is_resolved_to_exactly_one_commit(
 
 
 @pytest.mark.parametrize("fault", [*OUTCOMES, "hang"])
-async def test_the_same_over_a_socket(http: HttpShell, fault: str) -> None:
+async def test_same_over_a_socket(http: HttpShell, fault: str) -> None:
     writer = Writer(http.log())
     await writer.take_over()
     http.faults.add("PUT", *[getattr(http.faults, fault)] * 2)
@@ -64,7 +64,7 @@ async def test_only_the_same_bytes_are_ever_sent_twice(ring: RingShell) -> None:
 
 
 @pytest.mark.parametrize("fault", ["forbid", "too_large"])
-async def test_a_refusal_is_final_for_its_batch_alone(ring: RingShell, fault: str) -> None:
+async def test_refusal_is_final_for_its_batch_alone(ring: RingShell, fault: str) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     ring.faults.add("PUT", getattr(ring.faults, fault))
@@ -74,7 +74,7 @@ async def test_a_refusal_is_final_for_its_batch_alone(ring: RingShell, fault: st
     assert image_of(await ring.log().open()) == [*writer.image[:1], "accepted"]
 
 
-async def test_a_refusal_after_an_unknown_outcome_proves_nothing(ring: RingShell) -> None:
+async def test_refusal_after_an_unknown_outcome_proves_nothing(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     ring.faults.add("PUT", ring.faults.fail_after, ring.faults.forbid)
@@ -82,7 +82,7 @@ async def test_a_refusal_after_an_unknown_outcome_proves_nothing(ring: RingShell
     assert image_of(await ring.log().open()) == writer.image
 
 
-async def test_a_slot_that_somebody_touched_is_written_all_the_same(ring: RingShell) -> None:
+async def test_slot_that_somebody_touched_is_written_all_the_same(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     slot = ("metadatabatches", f"{PLACE.prefix}-0001")
@@ -102,7 +102,7 @@ def drop_a_record(item: Json) -> None:
 
 
 @pytest.mark.parametrize("mutate", [drop_a_field, drop_a_record])
-async def test_a_batch_stored_otherwise_than_sent_is_never_applied(
+async def test_batch_stored_otherwise_than_sent_is_never_applied(
     ring: RingShell, mutate: Callable[[Json], None]
 ) -> None:
     writer = Writer(ring.log())
@@ -117,7 +117,7 @@ async def test_a_batch_stored_otherwise_than_sent_is_never_applied(
         await ring.log().open()
 
 
-async def test_a_slot_deleted_by_hand_stops_the_log(ring: RingShell) -> None:
+async def test_slot_deleted_by_hand_stops_the_log(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.put("a")
@@ -128,7 +128,7 @@ async def test_a_slot_deleted_by_hand_stops_the_log(ring: RingShell) -> None:
         await ring.log().open()
 
 
-async def test_a_new_log_begins_before_all_its_slots_are_made(ring: RingShell) -> None:
+async def test_new_log_begins_before_all_its_slots_are_made(ring: RingShell) -> None:
     options = replace(FAST, slots=200)
     log = RingLog(DirectApi(ring.faults), PLACE, options)
     writer = Writer(log)
@@ -161,7 +161,7 @@ async def test_slots_that_could_not_be_made_are_made_when_they_are_needed(
     await log.close()
 
 
-async def test_a_slot_deleted_and_made_again_stops_the_log(ring: RingShell) -> None:
+async def test_slot_deleted_and_made_again_stops_the_log(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     ring.store.objects.edit(("metadatabatches", f"{PLACE.prefix}-0001"), uid="another")
@@ -178,7 +178,7 @@ async def fill(writer: Writer) -> None:
     raise AssertionError("a slot was used again without a snapshot")
 
 
-async def test_a_full_ring_asks_for_a_snapshot_and_has_room_for_it(ring: RingShell) -> None:
+async def test_full_ring_asks_for_a_snapshot_and_has_room_for_it(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await fill(writer)
@@ -229,7 +229,7 @@ async def test_release_empties_large_slots_and_says_whose_they_were(ring: RingSh
     assert image_of(await ring.log().open()) == writer.image
 
 
-async def test_a_deposed_writer_that_empties_late_disturbs_nobody(ring: RingShell) -> None:
+async def test_deposed_writer_that_empties_late_disturbs_nobody(ring: RingShell) -> None:
     old, new = Writer(ring.log(), "old"), Writer(ring.log(), "new")
     await old.take_over()
     await old.put("large", padding=40_000)
@@ -257,7 +257,7 @@ async def test_objects_are_bound_to_the_cluster_id_and_owned_by_nobody(ring: Rin
     assert len(names) == SLOTS
 
 
-async def test_a_list_that_expires_in_mid_read_is_read_again(
+async def test_list_that_expires_in_mid_read_is_read_again(
     ring: RingShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plimsoll_operator.metalog.kube_objects.PAGE_OBJECTS", 5)
@@ -268,7 +268,7 @@ async def test_a_list_that_expires_in_mid_read_is_read_again(
     assert image_of(await ring.log().open()) == writer.image
 
 
-async def test_a_ring_of_another_size_is_refused(ring: RingShell) -> None:
+async def test_ring_of_another_size_is_refused(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.write(SLOTS + 4, "a")
@@ -280,7 +280,7 @@ async def test_a_ring_of_another_size_is_refused(ring: RingShell) -> None:
         await other.open()
 
 
-async def test_an_api_server_that_stays_silent_makes_opening_fail_in_bounded_time(
+async def test_api_server_that_stays_silent_makes_opening_fail_in_bounded_time(
     ring: RingShell,
 ) -> None:
     ring.faults.add("GET", *[ring.faults.lose_request] * 1000)
@@ -288,7 +288,7 @@ async def test_an_api_server_that_stays_silent_makes_opening_fail_in_bounded_tim
         await ring.log().open()
 
 
-async def test_a_standby_outlives_an_api_server_that_is_away(ring: RingShell) -> None:
+async def test_standby_outlives_an_api_server_that_is_away(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     stream: Any = ring.log().watch()
@@ -302,6 +302,6 @@ async def test_a_standby_outlives_an_api_server_that_is_away(ring: RingShell) ->
     await stream.aclose()
 
 
-def test_the_defaults_are_the_documented_ones() -> None:
+def test_defaults_are_the_documented_ones() -> None:
     assert (RingOptions().slots, RingOptions().attempt_timeout_ms) == (1024, 2000)
     assert FAST.slots == SLOTS

@@ -170,7 +170,7 @@ async def test_trace_r7_a_restored_slot_under_a_conflict_is_named(ring: RingShel
         await writer.put("x")
 
 
-async def test_a_snapshot_beyond_the_log_is_a_regressed_log(ring: RingShell) -> None:
+async def test_snapshot_beyond_the_log_is_a_regressed_log(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     await writer.put("a")

@@ -203,7 +203,7 @@ async def test_no_false_commit_and_all_readers_agree(seed: int, writers: int) ->
     await walked(seed, writers, 1200)
 
 
-async def test_the_walks_go_round_depose_and_snapshot() -> None:
+async def test_walks_go_round_depose_and_snapshot() -> None:
     """The promise above would be empty if the walks went nowhere."""
     batches, deposed, snapshots = 0, 0, 0
     for seed in range(100, 103):

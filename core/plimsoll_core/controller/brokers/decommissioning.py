@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.records import BrokersLeaving
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.membership import SetLeaving
 from plimsoll_core.messages.requests import Answer, Done
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.phrasing import brokers_text, sentence_start
+from plimsoll_core.planner.placement import EXPLICIT
 
 
 def set_leaving(turn: DecisionContext, request: SetLeaving) -> Answer | Refusal:
@@ -44,8 +44,8 @@ def all_stay(image: ClusterImage, brokers: Iterable[BrokerId]) -> Refusal | None
     return Refusal(
         reason=Reason.BrokerLeaving,
         message=(
-            f"Broker {listed(going)} {are} leaving the cluster and {take} no new replicas: name"
-            " others."
+            f"{sentence_start(brokers_text(going))} {are} leaving the cluster and {take} no new"
+            " replicas: name others."
         ),
     )
 
@@ -55,9 +55,10 @@ def _check(turn: DecisionContext, leaving: tuple[BrokerId, ...]) -> Refusal | No
     members = [b for b in image.members or sorted(image.brokers) if b in image.brokers]
     survivors = [b for b in members if b not in leaving]
     if not survivors:
+        who = sentence_start(brokers_text(leaving))
         return Refusal(
             reason=Reason.InvalidRequest,
-            message=f"Broker {listed(leaving)} cannot leave: no other broker would remain.",
+            message=f"{who} cannot leave: no other broker would remain.",
         )
     held = _held(image, leaving)
     return (
@@ -100,15 +101,15 @@ def _too_many_replicas(
 def _stated(
     image: ClusterImage, held: Iterable[Partition], leaving: tuple[BrokerId, ...]
 ) -> Refusal | None:
-    """What an Explicit topic states is nobody else's to move."""
+    """Only its owner changes the placement that an Explicit topic states."""
     for p in held:
         topic = image.topics[p.topic_id]
         if topic.strategy == EXPLICIT:
-            named = listed(set(p.target).intersection(leaving))
+            named = brokers_text(set(p.target).intersection(leaving))
             return Refusal(
                 reason=Reason.ExplicitPlacement,
                 message=(
-                    f"Topic {topic.name} states its placement (Explicit) and names broker {named}"
+                    f"Topic {topic.name} states its placement (Explicit) and names {named}"
                     f" for partition {p.index}: change its assignment first."
                 ),
             )

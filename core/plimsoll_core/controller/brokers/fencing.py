@@ -1,4 +1,4 @@
-"""When a broker counts as gone, and what that changes: fence, unfence, expiry, proof of death.
+"""Fences and unfences brokers: session expiry, proof of death, and the elections that follow.
 
 Called for heartbeats, ticks and proofs.  Quick with proof, patient without: silence fences only
 after the session timeout, never because this controller itself was late, and never most brokers at
@@ -12,7 +12,7 @@ from plimsoll_core.cluster.model import Broker
 from plimsoll_core.cluster.records import BrokerFenced, BrokerUnfenced
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.volatile import Contact, VolatileState
+from plimsoll_core.controller.kernel.volatile_state import Contact, VolatileState
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, BrokerProvenDead, Done, Tick
@@ -51,7 +51,7 @@ def fence(turn: DecisionContext, broker: Broker, cause: str) -> bool:
 
 
 def unfence(turn: DecisionContext, broker: Broker) -> None:
-    """Never adds to an ISR; elects the broker where it is complete and nobody leads."""
+    """Never adds to an ISR; elects the broker where it is complete and there is no leader."""
     turn.add(
         BrokerUnfenced(cause="caught-up", broker_id=broker.id, broker_epoch=broker.broker_epoch)
     )
@@ -116,7 +116,7 @@ def end_sessions(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _is_being_fenced(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """In slices, perhaps heard again between them: given up half-way, nobody could elect it."""
+    """In slices, perhaps with heartbeats between them: half a fence would leave it unelectable."""
     leaving = broker_id in turn.soft.leaving
     return leaving and not turn.image.brokers[broker_id].shutting_down
 
@@ -130,7 +130,7 @@ def _shift_deadlines(turn: DecisionContext, late_ms: int) -> None:
 
 
 def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
-    """For how long each unfenced broker has not been heard; a new term starts everybody at 0."""
+    """For how long each unfenced broker has not been heard; a new term starts all at 0."""
     silence: dict[BrokerId, int] = {}
     for broker_id, broker in turn.image.brokers.items():
         if broker.fenced:
@@ -144,7 +144,8 @@ def _silence_ms(turn: DecisionContext) -> dict[BrokerId, int]:
 
 
 def _lost(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
-    """Who fell silent within one session timeout, if that is two and at least half; else nobody."""
+    """The brokers that fell silent within one session timeout, if two and at least half; or
+    none."""
     timeout_ms = turn.settings.session_timeout_ms
     just_fenced = {
         broker_id
@@ -159,7 +160,7 @@ def _lost(turn: DecisionContext, silent: dict[BrokerId, int]) -> set[BrokerId]:
 def _may_judge_mass_loss(turn: DecisionContext) -> bool:
     """It is more likely that this controller is cut off than that most brokers died at once.
 
-    Another controller that sees the same may fence them; so may this one when nobody took over
+    Another controller that sees the same may fence them; so may this one when none took over
     within one more session timeout.
     """
     soft = turn.soft

@@ -1,4 +1,4 @@
-"""What a broker hears back: fenced or not, caught up or not, may it stop.
+"""Answers a broker's heartbeat: fenced or not, caught up or not, whether it may shut down.
 
 Called for Heartbeat.  The three states and their moves are the table of docs/protocol.md §3.2; the
 contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (controlled shutdown).
@@ -11,7 +11,7 @@ from plimsoll_core.cluster.records import BrokerShutdownStarted
 from plimsoll_core.controller.brokers.fencing import fence, held_back_until_ms, leave, unfence
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
-from plimsoll_core.controller.kernel.volatile import Contact
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.partitions.unclean_recovery import wake
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
@@ -124,7 +124,8 @@ def _carry_on(request: Heartbeat) -> Answer:
 def _others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
     """It cannot read what was decided, and somebody else has: then that one leads in its place.
 
-    While nobody understands it, all serve on what they knew, and fencing would only take that away.
+    While no broker understands it, all serve on what they knew, and fencing would only take that
+    away.
     """
     if not request.unknown_metadata:
         return False

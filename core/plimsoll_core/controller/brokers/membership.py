@@ -1,16 +1,16 @@
-"""Which broker ids a cluster should have, and who is forgotten.  Called for SetMembers and
+"""The member ids of a cluster, and the unregistering of brokers.  Called for SetMembers and
 UnregisterBroker, and by the operator to plan it.
 
 A broker goes in steps, each committed before the next: it is leaving (`decommissioning`), it holds
 nothing, it is no member, it has stopped, it is unregistered.  None of them is taken where it would
 leave a replica without its broker.
 
-Its volume may be released with the last step.  Whoever then deletes the claim does so because that
+Its volume may be released with the last step.  The operator then deletes the claim because that
 is committed, by the claim's uid, and a successor finishes it; so nothing that was decided long ago
 can reach the volume of a broker that came back.
 
 Membership is sticky: an id leaves only when it is excluded or, when fewer are asked for, from the
-top; lifting an exclusion removes nobody, so that undoing an edit moves no data.
+top; lifting an exclusion removes no member, so that undoing an edit moves no data.
 Source: the protocol's rules for removing brokers and for unregistration.
 """
 
@@ -29,11 +29,11 @@ from plimsoll_core.cluster.records import (
     VolumeReleased,
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.membership import SettleNewcomers, UnregisterBroker, VolumeGone
 from plimsoll_core.messages.requests import Answer, Done, SetMembers
+from plimsoll_core.phrasing import brokers_text, sentence_start
 
 
 def next_members(
@@ -70,8 +70,8 @@ def _check_dropped(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refus
     return Refusal(
         reason=Reason.BrokerHoldsReplicas,
         message=(
-            f"Broker {listed(holding)} cannot go: broker {holding[0]} holds {count} replicas. It"
-            " stays a member until they are moved away."
+            f"{sentence_start(brokers_text(holding))} cannot be removed: broker {holding[0]} holds"
+            f" {count} replicas. It stays a member until they are moved away."
         ),
     )
 
@@ -81,11 +81,13 @@ def _check_new(turn: DecisionContext, wanted: Collection[BrokerId]) -> Refusal |
     early = sorted({*turn.image.released.values()}.intersection(wanted))
     if not early:
         return None
+    who = brokers_text(early)
+    volumes, are = ("volume", "is") if len(early) == 1 else ("volumes", "are")
     return Refusal(
         reason=Reason.VolumeInUse,
         message=(
-            f"The volume that broker {listed(early)} had before is being deleted; the broker may"
-            " come back when it is gone."
+            f"The {volumes} that {who} had before {are} being deleted; {who} may join again after"
+            " that."
         ),
     )
 

@@ -1,6 +1,6 @@
 """Which metadata version the log may hold: when a newer one is finalised, and what it waits for.
 
-Called for every Tick, and by whoever shows a cluster.  A version is finalised once every member and
+Called for every Tick, and for a cluster's status.  A version is finalised once every member and
 every registered broker has said in this term that it understands it, is heard of, and no restart is
 under way (who is being restarted may come back as an older release).  It is never taken back: what
 is in the log by then cannot be read by less.  Source: KIP-584, KIP-778; docs/operations.md,
@@ -19,7 +19,7 @@ from plimsoll_core.ids import BrokerId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finalization:
-    """`finalised`: what is.  `finalizable`: what could be now.  `wanted`: what somebody pinned, or
+    """`finalised`: what is.  `finalizable`: what could be now.  `wanted`: the pinned one, or
     the newest that is known here.  `waits`: by broker (None: not about one), why `wanted` is not
     finalised yet; each a sentence's part after "until"."""
 
@@ -30,7 +30,7 @@ class Finalization:
 
 
 def finalize(turn: DecisionContext) -> None:
-    """Finalise what is pinned, else as much as everybody understands."""
+    """Finalise the pinned version, else the newest that every broker understands."""
     found = finalization(turn)
     pinned = turn.settings.metadata_version is not None
     # What is pinned is not gone halfway to: until all of it can be, the way back stays open.
@@ -56,7 +56,7 @@ def finalization(turn: DecisionContext) -> Finalization:
         finalizable = finalised
     finalizable = max(finalizable, finalised)
     if wanted > NEWEST:
-        # Whoever does not know it cannot say who else understands it.
+        # A controller that does not know it cannot tell which broker understands it.
         waits = [(None, f"an operator leads that knows metadata version {release_of(wanted)}")]
     if not waits and wanted > finalised and image.grants:
         waits.append((min(image.grants), f"broker {min(image.grants)} is back from its restart"))

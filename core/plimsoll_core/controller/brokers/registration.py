@@ -1,4 +1,4 @@
-"""Whether a broker process may begin a lifetime, and what its last one left behind.
+"""Registers a broker's lifetime or rejects it, and ends the lifetime before.
 
 Called for RegisterBroker.  A process that did not stop cleanly (its marker does not name exactly
 the epoch that is registered) is no longer trusted to hold what it acknowledged.  An empty volume
@@ -16,10 +16,11 @@ from plimsoll_core.cluster.records import BrokerRegistered, BrokerUpdated
 from plimsoll_core.controller.brokers.fencing import leave, note_flap
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.racks import broker_has_a_rack
-from plimsoll_core.controller.kernel.volatile import Contact
+from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.messages.requests import Answer, RegisterBroker, Registered
+from plimsoll_core.phrasing import brokers_text
 
 Check = Callable[[DecisionContext, RegisterBroker], Refusal | None]
 
@@ -163,7 +164,7 @@ def id_is_a_member(turn: DecisionContext, request: RegisterBroker) -> Refusal | 
         reason=Reason.InvalidRegistration,
         message=(
             f"Broker {request.broker_id} is not a member of this cluster; its members are "
-            f"{', '.join(map(str, image.members))}."
+            f"{brokers_text(image.members)}."
         ),
     )
 
@@ -232,7 +233,7 @@ def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker)
 
 
 def _may_be_last(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> bool:
-    """Nobody else is known to be complete, and no human has given up what this one held."""
+    """No other replica is known to be complete, and no person gave this one's records up."""
     given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
     return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
 

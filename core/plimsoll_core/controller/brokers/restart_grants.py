@@ -1,6 +1,6 @@
-"""Who may be restarted, and when a restart is over.  Called for RequestRestart and by ticks.
+"""Grants restarts of brokers and ends the grants.  Called for RequestRestart and by ticks.
 
-A grant is a record: whoever leads carries it out, however often the leader changes, and it ends by
+A grant is a record: the active controller of each term carries it out, and it ends by
 the broker's return, or by being withdrawn before its pod was touched.  Until then the broker counts
 as away.  Brokers that share no partition at its margin may be away together, but a revision that no
 broker has come back with yet is tried on one broker alone: a bad image costs one broker.  An open
@@ -50,7 +50,7 @@ def request_restart(turn: DecisionContext, request: RequestRestart) -> Answer | 
 
 
 def withdraw_restart(turn: DecisionContext, request: WithdrawRestart) -> Answer:
-    """End a grant that nobody needs any more; another one stays, whatever was asked."""
+    """End a grant that is not needed any more; another one stays, whatever was asked."""
     grant = turn.image.grants.get(request.broker_id)
     if grant and (grant.pod_uid, grant.revision) == (request.pod_uid, request.revision):
         cause = "its pod runs already what is wanted"
@@ -82,7 +82,7 @@ def _waits(turn: DecisionContext, request: RequestRestart) -> tuple[tuple[Waits,
 
 
 def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | None:
-    """The first broker of a revision goes alone, and comes back before anybody else goes."""
+    """The first broker of a revision goes alone, and comes back before the next goes."""
     image = turn.image
     others = [grant for b, grant in sorted(image.grants.items()) if b != request.broker_id]
     if not others:
@@ -96,7 +96,7 @@ def _must_be_alone(turn: DecisionContext, request: RequestRestart) -> Waits | No
 
 
 def _silent(turn: DecisionContext) -> set[BrokerId]:
-    """Whoever has not been heard for half a session timeout: it may be dead already."""
+    """Brokers without a heartbeat for half a session timeout: these may be dead already."""
     half_ms = turn.settings.session_timeout_ms // 2
     return {
         broker_id
@@ -129,7 +129,7 @@ def end_restarts(turn: DecisionContext) -> None:
 
 
 def is_back(turn: DecisionContext, grant: Grant) -> bool:
-    """Another pod of the broker takes part and is in sync wherever somebody leads."""
+    """Another pod of the broker takes part and is in sync wherever there is a leader."""
     broker = turn.image.brokers.get(grant.broker_id)
     if broker is None or not turn.acceptable(broker.id) or turn.image.restart_granted(broker.id):
         return False

@@ -1,1 +1,1 @@
-"""What every decision stands on: the decision in the making, one partition's change, refusals."""
+"""The parts that all decisions share: the decision's context, a partition's change, refusals."""

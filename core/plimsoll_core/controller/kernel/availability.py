@@ -2,16 +2,16 @@
 
 Called inside decisions, with the image that includes everything queued, and by whoever shows why an
 action waits.  A partition holds a broker back when too few would stay in sync without it and
-without everybody who is away already: whoever was granted a restart counts as away from the grant
+without the brokers that are away already: one with a restart grant counts as away from the grant
 on, not from the moment its process stops.  A partition that moves is judged twice, as it is now and
 as it is when the move ends, because the move may end while the broker is away.
 
 A broker that is not in sync but on its way may not leave a partition below its min ISR either: only
-one that does not take part, or whose disk took the log out of service, delays nobody.
+one that does not take part, or whose disk took the log out of service, delays no restart.
 
-Partitions that have no more replicas than their min ISR could never let anybody go: they are
+Partitions that have no more replicas than their min ISR could never spare a broker: they are
 *exposed*, and a policy says whether they are interrupted (while all their replicas are in sync) or
-hold everybody back.  Nothing here knows why somebody wants to leave.
+hold every restart back.  Nothing here knows why a broker is to leave.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from typing import Literal
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import brokers_text, is_or_are
 
 ExposedTopics = Literal["Interrupt", "Block"]
-"""What becomes of partitions that cannot spare anybody: interrupted for a moment, or never."""
+"""The policy for partitions that can spare no broker: interrupt them for a moment, or never."""
 
 HOLDS_MAX = 20
 """Partitions that are named, of all that hold a broker back."""
@@ -62,12 +63,12 @@ class Holds:
 
 
 def away(image: ClusterImage) -> frozenset[BrokerId]:
-    """Who counts as absent although it may still be in sync: whoever was granted a restart."""
+    """Brokers that count as absent although they may be in sync: those with a restart grant."""
     return frozenset(image.grants)
 
 
 def exposed(p: Partition) -> bool:
-    """Whether nobody can ever leave it without taking it below its min ISR."""
+    """Whether no broker can ever leave it without taking it below its min ISR."""
     return len(p.settled) <= p.effective_min_isr
 
 
@@ -78,8 +79,8 @@ def holds(
     policy: ExposedTopics = "Interrupt",
     failed: Container[PartitionKey] = (),
 ) -> Holds:
-    """Which partitions hold a broker back, the worst first.  `absent`: who else is away; `failed`:
-    whose logs the broker's disk took out of service."""
+    """The partitions that hold a broker back, the worst first.  `absent`: the others that are
+    away; `failed`: whose logs the broker's disk took out of service."""
     broker = image.brokers.get(broker_id)
     active = broker is not None and broker.active
     found = []
@@ -130,7 +131,7 @@ def _held(
     *,
     joins: bool,
 ) -> int | None:
-    """How many more than nobody could go, were the broker away; None: it may leave."""
+    """How many more brokers it could spare with this one away, below 0; None: it may leave."""
     if not joins and broker_id not in p.isr:
         return None  # it is away already; its move waits for it, and it may need the restart
     gone = {*absent, broker_id}
@@ -180,10 +181,10 @@ def _why(
     missing = [r for r in p.settled if r not in p.isr]
     returning = [r for r in p.replicas if r in absent and r != broker_id]
     if missing:
-        one = f"{_listed(missing)} {'rejoins' if len(missing) == 1 else 'rejoin'}"
+        one = f"{brokers_text(missing)} {'rejoins' if len(missing) == 1 else 'rejoin'}"
         return "WouldDropBelowMinISR", f"{one} the ISR of {where}"
     if returning:
-        one = f"{_listed(returning)} {'is' if len(returning) == 1 else 'are'}"
+        one = f"{brokers_text(returning)} {is_or_are(len(returning))}"
         return "AnotherBrokerIsAway", f"{one} back from a restart and in the ISR of {where}"
     if exposed(p):
         return (
@@ -192,9 +193,3 @@ def _why(
             " spec.maintenance.exposedTopics is Interrupt",
         )
     return "PartitionMoves", f"the move of {where} has ended"
-
-
-def _listed(brokers: Sequence[BrokerId]) -> str:
-    if len(brokers) == 1:
-        return f"broker {brokers[0]}"
-    return f"brokers {', '.join(map(str, brokers[:-1]))} and {brokers[-1]}"

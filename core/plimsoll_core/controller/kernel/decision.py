@@ -16,7 +16,7 @@ from plimsoll_core.cluster.model import Broker, ClusterImage, Partition
 from plimsoll_core.cluster.records import Record, TopicRemoved
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, as_records, change
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Request
 
@@ -25,7 +25,7 @@ from plimsoll_core.messages.requests import Answer, Request
 class Decision:
     """What to commit and what to answer once it is committed.
 
-    `image`: with `records` applied, so that nobody needs to apply them twice.
+    `image`: with `records` applied, so that the caller need not apply them again.
     `again`: the decision was too long for one turn; submit this request again, after whatever else
     waits, and give *its* answer to the sender (`answer` is void).  `hand_over`: most brokers fell
     silent at once, so this controller may be the one that is cut off: let another one lead.
@@ -64,7 +64,7 @@ class DecisionContext:
         *,
         without: AbstractSet[BrokerId] = frozenset(),
     ) -> None:
-        """Change partitions (each at most once a call); nobody in `without` may be elected."""
+        """Change partitions (each at most once a call); no broker in `without` may be elected."""
 
         def changed(p: Partition, wish: PartitionUpdate) -> Partition:
             return change(p, wish, lambda b: b not in without and self.may_lead(b, p))

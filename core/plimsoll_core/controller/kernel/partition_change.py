@@ -1,4 +1,4 @@
-"""What a partition becomes when its sets change: the only maker of changed partitions.
+"""Derives a partition from a change of its sets: the only maker of changed partitions.
 
 Called by every decision that touches a partition; the steps and their order are the protocol's rule
 for changes (KIP-966 for the ELR).  `as_records` states the changes as columnar records.  Nothing
@@ -32,7 +32,7 @@ class PartitionUpdate:
 
     `lost` holds replicas whose log can no longer be trusted.  `preferred` hands leadership to the
     first replica where that is possible.  `unclean` names the leader of a recovery: only where the
-    ISR has nobody, and nobody in the ELR may lead.
+    ISR is empty, and no member of the ELR may lead.
     """
 
     isr: Iterable[BrokerId] | None = None
@@ -56,7 +56,7 @@ def change(p: Partition, wish: PartitionUpdate, ok: Acceptable) -> Partition:
         led = _recover(shaped, wish.unclean)
     ended = _complete_reassignment(led)
     if ended is not led:
-        # Whoever was just elected out of the ELR, or uncleanly, is the whole target.
+        # A leader just elected out of the ELR, or uncleanly, is the whole target.
         led = _reshape_elr(p, ended, wish.lost)
     return _with_epochs(p, led)
 
@@ -118,7 +118,7 @@ def _recover(p: Partition, leader: BrokerId) -> Partition:
     """Step 4 for a recovery: the others stay last known until enough have followed.
 
     So do those of the ELR that were not waited for: they may be more complete than the new leader,
-    and should it be lost before anybody has followed, their logs must be asked for again.
+    and should it be lost before a follower has copied it, their logs must be asked for again.
     """
     assert not p.isr, "a member of the ISR is elected cleanly"
     maybe = {*p.elr, *p.last_known_elr} - {leader}

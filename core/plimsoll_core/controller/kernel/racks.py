@@ -1,4 +1,4 @@
-"""What racks mean to a cluster: who may register without one, and which placements are refused.
+"""Rack rules: which brokers may register without one, and which placements are refused.
 
 Called for registrations and for every placement of new partitions.  Preferred: racks are used when
 all brokers in question have one.  Required: a broker without a rack may not register, and while
@@ -17,7 +17,8 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import RegisterBroker
-from plimsoll_core.planner.formula import Assignment, Located
+from plimsoll_core.phrasing import brokers_text, replicas_text
+from plimsoll_core.planner.placement import Assignment, Located
 
 
 def located(turn: DecisionContext, ids: AbstractSet[BrokerId]) -> list[Located]:
@@ -50,8 +51,8 @@ def brokers_have_racks(turn: DecisionContext, usable: Iterable[Broker]) -> Refus
     return Refusal(
         reason=Reason.InvalidRequest,
         message=(
-            f"Racks are required, but broker {', '.join(map(str, without))} has registered without"
-            " one; restart it, so that it registers with its rack."
+            f"Racks are required, but {brokers_text(without)} registered without"
+            " one; restart there, so that the rack is registered too."
         ),
     )
 
@@ -70,7 +71,7 @@ def check_spread(turn: DecisionContext, rows: Assignment) -> Refusal | None:
             return Refusal(
                 reason=Reason.InvalidReplicationFactor,
                 message=(
-                    f"Racks are required, and the replicas {', '.join(map(str, row))} would not be"
+                    f"Racks are required, and the replicas {replicas_text(row)} would not be"
                     f" in two racks (only in {', '.join(racks) or 'none'}). Bring brokers of"
                     " another rack back, or choose brokers of two racks."
                 ),

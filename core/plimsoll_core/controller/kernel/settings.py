@@ -1,4 +1,4 @@
-"""What an administrator decides about deciding."""
+"""The settings of the controller's decisions, as an administrator states them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.controller.kernel.availability import ExposedTopics
-from plimsoll_core.planner.formula import RackPolicy
+from plimsoll_core.planner.placement import RackPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,4 +32,4 @@ class Settings:
     exposed_topics: ExposedTopics = "Interrupt"
     maintenance_suspended: bool = False
     metadata_version: int | None = None
-    """Where to wait, as the owner pinned it; None: at the newest that everybody understands."""
+    """Where to wait, as the owner pinned it; None: at the newest that every broker understands."""

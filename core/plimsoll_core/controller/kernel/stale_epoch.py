@@ -1,4 +1,4 @@
-"""Whether a request comes from the lifetime of its broker that is registered now."""
+"""Rejects a request of another lifetime than the registered one (STALE_BROKER_EPOCH)."""
 
 from __future__ import annotations
 

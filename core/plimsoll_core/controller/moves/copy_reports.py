@@ -1,4 +1,4 @@
-"""How fast replicas may be moved, and how far the brokers are with it.
+"""Rate limits of moves, and the brokers' reports about the progress of copies.
 
 Called for LimitMovement and ReportCopies, and by ticks.  The limit is a record, because brokers
 keep to it; sizes and absences are soft: people read them, and after a long absence another target

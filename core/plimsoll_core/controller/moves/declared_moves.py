@@ -3,7 +3,7 @@
 Called for DeclareTopic.  Only what is stated moves anything: another replication factor, or the
 rows of an Explicit assignment.  Where the placement formula would put replicas now is not looked
 at: what is placed stays.  A move under way is left alone, unless a broker that it adds stayed away
-for long and somebody else can take its place.
+for long and another broker can take its place.
 Source: the protocol's rule for reassignments; crds/plimsoll.dev_topics.yaml.
 """
 
@@ -19,7 +19,7 @@ from plimsoll_core.controller.moves.targets import Want, choose
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import DeclareTopic
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment by its Topic object"
 

@@ -1,7 +1,7 @@
-"""How a partition's move begins, is replaced, and is rolled back.  Called for AlterReassignments.
+"""Begins, replaces and rolls back a partition's move.  Called for AlterReassignments.
 
 A move grows the partition by what its target adds and ends with the change that brings the whole
-target into the ISR (`partition_change`, step 1).  Until then everybody who was a replica stays one,
+target into the ISR (`partition_change`, step 1).  Until then every former replica stays one,
 so nothing is at risk.  What must not happen is that the way back, or the way to yet another target,
 drops a replica that may be the last to hold what was acknowledged: that is refused.
 
@@ -22,7 +22,6 @@ from plimsoll_core.controller.brokers.decommissioning import all_stay
 from plimsoll_core.controller.kernel.availability import away, may_become
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.kernel.racks import check_spread
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
@@ -33,7 +32,8 @@ from plimsoll_core.messages.reassignments import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.phrasing import brokers_text, ids_text, replicas_text
+from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment"
 CANCELLED = "reassignment cancelled"
@@ -47,9 +47,9 @@ def begun(
 ) -> PartitionUpdate | Refusal:
     """The partition on its way to `target`, whatever way it was on before.
 
-    Replicas that an earlier move was adding, and that nobody wants now, go at once, as if that
-    move were cancelled; what it was adding and is still wanted goes on being added.  `absent`: who
-    is away for a restart.
+    Replicas that an earlier move was adding, and that this one does not want, go at once, as if
+    that move were cancelled; what it was adding and is still wanted goes on being added.
+    `absent`: who is away for a restart.
     """
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
@@ -106,14 +106,14 @@ def _check_drop(
 def check_absent(
     p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
 ) -> Refusal | None:
-    """Whether enough are in sync while those are away who may be restarted now."""
+    """Whether enough replicas are in sync without the brokers that may be restarted now."""
     if may_become(p, isr, target, absent):
         return None
     return Refusal(
         reason=Reason.BrokerRestarts,
         message=(
-            f"Partition {p.index} waits until broker {listed(absent & {*isr, *target})} is back"
-            " from a restart: without it too few would be in sync."
+            f"Partition {p.index} waits for {brokers_text(absent & {*isr, *target})} to return from"
+            " a restart: until then fewer than min ISR would be in sync."
         ),
     )
 
@@ -122,7 +122,7 @@ def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
         message=(
-            f"Partition {p.index} cannot do without broker {listed(dropped)} now: {why}. Wait for"
+            f"Partition {p.index} cannot do without {brokers_text(dropped)} now: {why}. Wait for"
             " more replicas to be in sync, or let the move go on."
         ),
     )
@@ -137,13 +137,13 @@ def check_target(turn: DecisionContext, p: Partition, target: Ids) -> Refusal | 
     elif len(set(target)) != len(target):
         problem = "names a broker twice"
     elif unknown:
-        problem = f"names brokers that are not registered: {listed(unknown)}"
+        problem = f"names brokers that are not registered: {ids_text(unknown)}"
     if problem is None:
         new = [broker for broker in target if broker not in p.target]
         return all_stay(turn.image, new) or check_spread(turn, (target,))
     return Refusal(
         reason=Reason.InvalidReplicaAssignment,
-        message=f"The target of partition {p.index} ({listed(target)}) {problem}.",
+        message=f"The target of partition {p.index} ({replicas_text(target)}) {problem}.",
     )
 
 

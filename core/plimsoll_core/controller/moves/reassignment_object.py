@@ -1,4 +1,4 @@
-"""What a Reassignment object makes of its partitions: begin, go on, pause, roll back, forget.
+"""Reconciles a Reassignment object with its partitions: begin, go on, pause, roll back, forget.
 
 Called for RunReassignment and ReassignmentObjectGone, as often as the operator looks.  A
 reassignment is begun as a whole or not at all, and never twice: the row in the image says that it
@@ -26,7 +26,6 @@ from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNot
 from plimsoll_core.controller.kernel.availability import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.moves.declared_moves import lost_targets
 from plimsoll_core.controller.moves.partition_move import (
     CANCELLED,
@@ -47,6 +46,7 @@ from plimsoll_core.messages.reassignments import (
     TopicMove,
 )
 from plimsoll_core.messages.requests import Answer
+from plimsoll_core.phrasing import brokers_text, ids_text, is_or_are
 
 ROWS_MAX = 1_000
 """Reassignment objects that the image remembers."""
@@ -152,7 +152,7 @@ def _missing(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
         if unknown:
             text = f"The target of topic {move.topic} names brokers that do not exist: "
             return Refusal(
-                reason=Reason.InvalidReplicaAssignment, message=f"{text}{listed(unknown)}."
+                reason=Reason.InvalidReplicaAssignment, message=f"{text}{ids_text(unknown)}."
             )
     return None
 
@@ -303,7 +303,7 @@ def _replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> b
 def _waiting_for(
     turn: DecisionContext, row: Reassignment, keys: Iterable[PartitionKey]
 ) -> ReassignmentState:
-    """Running; and who is missing, if anybody."""
+    """Running; with the target that is down, if any."""
     missing: dict[BrokerId, list[Partition]] = {}
     for key in keys:
         p = turn.image.partitions[key]
@@ -316,7 +316,8 @@ def _waiting_for(
     if not missing:
         return _state(row)
     broker, waiting = min(missing.items())
-    others = f" (so are {listed(set(missing) - {broker})})" if len(missing) > 1 else ""
+    down = missing.keys() - {broker}
+    others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
     text = (
         f"Broker {broker} is down{others}; {len(waiting)} partitions wait for it, such as"
         f" {_name(turn, waiting[0])}."

@@ -1,6 +1,6 @@
-"""How a Rebalance's plan is taken or refused.  Called for BeginRebalance.
+"""Accepts or refuses a Rebalance's plan.  Called for BeginRebalance.
 
-The plan was made outside the controller's turn, and approved by whoever the object says; here every
+The plan was made outside the controller's turn, and approved as the object says; here every
 row of it is compared with the cluster as it is, and then the plan is committed in parts.  It runs
 when the last part is in: a crash before that leaves a plan that is given once more.
 One Rebalance runs at a time: two plans would each undo what the other evens out.

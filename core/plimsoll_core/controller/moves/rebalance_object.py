@@ -1,4 +1,4 @@
-"""What a Rebalance object makes of a plan that was begun: go on, pause, roll back, forget.
+"""Reconciles a Rebalance object with its begun plan: go on, pause, roll back, forget.
 
 Called for RunRebalance and RebalanceObjectGone, as often as the operator looks.  Each look begins
 what has room, finds what is over, and gives another target to what waits for one that stays away.
@@ -29,7 +29,6 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.kernel.availability import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.phrasing import listed
 from plimsoll_core.controller.moves import rebalance_schedule as looks
 from plimsoll_core.controller.moves.partition_move import begun, rolled_back
 from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
@@ -39,7 +38,8 @@ from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState, RunRebalance
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.planner.formula import EXPLICIT
+from plimsoll_core.phrasing import brokers_text, is_or_are
+from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment by a rebalance"
 CANCELLED = "reassignment cancelled with its rebalance"
@@ -197,8 +197,9 @@ def _left(row: Rebalance) -> tuple[BrokerId, ...]:
 
 def _leftovers(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None:
     """What is on the leaving brokers still when the plan is through: others moved it there, or the
-    plan's row was dropped.  What somebody moves is waited for, also when it is on its way off: that
-    may still be taken back, and the brokers are not empty before it has ended."""
+    plan's row was dropped.  A partition that another object moves is waited for, also when it is
+    on its way off: that may still be taken back, and the brokers are not empty before it has
+    ended."""
     leaving = frozenset(_left(row))
     if _rest(turn, row).moves or not leaving:
         return None
@@ -249,8 +250,8 @@ def _waiting_for(turn: DecisionContext, row: Rebalance, look: Look) -> Rebalance
 def _said(turn: DecisionContext, waits: PendingMoves) -> tuple[str, str] | None:
     if waits.down:
         broker, rows = min(waits.down.items())
-        names = listed(waits.down.keys() - {broker})
-        others = f" (so are {names})" if names else ""
+        down = waits.down.keys() - {broker}
+        others = f" (so {is_or_are(len(down))} {brokers_text(down)})" if down else ""
         takes = turn.image.takes_replicas(broker)
         state = "is down" if takes else "takes no replicas any more"
         return looks.TARGET_DOWN, (

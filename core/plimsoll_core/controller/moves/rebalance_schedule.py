@@ -1,4 +1,4 @@
-"""What a running Rebalance may do next: which moves are over, which may begin, which must wait.
+"""Schedules a running Rebalance: which moves have ended, which may begin, which must wait.
 
 Called by `rebalance_object` for each look.  Moves begin in the plan's order, each as soon as all
 brokers that it burdens have room and its partition can be moved; reorders, which copy nothing, when
@@ -30,7 +30,7 @@ Row = tuple[RebalanceMove, Partition]
 
 @dataclass(slots=True, kw_only=True)
 class PendingMoves:
-    """Whom moves wait for; the first of each reason, and how many."""
+    """The waits of moves; the first of each reason, and how many."""
 
     down: dict[BrokerId, list[Row]] = field(default_factory=dict)
     others: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
 
 
 def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
-    """Away for so long that somebody else should take its place; or it takes nothing any more."""
+    """Inactive for so long that another target should replace it; or it takes no replicas."""
     if not turn.image.takes_replicas(broker):
         return True
     if turn.acceptable(broker):

@@ -1,4 +1,4 @@
-"""Which replicas partitions get when only their number, or whom to leave, is said.
+"""Chooses replicas for partitions where only their number, or the brokers to leave, are stated.
 
 Called when a topic's replication factor changes, and for a Reassignment that leaves the choice
 open.  The planner chooses; this says what it has to know.
@@ -15,7 +15,7 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.racks import brokers_have_racks
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId, TopicId
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 from plimsoll_core.planner.plan import plan
 from plimsoll_core.planner.request import (
     ChangeTopics,

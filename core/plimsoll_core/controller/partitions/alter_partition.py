@@ -1,4 +1,4 @@
-"""Whether a leader's proposed ISRs may be committed.  Called for AlterPartition.
+"""Commits or rejects a leader's proposed ISRs.  Called for AlterPartition.
 
 Each proposal is judged alone; the first check that fails answers.
 Source: the protocol's rule for proposals; KIP-497, KIP-841 and KIP-903 (who may be a member).
@@ -159,7 +159,7 @@ def recovery_only_ends(case: Case) -> Refusal | None:
     if case.partition.recovery is Recovery.RECOVERED:
         return case.refuse(Reason.InvalidRequest, "a recovered partition cannot be recovering.")
     if len(case.proposal.new_isr) > 1:
-        return case.refuse(Reason.InvalidRequest, "nobody may join while it is recovering.")
+        return case.refuse(Reason.InvalidRequest, "no replica may join while it is recovering.")
     return None
 
 
@@ -180,7 +180,7 @@ def members_are_eligible(case: Case) -> Refusal | None:
 
 
 def newcomers_stay(case: Case) -> Refusal | None:
-    """Whoever joined between a grant and the restart would leave as if nobody had counted it."""
+    """A replica that joined between a grant and the restart would leave uncounted."""
     image, isr = case.turn.image, case.partition.isr
     if not image.grants:
         return None
@@ -194,7 +194,7 @@ def newcomers_stay(case: Case) -> Refusal | None:
 
 
 # Order matters: a stale leader must hear that it is stale before it hears that its proposal is
-# wrong, and a controller that is behind must not call anybody stale.
+# wrong, and a controller that is behind must not call a request stale.
 CHECKS: tuple[Check, ...] = (
     controller_is_not_behind,
     leader_epoch_is_current,

@@ -1,4 +1,4 @@
-"""Leaders that somebody asks for: the preferred ones, and those that may lack records.
+"""Elections on request: preferred leaders, and unclean ones that may lack records.
 
 Called for ElectLeaders (a client asks), NameLeaders (a Topic object does) and by ticks, which bring
 leaderships back to the preferred replicas.  A preferred leader comes from the ISR, so it costs
@@ -10,7 +10,7 @@ Source: the protocol's rules for elections on request and for leaderless partiti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
 from msgspec.structs import replace
@@ -32,6 +32,7 @@ from plimsoll_core.messages.elections import (
 from plimsoll_core.messages.requests import (
     Answer,
 )
+from plimsoll_core.phrasing import replicas_text
 
 PREFERRED = "leadership goes back to the preferred replica"
 
@@ -139,8 +140,8 @@ def _unclean(
     return Refusal(
         reason=Reason.EligibleLeadersNotAvailable,
         message=(
-            f"None of its replicas {_list(partition.replicas)} takes part and has told how complete"
-            " its log is; bring one back, and try again after some seconds."
+            f"None of its replicas {replicas_text(partition.replicas)} takes part and has reported"
+            " how complete its log is; bring one back, and try again after some seconds."
         ),
     )
 
@@ -169,7 +170,7 @@ def name_leaders(turn: DecisionContext, request: NameLeaders) -> Answer:
 
 
 def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> ElectionAnswer | None:
-    """None: it was done, or overtaken, or nobody needs it."""
+    """None: it was done, or overtaken, or is not needed."""
     name = PartitionName(topic=topic.name, index=named.partition)
     found = _find(turn.image, name)
     if isinstance(found, Refusal):
@@ -186,7 +187,7 @@ def _name_one(turn: DecisionContext, topic: Topic, named: NamedLeader) -> Electi
 def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId) -> Refusal | None:
     where = f"Partition {partition.index} cannot be led by broker {leader}: "
     if leader not in partition.replicas:
-        why = f"it is no replica; they are {_list(partition.replicas)}."
+        why = f"it is no replica; they are {replicas_text(partition.replicas)}."
     elif leader in turn.soft.emptied and not turn.acceptable(leader):
         turn.soft.given_up[partition.key] = (leader, partition.leader_epoch)
         why = (
@@ -196,7 +197,7 @@ def _not_eligible(turn: DecisionContext, partition: Partition, leader: BrokerId)
     elif not turn.may_lead(leader, partition):
         why = "it does not take part now (not registered, fenced, stopping, or its disk failed)."
     elif partition.isr or not told(turn.image, turn.soft, partition, (leader,)):
-        why = "it has not told yet how complete its log is; this is tried again."
+        why = "it has not reported yet how complete its log is; the operator retries."
     else:
         return None
     return Refusal(reason=Reason.LeaderNotEligible, message=where + why)
@@ -234,7 +235,7 @@ def _displaced(turn: DecisionContext) -> Iterator[Partition]:
 
 
 def _is_steady(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    """Whoever fell out a moment ago may do so again, and each time its partitions would stall."""
+    """A broker that fell out a moment ago may do so again, and stall its partitions each time."""
     fell_out = turn.soft.flaps.get(broker_id)
     return not fell_out or turn.now_ms - fell_out[-1] >= turn.settings.flap_wait_ms_max
 
@@ -256,7 +257,3 @@ def _elected(name: PartitionName, after: Partition) -> ElectionAnswer:
     return ElectionAnswer(
         topic=name.topic, index=name.index, leader=after.leader, leader_epoch=after.leader_epoch
     )
-
-
-def _list(broker_ids: Iterable[BrokerId]) -> str:
-    return ", ".join(map(str, broker_ids))

@@ -1,6 +1,6 @@
-"""What a partition in less than full health waits for, and what giving up on that would cost.
+"""The wait of a partition in less than full health, and the cost of giving it up.
 
-Called by whoever shows a cluster's state; nothing is decided from it.  Who decides is `recovery`,
+Called for a cluster's status; nothing is decided from it.  `unclean_recovery` decides,
 or a human who reads this and names a leader (`elections`).
 """
 
@@ -25,7 +25,7 @@ _WORDS = {
     "BrokerFenced": "fenced",
     "BrokerStopping": "stopping",
     "StorageFailed": "its disk failed",
-    "LogUntold": "has not told how complete its log is",
+    "LogUntold": "has not reported how complete its log is",
     "CatchingUp": "catching up",
 }
 
@@ -40,7 +40,7 @@ class KnownLoss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """`cause`: one word; `why`: a sentence.  `waits_for`: whoever of them comes may help."""
+    """`cause`: one word; `why`: a sentence.  `waits_for`: the return of any of them may help."""
 
     cause: str
     why: str
@@ -75,39 +75,39 @@ def _waits_for_any(
     turn: DecisionContext, partition: Partition, trusted: tuple[BrokerId, ...]
 ) -> Outlook:
     who = _list(turn, partition, trusted, "CatchingUp")
-    why = f"Whoever holds everything leads as soon as it is back: {who}."
+    why = f"The first complete replica that returns is elected: {who}."
     if strategy_of(turn.image, partition, turn.settings) == "Proactive":
         why += " After a short wait another replica that takes part leads instead."
     return Outlook(cause=_cause(turn, partition, trusted, "CatchingUp"), why=why, waits_for=trusted)
 
 
 def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
-    """Nobody is left who certainly holds everything."""
+    """No replica is left that certainly holds every committed record."""
     strategy = strategy_of(turn.image, partition, turn.settings)
     asked = partition.replicas if strategy == "Proactive" else suspects(partition)
     logs = told(turn.image, turn.soft, partition, asked)
     silent = tuple(member for member in asked if member not in logs)
     if strategy == "Manual":
-        why = "Nobody certainly holds everything: name a leader in spec.uncleanRecovery.elect."
+        why = "No replica is certainly complete: name a leader in spec.uncleanRecovery.elect."
         if silent:
-            why += f" Not heard of: {_list(turn, partition, silent)}."
+            why += f" Not reported yet: {_list(turn, partition, silent)}."
         return Outlook(cause="LeaderNotNamed", why=why, waits_for=silent)
     best = most_complete(logs)
     waits_for = silent or (() if best is None else (best,))
     if silent:
         rest = "the first answers decide" if strategy == "Proactive" else "the most complete leads"
         why = (
-            "Nobody certainly holds everything. These have yet to tell how complete their logs are,"
-            f" then {rest}: {_list(turn, partition, silent)}."
+            "No replica is certainly complete. These have yet to report how complete their logs"
+            f" are, then {rest}: {_list(turn, partition, silent)}."
         )
     else:
         who = _list(turn, partition, waits_for)
-        why = f"Whoever has the most complete log leads as soon as it can: {who}."
+        why = f"The most complete log leads as soon as its broker can: {who}."
     return Outlook(cause=_cause(turn, partition, waits_for), why=why, waits_for=waits_for)
 
 
 def _estimate(turn: DecisionContext, partition: Partition) -> KnownLoss | None:
-    """Of naming whoever is best to be named now.
+    """Of naming the best replica that can be named now.
 
     Everything that was told in this leader epoch counts, also by lifetimes that are over.
     """
@@ -142,7 +142,7 @@ def _cause(
     broker_ids: tuple[BrokerId, ...],
     else_: str = "LogUntold",
 ) -> str:
-    """What keeps the first of them away; who is merely slow comes last."""
+    """The reason of the first absent one; a merely slow replica comes last."""
     states = [_state(turn, partition, broker_id) for broker_id in broker_ids]
     return next((state for state in states if state is not None), else_)
 

@@ -1,11 +1,11 @@
-"""Who leads a partition that nobody may lead cleanly, and when.
+"""Unclean recovery: elects a leader where no replica may lead cleanly, and says when.
 
 Called for ReportReplicaLogs, when a broker is unfenced, and by ticks for what waited long enough.
 Clean election always comes first: a member of the ISR or the ELR that can lead does, before anybody
 is asked here.  Then the topic's strategy decides.  Balanced: every member of the LastKnownELR must
 have told, in its present lifetime and about the present term, how far its log goes; the greatest
 log leads, and as long as one of them is silent nothing is decided.  Proactive: of those that have
-told when the wait is over.  Manual: nobody, until a human names one.  Whoever is chosen here may
+told when the wait is over.  Manual: none, until a person names one.  A leader chosen here may
 lack records that were acknowledged, and the record's cause says so.
 Source: the protocol's rule for leaderless partitions; KIP-966.
 """
@@ -22,7 +22,7 @@ from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
-from plimsoll_core.controller.kernel.volatile import Report, VolatileState
+from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
 from plimsoll_core.controller.partitions.failed_logs import back_in_service
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
@@ -40,7 +40,7 @@ UNCLEAN_CAUSES = (*CAUSES.values(), ASKED, NAMED)
 
 
 def report(turn: DecisionContext, request: ReportReplicaLogs) -> Answer | Refusal:
-    """Repeated by the brokers while nobody leads: soft state comes back by itself."""
+    """Repeated by the brokers while there is no leader: volatile state comes back by itself."""
     refusal = stale_epoch(turn, request.broker_id, request.broker_epoch)
     if refusal:
         return refusal
@@ -96,7 +96,7 @@ def told(
 
 
 def suspects(partition: Partition) -> tuple[BrokerId, ...]:
-    """Who may hold everything, and must tell before a balanced recovery; in the replicas' order."""
+    """Replicas that may be complete, and must report before a balanced recovery; in their order."""
     known = partition.last_known_elr
     return tuple(r for r in partition.replicas if r in known) or partition.replicas
 
@@ -147,7 +147,7 @@ def _balanced(turn: DecisionContext, partition: Partition) -> BrokerId | None:
 
 
 def _proactive(turn: DecisionContext, partition: Partition) -> BrokerId | None:
-    """A fenced member of the ELR is waited for like everybody else, and no longer."""
+    """A fenced member of the ELR is waited for like any other replica, and no longer."""
     if partition.isr:
         return None  # its last member is just being taken out, slice by slice
     logs = told(turn.image, turn.soft, partition, partition.replicas)

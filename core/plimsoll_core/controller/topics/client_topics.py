@@ -1,27 +1,28 @@
-"""Which topics clients may make and remove.  Called for CreateTopics and DeleteTopics.
+"""Creates and deletes topics for clients.  Called for CreateTopics and DeleteTopics.
 
 Topics made by clients live in the log only.  A topic that an object declares is changed and removed
-through that object alone.  Also holds what every creation shares: names, placement, records.
-Source: the protocol's rules for topics; KIP-4.
+through that object alone.  Source: the protocol's rules for topics; KIP-4.
 """
 
 from __future__ import annotations
 
-import re
-import uuid
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from uuid import UUID
 
 from plimsoll_core.cluster.model import Topic, TopicObject
-from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated, TopicRemoved
+from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.cluster.topic_configs import canonical, check_configs, split_min_isr
-from plimsoll_core.controller.brokers.decommissioning import all_stay
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.racks import brokers_have_racks, check_spread, located
+from plimsoll_core.controller.topics.topic_creation import (
+    TopicPlan,
+    check_name,
+    check_partitions,
+    check_rows,
+    create,
+    created,
+    place_new,
+    refused,
+)
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import (
     Answer,
     CreateTopics,
@@ -30,24 +31,7 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
 )
 from plimsoll_core.messages.requests import TopicsAnswer as Answers
-from plimsoll_core.planner import formula
-from plimsoll_core.planner.formula import Assignment
-
-NAME_LENGTH_MAX = 249
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
-    """A topic to be created, with nothing left open."""
-
-    name: str
-    rows: Assignment
-    min_isr: int
-    configs: Mapping[str, str]
-    strategy: str = formula.ROUND_ROBIN
-    object: TopicObject | None = None
-    deletion_policy: str = "Delete"
+from plimsoll_core.planner.placement import Assignment
 
 
 def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer | Refusal:
@@ -150,158 +134,4 @@ def _declared(topic: Topic, holder: TopicObject) -> Refusal:
             f"Topic {topic.name} is declared by the object Topic {holder.namespace}/{holder.name};"
             " change or delete that object."
         ),
-    )
-
-
-# --- shared by every way to create a topic --------------------------------------------------------
-
-
-def check_name(turn: DecisionContext, name: str) -> Refusal | None:
-    """Kafka's alphabet; and two names must not differ only in '.' and '_', as metrics mix them."""
-    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL.fullmatch(name):
-        return Refusal(
-            reason=Reason.InvalidTopicName,
-            message=(
-                f"{name[:NAME_LENGTH_MAX]!r} is not a topic name: use 1 to {NAME_LENGTH_MAX} ASCII"
-                " letters, digits, '.', '_' and '-', and not '.' or '..' alone."
-            ),
-        )
-    if "." not in name and "_" not in name:
-        return None
-    plain = name.replace(".", "_")
-    for other in turn.image.topic_ids:
-        if other != name and other.replace(".", "_") == plain:
-            return Refusal(
-                reason=Reason.InvalidTopicName,
-                message=f"{name} differs from topic {other} only in '.' and '_'; choose another.",
-            )
-    return None
-
-
-def check_partitions(turn: DecisionContext, partitions: int) -> Refusal | None:
-    most = turn.settings.partitions_per_topic_max
-    if 1 <= partitions <= most:
-        return None
-    return Refusal(
-        reason=Reason.InvalidPartitions,
-        message=f"A topic has 1 to {most} partitions here, not {partitions}.",
-    )
-
-
-def check_rows(turn: DecisionContext, rows: Assignment) -> Refusal | None:
-    refusal = formula.check_assignment(rows, set(turn.image.brokers), turn.active())
-    named = (broker_id for row in rows for broker_id in row)
-    refusal = refusal or all_stay(turn.image, named) or check_spread(turn, rows)
-    if refusal is None:
-        return None
-    return refusal.renamed(Reason.InvalidReplicationFactor, Reason.InvalidReplicaAssignment)
-
-
-def place_new(
-    turn: DecisionContext,
-    name: str,
-    partitions: int,
-    replication_factor: int,
-    strategy: str = formula.ROUND_ROBIN,
-) -> Assignment | Refusal:
-    """Rows for a whole new topic."""
-    refusal = check_partitions(turn, partitions)
-    if refusal:
-        return refusal
-    if replication_factor < 1:
-        return Refusal(
-            reason=Reason.InvalidReplicationFactor,
-            message=f"The replication factor is at least 1, not {replication_factor}.",
-        )
-
-    def place(pool: list[formula.Located]) -> Assignment | Refusal:
-        start = formula.start_of(pool, partitions, turn.image.preferred)
-        return formula.place(pool, partitions, replication_factor, strategy, start=start)
-
-    return among_pools(turn, replication_factor, place)
-
-
-def among_pools(
-    turn: DecisionContext, replication_factor: int, place: formula.Placer
-) -> Assignment | Refusal:
-    """Place on brokers that run or are about to; on fenced ones only when there are too few.
-
-    A broker that is starting may come first in a row, since it will lead soon; but every row needs
-    one that is active now, or the partition would begin without a leader and never get one.
-    """
-    active = turn.receivers()
-    takes = turn.image.takes_replicas
-    usable = {b.id: b for b in turn.image.brokers.values() if not b.shutting_down and takes(b.id)}
-    starting = {b.id for b in usable.values() if b.fenced and turn.has_session(b)}
-    if replication_factor > len(usable):
-        return formula.not_enough(replication_factor, len(usable))
-    if not active:
-        return formula.not_enough(replication_factor, 0)
-    if refusal := brokers_have_racks(turn, usable.values()):
-        return refusal
-    for ids in (active | starting, active):
-        if len(ids) >= replication_factor:
-            rows = place(located(turn, ids))
-            if isinstance(rows, Refusal) or _good(turn, rows, active):
-                return rows
-    rows = place(located(turn, set(usable)))
-    if isinstance(rows, Refusal):
-        return rows
-    rows = formula.led_by_active(rows, active)
-    return check_spread(turn, rows) or rows
-
-
-def _good(turn: DecisionContext, rows: Assignment, active: AbstractSet[BrokerId]) -> bool:
-    return all(active & set(row) for row in rows) and check_spread(turn, rows) is None
-
-
-def create(turn: DecisionContext, plan: TopicPlan, cause: str) -> Topic:
-    """The records of a new topic.  Its id follows from where in the log it begins."""
-    topic_id = uuid.uuid5(turn.image.cluster_id, f"{turn.image.next_offset}/{plan.name}")
-    turn.add(
-        TopicCreated(
-            cause=cause,
-            topic_id=topic_id,
-            name=plan.name,
-            replication_factor=len(plan.rows[0]),
-            min_isr=plan.min_isr,
-            configs=dict(sorted(plan.configs.items())),
-            strategy=plan.strategy,
-            object=plan.object,
-            deletion_policy=plan.deletion_policy,
-        )
-    )
-    add_partitions(turn, topic_id, plan.rows, cause)
-    return turn.image.topics[topic_id]
-
-
-def add_partitions(turn: DecisionContext, topic_id: UUID, rows: Assignment, cause: str) -> None:
-    active = turn.active()
-    turn.add(
-        PartitionsCreated(
-            cause=cause,
-            topic_id=topic_id,
-            first=turn.image.topics[topic_id].partitions,
-            replicas=rows,
-            isr=tuple(tuple(broker for broker in row if broker in active) for row in rows),
-        )
-    )
-
-
-def created(turn: DecisionContext, topic: Topic) -> TopicAnswer:
-    return TopicAnswer(
-        name=topic.name,
-        topic_id=topic.id,
-        partitions=topic.partitions,
-        replication_factor=topic.replication_factor,
-    )
-
-
-def refused(name: str, refusal: Refusal, topic_id: UUID | None = None) -> TopicAnswer:
-    return TopicAnswer(
-        name=name,
-        topic_id=topic_id,
-        code=refusal.reason.code,
-        reason=refusal.reason.name,
-        message=refusal.message,
     )

@@ -1,4 +1,4 @@
-"""What a Topic object makes of the cluster: create, revive, grow, reconfigure, or a refusal.
+"""Reconciles a Topic object with the cluster: create, revive, grow, reconfigure, or refuse.
 
 Called for DeclareTopic and DetachTopic, as often as the operator looks at an object: a declaration
 that already holds adds nothing.  All or nothing: a refused declaration changes no part of a topic.
@@ -16,7 +16,8 @@ from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
-from plimsoll_core.controller.topics.client_topics import (
+from plimsoll_core.controller.topics.min_isr import spread_min_isr
+from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     add_partitions,
     among_pools,
@@ -27,11 +28,10 @@ from plimsoll_core.controller.topics.client_topics import (
     created,
     place_new,
 )
-from plimsoll_core.controller.topics.min_isr import spread_min_isr
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, DeclareTopic, DetachTopic, Done, TopicsAnswer
-from plimsoll_core.planner import formula
-from plimsoll_core.planner.formula import EXPLICIT, Assignment
+from plimsoll_core.planner import placement
+from plimsoll_core.planner.placement import EXPLICIT, Assignment
 
 
 def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
@@ -275,14 +275,14 @@ def _more_rows(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> As
     leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
     extra = request.partitions - topic.partitions
 
-    def place(pool: list[formula.Located]) -> Assignment | Refusal:
-        return formula.place(
+    def place(pool: list[placement.Located]) -> Assignment | Refusal:
+        return placement.place(
             pool,
             extra,
             request.replication_factor,
             request.strategy,
             first=topic.partitions,
-            start=formula.start_at(pool, leader),
+            start=placement.start_at(pool, leader),
         )
 
     return among_pools(turn, request.replication_factor, place)

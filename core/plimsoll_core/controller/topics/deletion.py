@@ -1,6 +1,6 @@
-"""When the data of a topic whose object is gone is removed.  Called for TopicObjectGone.
+"""Deletes a topic's data after its object is gone.  Called for TopicObjectGone.
 
-Absence was proven before anybody asks.  Even so the data stays for a grace period, measured in the
+Absence was proven before the request.  Even so the data stays for a grace period, measured in the
 API server's time, in which the same object revives it; and when many objects vanish together,
 nothing is removed until a human has said that it is meant.  Both are records, so that no restart
 forgets them.

@@ -1,4 +1,4 @@
-"""How a topic's min ISR reaches its partitions, slice by slice.
+"""Brings a topic's min ISR to its partitions, slice by slice.
 
 Called when an object states another one, and by a new term for what its predecessor left half done.
 It lives in every partition, under the partition epoch: a leader must know the new one before any

@@ -1,6 +1,6 @@
 """The defaults that the API server gives built-in kinds, as far as they are seen here.
 
-Whoever compares a manifest with what is stored has to know that they exist; so the pods', the
+A reconciler that compares a manifest with what is stored has to know them; so the pods', the
 StatefulSets' and the Services' are here, and of other kinds none.
 Source: kubernetes `pkg/apis/{core,apps}/v1/defaults.go`, release 1.34.
 """

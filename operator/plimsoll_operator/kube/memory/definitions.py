@@ -19,7 +19,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @functools.cache
 def shipped() -> tuple[Object, ...]:
-    """All of them, by file name.  Shared: nobody changes them."""
+    """All of them, by file name.  Shared: never changed."""
     directory = next(place for place in _PLACES if place.is_dir())
     return tuple(
         yaml.load(path.read_text(), Loader=_LOADER) for path in sorted(directory.glob("*.yaml"))

@@ -1,4 +1,4 @@
-"""What is served, as clients that know nothing ask for it: `/api`, `/apis`, `/version`.
+"""The discovery documents that clients ask for first: `/api`, `/apis`, `/version`.
 
 `/openapi/v3` holds no schemas.  Called by `serving`.  Source: Kubernetes' "API Discovery", the
 unaggregated documents.

@@ -1,4 +1,4 @@
-"""What goes because something else is gone: dependents of owners, contents of namespaces and CRDs.
+"""Garbage collection: dependents of deleted owners, contents of deleted namespaces and CRDs.
 
 A host calls `collect` on its clock, since a real cluster's controllers are never done at once.
 Background deletion alone: what is owned goes after its last owner.

@@ -1,4 +1,4 @@
-"""What the API server in memory serves: the built-in kinds that are used here, and CRDs.
+"""The kinds that the API server in memory serves: the built-in ones used here, and CRDs.
 
 One row a kind: which of a real API server's general rules hold for it.  Source: the registries'
 strategies of Kubernetes 1.34 (`AllowUnconditionalUpdate`, `PrepareForUpdate`, `ValidateUpdate`).

@@ -189,7 +189,7 @@ def contested(live: Object, wanted: dict[Path, Any], topology: Topology) -> froz
 
 
 def disputes(others: Applied, contested_: frozenset[Path]) -> list[str]:
-    """Who holds what is contested: `conflict with "manager": .spec.replicas`."""
+    """The managers of contested fields: `conflict with "manager": .spec.replicas`."""
     return [
         f'conflict with "{manager}": .{".".join(path)}'
         for manager, paths in sorted(others.items())

@@ -200,12 +200,11 @@ class MemoryApiServer:
         return self._encoded_list(chosen, found, metadata)
 
     def _selection(self, target: RequestTarget, request: HttpRequest) -> Selection:
-        partial = "as=PartialObjectMetadata" in request.accept
         return Selection(
             resource=target.resource,
             namespace=target.namespace,
             takes=_selector_of(target.resource, request.params),
-            encode=_metadata_of if partial else _whole,
+            encode=_encode_for(request.accept),
         )
 
     def _selected(self, chosen: Selection) -> list[StoredObject]:
@@ -250,7 +249,8 @@ def _metadata_of(stored: StoredObject) -> bytes:
 
 
 def _encode_for(accept: str) -> Encode:
-    return _metadata_of if "as=PartialObjectMetadata;" in accept else _whole
+    """Metadata alone (`PartialObjectMetadata`, or the `…List` of them), or whole objects."""
+    return _metadata_of if "as=PartialObjectMetadata" in accept else _whole
 
 
 def _decoded(request: HttpRequest) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The API server in memory behind a socket, so that `kubectl` and other clients work against it.
 
-No TLS and no credentials: whoever reaches the address is an administrator; a host binds it to
+No TLS and no credentials: every client that connects is an administrator; a host binds it to
 loopback.  Protobuf is not spoken, so `kubectl create` needs a file (`-f`); `apply`, `get`,
 `describe`, `patch`, `label` and `delete` work.
 """

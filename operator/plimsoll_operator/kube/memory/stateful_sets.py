@@ -1,6 +1,6 @@
 """A small StatefulSet controller: pods `name-ordinal`, their claims, revisions and status.
 
-`OnDelete` alone: a changed template reaches no pod before somebody deletes it, whatever the set's
+`OnDelete` alone: a changed template reaches no pod before that is deleted, whatever the set's
 strategy says.  Called by `workloads`.  Source: Kubernetes `pkg/controller/statefulset`.
 """
 

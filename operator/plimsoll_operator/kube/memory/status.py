@@ -1,4 +1,4 @@
-"""What the API server says instead of doing it: `Status`, in the words of a real one.
+"""The API server's errors: `Status`, in the words of a real one.
 
 Source: k8s.io/apimachinery `pkg/api/errors`.  Clients read the code, and people the message.
 """

@@ -1,4 +1,4 @@
-"""All objects under one revision, the latest changes, and who follows them.
+"""All objects under one revision, the latest changes, and their watchers.
 
 An object's body is never changed in place: a write stores another one, which may share its parts.
 So a backup, a page of a list and a watch hold references, and nothing is copied.  No rule of the
@@ -28,7 +28,7 @@ ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class StoredObject:
-    """One object at one revision; encoded when somebody first asks for its bytes."""
+    """One object at one revision; encoded at the first request for its bytes."""
 
     __slots__ = ("_encoded", "_item", "applied", "body", "resource", "revision")
 
@@ -108,7 +108,7 @@ class Store:
         self.history_since = FIRST_REVISION
         """A watch from an earlier revision would miss something."""
         self.restores = 0
-        """How often the store went back in time; whoever follows it begins anew."""
+        """How often the store went back in time; a watcher begins anew."""
         self.dependents: dict[str, dict[tuple[str, Key], None]] = {}
         """By the uid of an owner: the objects that name it, present or not."""
         self.uids: dict[str, None] = {}

@@ -1,4 +1,4 @@
-"""What becomes of an object's body when it is created or updated.  Pure.
+"""Derives the stored object from a body that creates or updates it.  Pure.
 
 The rules that hold for every kind; `kinds.Resource` says which of them hold for one.  Defaults of
 built-in kinds are in `defaults`.  Left out: validation of built-in kinds' specs beyond fields that
@@ -71,7 +71,7 @@ def to_create(resource: Resource, body: Object, uid: str, now_ms: int) -> Object
 
 def to_update(resource: Resource, old: Object, body: Object, *, status: bool) -> Object:
     """The object after an update of it, or of its status alone.  The resourceVersion is the old
-    one's: whoever stores the object gives it another, if it differs from the old one at all."""
+    one's: the store gives it another, if it differs from the old one at all."""
     before, given = old["metadata"], body["metadata"]
     kept = {name: before[name] for name in _ONLY_THE_SERVER_SETS if name in before}
     kept["resourceVersion"] = before["resourceVersion"]
@@ -101,12 +101,16 @@ def check_versions(resource: Resource, old: Object, body: Object) -> None:
     version = given.get("resourceVersion")
     if version in (None, ""):
         if resource.needs_version:
-            text = "Invalid value: 0: must be specified for an update"
-            where = "metadata.resourceVersion"
-            cause = StatusCause(field=where, reason="FieldValueInvalid", message=text)
-            raise invalid(resource.kind, name, [cause])
+            raise unversioned(resource, name)
     elif version != before["resourceVersion"]:
         raise conflict(resource.kind, name)
+
+
+def unversioned(resource: Resource, name: str) -> StatusError:
+    """An update that names no resourceVersion, where the kind requires one."""
+    text = "Invalid value: 0: must be specified for an update"
+    cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
+    return invalid(resource.kind, name, [cause])
 
 
 def check_preconditions(resource: Resource, old: Object, wanted: Object) -> None:

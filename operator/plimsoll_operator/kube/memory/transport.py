@@ -1,6 +1,6 @@
 """`Transport` over an API server in memory: every request is answered at once, none is lost.
 
-Whoever wants latency or loss puts it around this.
+A simulator puts latency and loss around this.
 """
 
 from __future__ import annotations

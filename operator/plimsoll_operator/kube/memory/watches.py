@@ -1,6 +1,6 @@
 """Following a collection from a revision on: what a watch request gets, line by line.
 
-No clock and no task here: whoever serves a watch takes the lines when it is woken.
+No clock and no task here: the server of a watch takes the lines when it is woken.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class Writes:
         if uid := meta.pop("uid", ""):
             raise strategy.other_uid(target.resource, target.key[1], uid, "")
         if not meta.pop("resourceVersion", ""):
-            raise _unversioned(target)
+            raise strategy.unversioned(target.resource, target.key[1])
         return self.create(target, {**body, "metadata": meta}, dry_run=dry_run)
 
     def _update(
@@ -314,12 +314,6 @@ def _null(target: RequestTarget, fields: Iterable[str]) -> StatusError:
         for field in fields
     ]
     return invalid(target.resource.kind, target.key[1], causes)
-
-
-def _unversioned(target: RequestTarget) -> StatusError:
-    text = "Invalid value: 0: must be specified for an update"
-    cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
-    return invalid(target.resource.kind, target.key[1], [cause])
 
 
 def _own_part(resource: Resource, config: Object, *, status: bool) -> Object:

@@ -1,4 +1,4 @@
-"""What a LogCluster asks for: which children.  Pure.
+"""The children that a LogCluster requires.  Pure.
 
 Which brokers it has is the controller's decision (`plimsoll_core.controller.brokers.membership`).
 """

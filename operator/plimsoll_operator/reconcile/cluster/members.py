@@ -1,4 +1,4 @@
-"""Who the members are: the spec's count and exclusions, made so step by step.
+"""Reconciles the members with the spec's count and exclusions, step by step.
 
 Growing is a commit, and the brokers follow.  Shrinking goes in steps, each committed: whoever is
 not wanted is leaving and takes no new replicas; a Rebalance empties it; it is no member any more;
@@ -14,11 +14,12 @@ from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.membership import SetLeaving
 from plimsoll_core.messages.requests import Refused, SetMembers
+from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.reconcile.cluster import membership_rebalances, removed_brokers
-from plimsoll_operator.reconcile.cluster.membership_rebalances import blocked, names
+from plimsoll_operator.reconcile.cluster.membership_rebalances import blocked
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -86,14 +87,14 @@ async def _set_members(term: Term, wanted: Ids) -> Refused | None:
 
 
 async def _set_leaving(term: Term, wanted: Ids) -> list[BlockedAction]:
-    """Who is to leave does, once those that come have come; who may stay stays at once."""
+    """Sets leaving members once the joining ones have joined; takes a leave back at once."""
     image = term.image
     going = tuple(b for b in image.members if b not in wanted)
     former = tuple(b for b in image.leaving if b not in image.members)
     begun = tuple(b for b in going if b in image.leaving)
     waiting = [b for b in going if b not in begun]
     if absent := _absent(image):
-        text = f"broker {names(absent)} has joined and can take its replicas"
+        text = f"{brokers_text(absent)} joined and can take replicas"
         rows = [blocked(term, b, "WaitingForBrokers", text) for b in waiting]
         await _commit_leaving(term, (*begun, *former))
         return rows

@@ -2,12 +2,12 @@
 joined.
 
 What they do is theirs; here they are made once, made anew when they came to nothing, deleted when
-nobody wants them any more (which rolls back what is under way), and not kept for ever.
+the spec does not want them any more (which rolls back what is under way), and not kept for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -127,7 +127,7 @@ async def _drain(term: Term, context: Context, made: list[Made]) -> list[Blocked
 
 
 def _is_over(one: Made, leaving: frozenset[BrokerId], busy: Sequence[int], now_ms: int) -> bool:
-    """Nobody wants it any more, or it ended and there is still something to do."""
+    """The spec does not want it any more, or it ended and there is still something to do."""
     if not one.final:
         return not one.brokers <= leaving
     if not busy or one.phase == "Cancelled":
@@ -209,7 +209,3 @@ async def _delete(term: Term, one: Made) -> None:
         await term.kube.delete(REBALANCES, term.key[0], one.name, uid=one.uid)
     except (NotFound, Conflict):
         return
-
-
-def names(brokers: Iterable[BrokerId]) -> str:
-    return ", ".join(map(str, brokers))

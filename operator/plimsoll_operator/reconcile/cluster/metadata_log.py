@@ -1,6 +1,6 @@
-"""An object of the metadata log was deleted: whoever leads still knows what it held.
+"""Restores deleted objects of the metadata log: the leading operator still knows their content.
 
-A snapshot makes the log whole again at once.  Nobody else could lead after this process otherwise,
+A snapshot makes the log whole again at once.  No other process could lead after this one otherwise,
 and that would be found perhaps months later.
 """
 
@@ -40,7 +40,7 @@ async def reconcile(term: Term) -> None:
         return
     names = ", ".join(lost[:NAMES_MAX]) + (" …" if len(lost) > NAMES_MAX else "")
     text = (
-        f"Somebody deleted {len(lost)} objects of the metadata log ({names}). Nothing is lost: a "
+        f"{len(lost)} objects of the metadata log were deleted ({names}). Nothing is lost: a "
         "snapshot of everything that was committed was written, and they were made again."
     )
     key = f"log-mended-{lost[0]}-{term.image.next_offset}"

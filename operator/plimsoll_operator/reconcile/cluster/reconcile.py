@@ -2,7 +2,7 @@
 
 Members are committed (`members`) before anything is made for them.  StatefulSets are created here
 and changed by `rolls` alone, because a changed template would reach whichever pod happens to be
-restarted next.  What somebody else deleted or changed is made again, and said in an Event.
+restarted next.  A child that was deleted or changed by hand is restored, with an Event.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.kube.cache import INVALID_SPEC
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import kind_of
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, kind_of
 from plimsoll_operator.manifests.configmap import config_map
 from plimsoll_operator.reconcile.cluster import members, versions, volume_growth
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
@@ -35,6 +35,7 @@ from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.writer import Target
 
 logger = logging.getLogger("plimsoll.cluster")
 
@@ -59,7 +60,7 @@ async def reconcile(term: Term) -> None:
     runnable = versions.review(term, cluster)
     valid = _check_configs(term, cluster)
     if not runnable or not valid:
-        term.observed[term.key] = cluster.metadata.generation
+        term.observed[Target(LOG_CLUSTERS, *term.key)] = cluster.metadata.generation
         return
     context = term.context
     if context is None:
@@ -81,7 +82,7 @@ async def reconcile(term: Term) -> None:
         term.stall(StallSource.CHILDREN, why)
         raise Retry(str(error)) from error
     term.unstall(StallSource.CHILDREN)
-    term.observed[term.key] = cluster.metadata.generation
+    term.observed[Target(LOG_CLUSTERS, *term.key)] = cluster.metadata.generation
     term.add(Work(Task.ROLLS, term.key))
     if any(topic.pending_deletion for topic in term.image.topics.values()):
         term.add(Work(Task.ABSENT_TOPICS, term.key))  # it may have been acknowledged
@@ -95,7 +96,7 @@ def _say_unread(term: Term) -> None:
         term.unstall(StallSource.SPEC)
         return
     term.stall(StallSource.SPEC, Cause(reason=INVALID_SPEC, message=unread.sentence))
-    term.observed[term.key] = unread.metadata.generation
+    term.observed[Target(LOG_CLUSTERS, *term.key)] = unread.metadata.generation
     term.mark_cluster()
 
 
@@ -157,10 +158,10 @@ async def _label(term: Term, manifest: Object, found: Object) -> None:
 
 
 def _made(term: Term, manifest: Object, why: str) -> None:
-    """What was made as it is now before, in this term, was somebody else's doing."""
+    """A child that this term applied already, and that differs now, was changed by others."""
     kind, name = _name(manifest)
     if term.applied.get((kind, name)) == manifest:
-        text = f"{kind} {name} {why} by somebody else, and is as it should be again."
+        text = f"{kind} {name} {why} by another client; the operator restored it."
         key = f"restored-{kind}-{name}-{why}"
         term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))
     term.applied[kind, name] = manifest

@@ -1,5 +1,5 @@
-"""What is left of brokers that are no members any more: their pods, their registration, their
-volumes, in this order.
+"""Removes the remains of brokers that are no members any more: their pods, their registration,
+their volumes, in this order.
 
 A broker that hosts a replica is left alone whatever the spec says.  Its StatefulSet goes first, so
 that its process stops as cleanly as it can; when the pod is gone the broker is unregistered; and

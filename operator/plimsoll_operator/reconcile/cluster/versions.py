@@ -2,9 +2,9 @@
 
 The release is `spec.version`; where the spec does not say, it is what it was: what the status
 pinned, else what the brokers' StatefulSets were made as, and for a new cluster the operator's own.
-So another operator changes no broker until somebody changes `spec.version`.  The status is read
-for this alone, because nothing else of a new cluster remembers a choice that nobody wrote down.
-The metadata version is the controller's decision (`metadata_version` of the core); here is what its
+So another operator changes no broker until `spec.version` is changed.  The status is read for this
+alone, because nothing else of a new cluster remembers a choice that the spec does not state. The
+metadata version is the controller's decision (`metadata_version` of the core); here is what its
 owner is told about it.
 """
 

@@ -1,8 +1,8 @@
 """Volumes grow when `storage.size` does; they are never shrunk, made anew or deleted here.
 
 A claim that cannot grow stalls: no waiting changes a StorageClass.  The size may go back to what
-the volumes have, which the status says.  A claim that somebody deleted goes with its broker's pod,
-and is told of before that.
+the volumes have, which the status says.  A claim that was deleted by hand goes with its broker's
+pod, and is told of before that.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _say_deleted(term: Term, deleted: list[Object]) -> None:
     names = ", ".join(sorted(claim["metadata"]["name"] for claim in deleted))
     pods = ", ".join(labels.broker_pod(term.key[1], _broker(claim)) for claim in deleted)
     text = (
-        f"Somebody deleted the volume claims {names}: each goes, with its data, when its pod ends. "
+        f"The volume claims {names} were deleted: each goes, with its data, when its pod ends. "
         f"While all partitions are in sync, delete the pods ({pods}) one after the other: each "
         "broker comes back with an empty volume and copies its replicas from the others."
     )

@@ -2,7 +2,7 @@
 
 Everything that matters is in the metadata log: which objects were begun, and how far each
 partition is.  So a restart of the operator goes on by itself, and an object that is gone is found
-by the row that it left.  A fresh read proves it gone; where that is nobody's wish (the CRD was
+by the row that it left.  A fresh read proves it gone; where no user wished it (the CRD was
 deleted, say), a move is rolled back, and nothing is lost.
 """
 
@@ -18,19 +18,20 @@ from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.reassignment.request import FINAL, run_request, status_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.move_progress import Meter
+from plimsoll_operator.status.writer import Target
 
 LOOK_MS = 2_000
 REFUSED_MS = 5_000
 
 
 async def reconcile(term: Term, key: Key) -> None:
-    found = term.objects.reassignments.get(key)
+    found, target = term.objects.reassignments.get(key), Target(REASSIGNMENTS, *key)
     going = found is None or found.metadata.deletion_timestamp is not None
     for row in _rows(term, key):
         if going or found is None or row.object.uid != found.metadata.uid:
             await _forget(term, row)
     if found is None or going:
-        term.reassignments.pop(key, None)
+        term.statuses.pop(target, None)
         return
     if found.cluster_key != term.key or term.cluster is None:
         return
@@ -40,8 +41,7 @@ async def reconcile(term: Term, key: Key) -> None:
     meter = term.meters.setdefault(uid, Meter())
     copies, now_ms = term.controller.soft.copies, term.monotonic_ms()
     status = status_of(found, term.image, answer, meter, copies, now_ms)
-    term.reassignments[key] = (found.metadata.generation, status)
-    term.mark_reassignment(key)
+    term.show(target, found.metadata.generation, status)
     if isinstance(answer, Refused):
         raise Retry(answer.message, after_ms=REFUSED_MS)
     if status.phase not in FINAL:
@@ -70,7 +70,7 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """The very object, and nobody has deleted it."""
+    """The very object, by uid, and not being deleted."""
     try:
         found = await term.kube.get(REASSIGNMENTS, row.object.namespace, row.object.name)
     except NotFound:

@@ -3,7 +3,7 @@
 Called by the reconciler, as often as it looks.  Planning takes seconds in a large cluster, so it
 runs in a thread, on an image that stays as it is; whether the plan still holds is for the
 controller to say when it begins.  A plan is memory: made again when the cluster has changed, and by
-whoever leads next.
+the operator that leads next.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.volatile import VolatileState
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceState
@@ -172,7 +172,7 @@ class Rebalancing:
         return age_ms < REFRESH_MS and known.holds(image, away, found)
 
     def _away(self, image: ClusterImage) -> frozenset[BrokerId]:
-        """Who has been away for so long that others are chosen."""
+        """Brokers that were inactive for so long that others are chosen."""
         controller = self._controller
         now_ms, limit_ms = controller.now_ms(), controller.settings().target_lost_ms
         since = controller.soft().away_ms

@@ -34,6 +34,7 @@ from plimsoll_operator.reconcile.rebalance.render import FINAL, View, plan_statu
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.move_progress import Meter
 from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.writer import Target
 
 LOOK_MS = 1_000
 AWAIT_MS = 15_000
@@ -62,13 +63,13 @@ def _rebalancing(term: Term) -> Rebalancing:
 
 
 async def reconcile(term: Term, key: Key) -> None:
-    found = term.objects.rebalances.get(key)
+    found, target = term.objects.rebalances.get(key), Target(REBALANCES, *key)
     going = found is None or found.metadata.deletion_timestamp is not None
     for row in _rows(term, key):
         if going or found is None or row.object.uid != found.metadata.uid:
             await _forget(term, row)
     if found is None or going:
-        term.rebalances.pop(key, None)
+        term.statuses.pop(target, None)
         _prune(term)
         return
     if found.cluster_key != term.key or term.cluster is None:
@@ -77,8 +78,7 @@ async def reconcile(term: Term, key: Key) -> None:
     plan = await _plan(term, found, seen.sketch)
     status = status_of(found, _view(term, found, seen, plan))
     _tell_who_approves(term, found, status)
-    term.rebalances[key] = (found.metadata.generation, status)
-    term.mark_rebalance(key)
+    term.show(target, found.metadata.generation, status)
     if isinstance(seen.answer, Refused):
         raise Retry(seen.answer.message, after_ms=REFUSED_MS)
     if status.phase in FINAL:
@@ -98,7 +98,7 @@ def _tell_who_approves(term: Term, found: Rebalance, status: RebalanceStatus) ->
     plan = status.plan
     if status.phase != "AwaitingApproval" or plan is None:
         return
-    _, before = term.rebalances.get(found.key, (0, None))
+    before = term.status_of(Target(REBALANCES, *found.key), RebalanceStatus)
     if before is not None and before.plan is not None and before.plan.hash == plan.hash:
         return
     moves = plan.moves
@@ -169,7 +169,7 @@ async def _shown_before(term: Term, found: Rebalance, row: Row) -> PlanStatus | 
 
 
 async def _write_details(term: Term, found: Rebalance, planned: Planned) -> str | None:
-    """Nobody else's ConfigMap is overwritten."""
+    """A ConfigMap of another owner is not overwritten."""
     meta = found.metadata
     name = config_map_name(meta.name)
     if planned.plan.nothing_to_do:
@@ -226,7 +226,7 @@ async def _forget(term: Term, row: Row) -> None:
 
 
 async def _exists(term: Term, row: Row) -> bool:
-    """The very object, and nobody has deleted it."""
+    """The very object, by uid, and not being deleted."""
     try:
         found = await term.kube.get(REBALANCES, row.object.namespace, row.object.name)
     except NotFound:

@@ -16,7 +16,7 @@ from plimsoll_core.messages.rebalances import (
     MoveLimits,
     RunRebalance,
 )
-from plimsoll_core.planner.formula import RackPolicy
+from plimsoll_core.planner.placement import RackPolicy
 from plimsoll_core.planner.rebalance import Planned, PlanRequest
 from plimsoll_operator.api.quantities import amount, bytes_per_second
 from plimsoll_operator.api.rebalance import Rebalance

@@ -1,4 +1,4 @@
-"""What the restarts of one cluster's brokers remember for a term."""
+"""The restart reconciler's memory for one term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker's StatefulSet and pod say about its restart.  Pure."""
+"""Reads the state of a broker's restart from its StatefulSet and pod.  Pure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_stuck(pod: Object, now_ms: int) -> bool:
 
 
 def is_out_of_service(node: Object) -> bool:
-    """Whether somebody vouches that nothing runs there any more."""
+    """Whether an administrator vouches that nothing runs there any more."""
     taints = (node.get("spec") or {}).get("taints") or ()
     return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
 

@@ -1,7 +1,7 @@
 """Restarts of brokers: image, config, resources and whatever else their pods' template says.
 
 A pod that runs another revision than the spec asks for waits for the controller's grant.  A grant
-is carried out by whoever leads, as often as it takes: the template is written under the
+is carried out by the leading operator, as often as it takes: the template is written under the
 resourceVersion that was read, the pod deleted by its uid, so that what an operator does late, after
 it was frozen or deposed, does nothing.  Nothing here decides who may go, and nothing is done to a
 pod without a grant, but for one that is dead for certain: its node is gone, or a human vouches for
@@ -188,7 +188,7 @@ class Pass:
         namespace = self.term.key[0]
         if one.template_revision != self.wanted:
             template = stateful_set(self.context, one.broker_id)["spec"]["template"]
-            # Under the resourceVersion that was read: what somebody wrote since stays.
+            # Under the resourceVersion that was read: a write since then stays.
             await self.term.kube.replace(
                 STATEFUL_SETS, stateful_sets.with_spec(one, template=template)
             )
@@ -216,7 +216,8 @@ class Pass:
     # --- dead for certain -----------------------------------------------------------------------
 
     async def _release(self, broker_id: BrokerId, pod: Object) -> None:
-        """A pod that its kubelet does not end: its volume is held until somebody says it is dead.
+        """A pod that its kubelet does not end: its volume is held until an administrator says that
+        it is dead.
 
         Deleting it by force lets another pod start; so it must be certain that this one runs no
         more, and its broker must be fenced.
@@ -305,7 +306,7 @@ class Pass:
         )
 
     async def _sweep(self, seen: list[PodState]) -> None:
-        """Configs that nobody refers to any more."""
+        """Configs that no pod refers to any more."""
         namespace, name = self.term.key
         used = {config_map_name(self.context)}
         used |= {n for one in seen for n in _configs(one.owner["spec"]["template"])}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 
@@ -35,5 +36,8 @@ def troubles_text(troubles: Mapping[BrokerId, str]) -> str:
 
 def settling_condition(wanted: tuple[int, ...]) -> Condition:
     """Edits often come in several; a wish stands for some seconds before it is acted on."""
-    text = f"Brokers {', '.join(map(str, wanted))} are asked for; it begins once that has settled."
+    text = (
+        f"The spec asks for {brokers_text(wanted)}; the members change once it has not been edited"
+        " for some seconds."
+    )
     return condition("Reconciling", True, "Settling", text)

@@ -1,6 +1,6 @@
-"""A broker's StatefulSet that somebody changed is as it should be again.  Called by `rolls`.
+"""Restores a broker's StatefulSet that was changed by others.  Called by `reconcile`.
 
-`OnDelete`: writing the template back restarts nobody.  What the API server would make of the
+`OnDelete`: writing the template back restarts no broker.  What the API server would make of the
 manifest, its defaults included, is found out by a dry run, and only when the StatefulSet has a
 generation that was not compared yet.
 """
@@ -22,7 +22,7 @@ from plimsoll_operator.status.record_events import Occurrence
 logger = logging.getLogger("plimsoll.repairs")
 
 IMMUTABLE = frozenset({"selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"})
-"""What the API server lets nobody change; claims differ once `storage.size` has grown."""
+"""Fields that the API server never lets change; claims differ once `storage.size` has grown."""
 
 
 async def restore(term: Term, context: Context, one: PodState) -> PodState:
@@ -72,7 +72,8 @@ def marked(one: PodState, annotation: str, value: str) -> Object:
 
 def _tell(term: Term, one: PodState, changed: list[str]) -> None:
     name = one.owner["metadata"]["name"]
-    text = f"StatefulSet {name}: {', '.join(changed)} changed by somebody else, and restored."
+    fields = ", ".join(changed)
+    text = f"StatefulSet {name}: {fields} changed by another client; the operator restored it."
     logger.warning("%s", text)
     key = f"restored-{name}-{one.owner['metadata']['generation']}"
     term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))

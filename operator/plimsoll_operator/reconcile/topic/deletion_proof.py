@@ -128,7 +128,7 @@ def _limits(cluster: LogCluster) -> tuple[int, int]:
 
 
 def _say(term: Term, refusals: list[str], server_ms: int) -> None:
-    """When it happens, not when the grace is over: by then nobody remembers."""
+    """When it happens, not when the grace is over: by then the memory is gone."""
     cluster = term.cluster
     if cluster is None:
         return
@@ -200,7 +200,7 @@ async def _is_absent(term: Term, holder: TopicObject) -> bool:
 async def _counts_since(term: Term) -> str | None:
     """Objects made before then went with their CRD; None: it is going now.
 
-    Deleting a CRD deletes all its objects; that is nobody's wish to delete their topics.  Every
+    Deleting a CRD deletes all its objects; no user asked to delete their topics.  Every
     object counts under the CRD that is noted at this cluster's Lease.
     """
     crd = await term.kube.get(CRDS, None, CRD_NAME)

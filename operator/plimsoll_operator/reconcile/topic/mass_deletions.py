@@ -21,7 +21,7 @@ NAMES_MAX = 5
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mass:
     """`count` objects vanished within an hour, the last of those that are pending at `newest_ms`;
-    `names` are the pending ones that nobody has acknowledged."""
+    `names` are the pending ones that are not acknowledged."""
 
     count: int
     names: tuple[str, ...]

@@ -10,18 +10,19 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Topic
 from plimsoll_operator.kube.cache import INVALID_SPEC, Key
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.resources import NAMESPACES
+from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.topic.request import declare, named_leaders, object_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.writer import Target
 
 
 async def reconcile(term: Term, key: Key) -> None:
     topic, cluster = term.objects.topics.get(key), term.cluster
     if topic is None:
         term.refusals.pop(key, None)
-        term.observed.pop(key, None)
+        term.observed.pop(Target(TOPICS, *key), None)
         term.add(Work(Task.ABSENT_TOPICS, term.key))
         return
     if cluster is None or topic.metadata.deletion_timestamp or topic.cluster_key != term.key:
@@ -77,8 +78,9 @@ def _refuse(term: Term, topic: Topic, reason: str, message: str) -> None:
 
 
 def _observe(term: Term, topic: Topic) -> None:
-    term.observed[topic.key] = topic.metadata.generation
-    term.mark_topic(topic.key)
+    target = Target(TOPICS, *topic.key)
+    term.observed[target] = topic.metadata.generation
+    term.mark(target)
     term.mark_cluster()
 
 

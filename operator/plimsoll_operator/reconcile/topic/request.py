@@ -83,7 +83,7 @@ def declare(
 
 
 def named_leaders(topic: Topic) -> NameLeaders | None:
-    """Whom the object wants to lead partitions that nobody leads."""
+    """The leaders that the object names for partitions without one."""
     recovery = topic.spec.unclean_recovery
     if recovery is None or not recovery.elect:
         return None

@@ -25,11 +25,12 @@ from plimsoll_operator.api.verification import (
 from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, kind_of
+from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS, kind_of
 from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.projection import partitions_of
+from plimsoll_operator.status.writer import Target
 
 LOOK_MS = 2_000
 FINAL = ("Completed", "Failed")
@@ -38,9 +39,9 @@ TIMEOUT_SECONDS_DEFAULT = 600
 
 
 async def reconcile(term: Term, key: Key) -> None:
-    verification = term.objects.verifications.get(key)
+    verification, target = term.objects.verifications.get(key), Target(VERIFICATIONS, *key)
     if verification is None or verification.metadata.deletion_timestamp:
-        term.verifications.pop(key, None)
+        term.statuses.pop(target, None)
         return
     if verification.cluster_key != term.key:
         return
@@ -54,9 +55,7 @@ async def reconcile(term: Term, key: Key) -> None:
         status = await _step(term, verification, driver)
     except ApiError as error:
         raise Retry(str(error)) from error
-    term.observed[key] = verification.metadata.generation
-    term.verifications[key] = status
-    term.mark_verification(key)
+    term.show(target, verification.metadata.generation, status)
     if status.phase not in FINAL:
         term.add_later(Work(Task.VERIFICATION, key), LOOK_MS)
 
@@ -129,7 +128,7 @@ def _age(verification: Verification) -> tuple[str, str]:
 
 def _ended(term: Term, key: Key) -> bool:
     """As this term last saw it; else as the object shows it."""
-    known = term.verifications.get(key)
+    known = term.status_of(Target(VERIFICATIONS, *key), VerificationStatus)
     if known is not None:
         return known.phase in FINAL
     shown = term.objects.verifications.conditions(key)

@@ -1,7 +1,7 @@
 """The newest committed batches, kept in memory for the brokers' metadata streams.
 
 The controller's runtime fills it after each commit; the server asks it for updates.  It is bounded
-in bytes: whoever is further behind gets a snapshot first.  It also tells whether a broker's log
+in bytes: a broker further behind gets a snapshot first.  It also tells whether a broker's log
 position contradicts this log (the log went back in time, or it is another log).
 """
 
@@ -19,7 +19,7 @@ UPDATE_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Standing(Enum):
-    """How somebody's (offset, nonce) relates to this log."""
+    """How a broker's (offset, nonce) relates to this log."""
 
     WITHIN = "within"
     TOO_OLD = "too old to tell"
@@ -56,7 +56,7 @@ class MetadataTail:
         grown.set()
 
     def standing(self, offset: MetadataOffset, nonce: str | None) -> Standing:
-        """Where somebody stands who holds `offset` records, the last from the batch `nonce`."""
+        """Where a broker stands that holds `offset` records, the last from the batch `nonce`."""
         if offset > self.end:
             return Standing.AHEAD
         if offset < self.start:

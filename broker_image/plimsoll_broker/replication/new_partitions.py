@@ -1,4 +1,4 @@
-"""New partitions, many at once: opened in slices, so that a topic of thousands holds nobody up.
+"""Opens new partitions in time slices, so that a topic of thousands does not hold the event loop.
 
 `Roles` hands over what an image adds; `Opener.run` is one of the broker's tasks.  Until
 its turn comes a partition is answered like one that is led elsewhere: ask again.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plimsoll_broker.server.budget import MIB, Account, Pool, budgets_of
+from plimsoll_broker.server.client_memory_pools import MIB, Account, Pool, budgets_of
 
 
 class Waiter:
@@ -49,7 +49,7 @@ def told():
     return Told()
 
 
-def test_a_grant_is_an_eighth_of_what_fetches_have_left(told):
+def test_grant_is_an_eighth_of_what_fetches_have_left(told):
     pool = Pool(128 * MIB, told)
     accounts = [Account(pool, MIB) for _ in range(3)]
     assert [one.grant(100 * MIB) for one in accounts] == [12 * MIB, 10.5 * MIB, 9.1875 * MIB]
@@ -68,7 +68,7 @@ def test_many_fetches_never_take_what_others_need(told):
     assert account.may_serve
 
 
-def test_a_connection_that_holds_its_share_gets_nothing_more(told):
+def test_connection_that_holds_its_share_gets_nothing_more(told):
     pool = Pool(64 * MIB, told)
     greedy, other = Account(pool, MIB), Account(pool, MIB)
     assert greedy.grant(2 * MIB) == 2 * MIB
@@ -76,7 +76,7 @@ def test_a_connection_that_holds_its_share_gets_nothing_more(told):
     assert other.grant(2 * MIB) == 2 * MIB
 
 
-def test_a_fetch_that_waits_goes_on_when_its_own_connection_has_sent(told):
+def test_fetch_that_waits_goes_on_when_its_own_connection_has_sent(told):
     pool = Pool(64 * MIB, told)
     account = Account(pool, MIB)
     account.grant(2 * MIB)
@@ -106,7 +106,7 @@ def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
     assert not pool.short
 
 
-def test_a_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
+def test_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
     pool = Pool(8 * MIB, told)
     holder = Account(pool, 100 * MIB)
     holder.hold(8 * MIB)
@@ -129,7 +129,7 @@ def test_a_request_that_waits_for_a_reply_s_room_goes_before_fetches(told):
     assert fetch.got == 1000
 
 
-def test_a_closed_account_gives_everything_back_and_counts_nothing_more(told):
+def test_closed_account_gives_everything_back_and_counts_nothing_more(told):
     pool = Pool(64 * MIB, told)
     account = Account(pool, MIB)
     account.grant(5 * MIB)

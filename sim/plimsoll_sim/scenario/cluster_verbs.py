@@ -10,7 +10,7 @@ from plimsoll_sim.checkers.liveness import unfinished
 from plimsoll_sim.cluster.options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
 from plimsoll_sim.environment.latency import LatencyUs
-from plimsoll_sim.scenario import restarts, show
+from plimsoll_sim.scenario import rendering, restart_verbs
 from plimsoll_sim.scenario.conditions import condition, state
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.stage import Stage
@@ -159,29 +159,29 @@ def look(stage: Stage, words: Words) -> list[str]:
         return CLUSTER_SHOWN[what](stage)
     match what:
         case "logs":
-            return show.logs(stage, at, only)
+            return rendering.logs(stage, at, only)
         case "leader":
             name = only[0] if only else str(stage.partition(at).leader)
-            return show.leader(stage, stage.broker(name), at)
+            return rendering.leader(stage, stage.broker(name), at)
         case "epochs":
-            return [line for one in only for line in show.epochs(stage, stage.broker(one), at)]
+            return [line for one in only for line in rendering.epochs(stage, stage.broker(one), at)]
         case "files":
-            return [line for one in only for line in show.files(stage.broker(one), at)]
+            return [line for one in only for line in rendering.files(stage.broker(one), at)]
     raise BadScript(f"nobody can show {what}")
 
 
 PARTITIONS_SHOWN: dict[str, Callable[[Stage, TopicPartition], list[str]]] = {
-    "partition": show.partition,
-    "changes": show.changes,
-    "committed": show.committed,
+    "partition": rendering.partition,
+    "changes": rendering.changes,
+    "committed": rendering.committed,
 }
 CLUSTER_SHOWN: dict[str, Callable[[Stage], list[str]]] = {
-    "messages": show.messages,
-    "brokers": show.brokers,
-    "operators": show.operators,
-    "terms": show.terms,
-    "version": show.version,
-    "restarts": restarts.restarts,
+    "messages": rendering.messages,
+    "brokers": rendering.brokers,
+    "operators": rendering.operators,
+    "terms": rendering.terms,
+    "version": rendering.version,
+    "restarts": restart_verbs.restarts,
 }
 VERBS: dict[str, Verb] = {
     "cluster": cluster,

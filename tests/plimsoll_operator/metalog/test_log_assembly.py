@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_operator.metalog.writer import a_chain, marked, new_nonce, snapshot_at
 
-from plimsoll_operator.metalog import chain, codec
+from plimsoll_operator.metalog import codec, log_assembly
 from plimsoll_operator.metalog.interface import EMPTY_TIP, Batch, LogCorrupt, LogRegressed
 
 
@@ -16,36 +16,38 @@ def by_sequence(*batches: Batch) -> Mapping[int, Batch]:
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.data())
-def test_a_log_with_a_batch_missing_below_others_is_never_accepted(
+def test_log_with_a_batch_missing_below_others_is_never_accepted(
     sizes: list[int], data: st.DataObject
 ) -> None:
     batches = a_chain(1, *sizes)
     missing = data.draw(st.integers(0, len(batches) - 2))
     found = by_sequence(*batches[:missing], *batches[missing + 1 :])
-    with pytest.raises((chain.Gap, LogRegressed)):
-        chain.assemble([], found)
+    with pytest.raises((log_assembly.Gap, LogRegressed)):
+        log_assembly.assemble([], found)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=12), st.data())
-def test_a_snapshot_stands_for_exactly_what_is_below_it(
+def test_snapshot_stands_for_exactly_what_is_below_it(
     sizes: list[int], data: st.DataObject
 ) -> None:
     batches = a_chain(1, *sizes)
     at = data.draw(st.integers(0, len(batches) - 1))
     kept = data.draw(st.integers(0, at + 1))
-    opened, _ = chain.assemble([snapshot_at(batches[at])], by_sequence(*batches[min(kept, at) :]))
+    opened, _ = log_assembly.assemble(
+        [snapshot_at(batches[at])], by_sequence(*batches[min(kept, at) :])
+    )
     assert opened.batches == tuple(batches[at + 1 :])
     assert opened.tip == EMPTY_TIP.after(batches[0]) if not sizes else opened.tip
     assert opened.tip.next_offset == sum(batch.record_count for batch in batches)
     assert opened.tip.nonce == batches[-1].nonce
 
 
-def test_a_snapshot_of_another_history_is_passed_over() -> None:
+def test_snapshot_of_another_history_is_passed_over() -> None:
     batches, others = a_chain(1, 1, 1), a_chain(1, 1)
     foreign = snapshot_at(others[1], "foreign")
-    opened, _ = chain.assemble([foreign], by_sequence(*batches))
+    opened, _ = log_assembly.assemble([foreign], by_sequence(*batches))
     assert opened.snapshot is None
-    opened, _ = chain.assemble([foreign, snapshot_at(batches[0])], by_sequence(*batches))
+    opened, _ = log_assembly.assemble([foreign, snapshot_at(batches[0])], by_sequence(*batches))
     assert opened.snapshot is not None
     assert opened.snapshot.name == "s"
 
@@ -53,41 +55,41 @@ def test_a_snapshot_of_another_history_is_passed_over() -> None:
 def test_two_histories_mixed_are_named() -> None:
     batches, others = a_chain(1, 1, 1, 1), a_chain(1, 1, 1, 1)
     with pytest.raises(LogRegressed, match="two histories"):
-        chain.assemble([], by_sequence(*batches[:2], *others[2:]))
+        log_assembly.assemble([], by_sequence(*batches[:2], *others[2:]))
 
 
-def test_a_hole_is_named_with_its_bounds() -> None:
+def test_hole_is_named_with_its_bounds() -> None:
     batches = a_chain(1, 1, 1, 1, 1, 1)
     with pytest.raises(LogRegressed, match="batches 2 to 3 are missing"):
-        chain.assemble([], by_sequence(*batches[:2], *batches[4:]))
+        log_assembly.assemble([], by_sequence(*batches[:2], *batches[4:]))
 
 
-def test_an_emptied_batch_is_no_batch() -> None:
+def test_emptied_batch_is_no_batch() -> None:
     batches = a_chain(1, 1, 1)
-    emptied = chain.Emptied(sequence=1, end_offset=2, nonce=batches[1].nonce)
-    with pytest.raises(chain.Gap):
-        chain.assemble([], {0: batches[0], 1: emptied, 2: batches[2]})
-    opened, _ = chain.assemble([snapshot_at(batches[1])], {1: emptied, 2: batches[2]})
+    emptied = log_assembly.Emptied(sequence=1, end_offset=2, nonce=batches[1].nonce)
+    with pytest.raises(log_assembly.Gap):
+        log_assembly.assemble([], {0: batches[0], 1: emptied, 2: batches[2]})
+    opened, _ = log_assembly.assemble([snapshot_at(batches[1])], {1: emptied, 2: batches[2]})
     assert opened.batches == (batches[2],)
 
 
-def test_a_term_opens_with_one_record_alone() -> None:
+def test_term_opens_with_one_record_alone() -> None:
     first = a_chain(1)
     crowded = codec.pack([marked("a"), marked("b")], EMPTY_TIP.after(first[0]), 2, new_nonce)
     with pytest.raises(LogCorrupt, match="cannot follow"):
-        chain.assemble([], by_sequence(*first, *crowded))
+        log_assembly.assemble([], by_sequence(*first, *crowded))
 
 
-def test_an_older_term_never_follows_a_newer_one() -> None:
+def test_older_term_never_follows_a_newer_one() -> None:
     first = a_chain(1, epoch=2)
     older = codec.pack([marked("a")], EMPTY_TIP.after(first[0]), 1, new_nonce)
     with pytest.raises(LogCorrupt, match="cannot follow"):
-        chain.assemble([], by_sequence(*first, *older))
+        log_assembly.assemble([], by_sequence(*first, *older))
 
 
 def test_history_knows_which_batch_holds_an_offset() -> None:
     batches = a_chain(1, 3, 2)
-    history = chain.History()
+    history = log_assembly.History()
     history.rebuild(snapshot_at(batches[0]), batches[1:])
     nonces = [batch.nonce for batch in batches]
     expected = [None, nonces[0], *[nonces[1]] * 3, *[nonces[2]] * 2, None]

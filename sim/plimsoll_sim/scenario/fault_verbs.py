@@ -7,11 +7,11 @@ from pathlib import Path
 from plimsoll_sim.cluster.damage import change_disk, cut_power, image_of
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
-from plimsoll_sim.scenario.dice import ALL, Chosen
+from plimsoll_sim.scenario.cluster_verbs import Verb
+from plimsoll_sim.scenario.fixed_randomness import ALL, Chosen
+from plimsoll_sim.scenario.held_messages import HeldMessage
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
-from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import Stage
-from plimsoll_sim.scenario.taps import HeldMessage
 
 SLOW_IO_US = (3_000_000, 3_000_001)
 KEPT = {"log": "metadatabatches", "snapshots": "metadatasnapshots"}

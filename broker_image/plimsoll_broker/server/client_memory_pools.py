@@ -1,4 +1,4 @@
-"""How much memory clients may take together: sums of bytes, shares of them, and who waits.
+"""The memory budget of all clients together: sums of bytes, shares of them, and the queue.
 
 Two pools: unsent replies, and requests that are being received or still looked at.  A server's
 sessions and the fetch handler ask before they make bytes; nothing here knows sockets or the loop.
@@ -16,7 +16,7 @@ from typing import Protocol
 
 MIB = 1024 * 1024
 MEMORY_ASSUMED = 1024 * MIB
-"""Where nobody says how much there is: the limit that the brokers' pods have by default."""
+"""Where no limit is stated: the one that the brokers' pods have by default."""
 FRAME_BYTES_MAX = 100 * MIB
 FRAME_BYTES_MIN = 2 * MIB
 _GRANT_PART = 8
@@ -58,7 +58,7 @@ class Waiter(Protocol):
 
 
 class Pool:
-    """A sum of bytes.  `notify` is called when somebody who waits could go on; it must not call
+    """A sum of bytes.  `notify` is called when a waiting connection could go on; it must not call
     back at once, but have `wake_one` called soon."""
 
     __slots__ = ("_accounts", "_notify", "_waiting", "limit", "refused", "used")
@@ -81,7 +81,7 @@ class Pool:
 
     @property
     def short(self) -> bool:
-        """Whether anybody has to wait."""
+        """Whether any connection has to wait."""
         return bool(self._waiting or self._accounts)
 
     def take(self, size: int) -> None:
@@ -103,7 +103,7 @@ class Pool:
         self._waiting.pop(waiter, None)
 
     def wake_one(self) -> bool:
-        """Let who has waited for longest try again; whether another one could, too."""
+        """Let the longest waiting connection try again; whether another one could, too."""
         if self._waiting and self.free > 0:
             waiter = next(iter(self._waiting))
             del self._waiting[waiter]
@@ -130,9 +130,10 @@ class Pool:
 
 
 class Intake:
-    """Bytes of requests that are being received, or that somebody still looks at.
+    """Bytes of requests that are being received or handled.
 
-    `notify` is called when room was made and somebody waits; `wake_all` has to follow, not at once.
+    `notify` is called when room was made and a connection waits; `wake_all` has to follow, not at
+    once.
     """
 
     __slots__ = ("_notify", "_waiting", "limit", "refused", "used")
@@ -180,7 +181,7 @@ class Intake:
         self._waiting.pop(waiter, None)
 
     def wake_all(self) -> None:
-        """Everybody tries again, in the order in which they came."""
+        """All waiting connections try again, in the order in which they came."""
         waiting, self._waiting = self._waiting, {}
         for waiter in waiting:
             waiter.wake()
@@ -259,7 +260,7 @@ class Account:
         waiter.wake()
 
     def close(self) -> None:
-        """Nothing is held and nobody waits any more; from now on nothing is counted.
+        """Release all and wake all; from now on nothing is counted.
 
         Also for a connection that turns out to be a broker's: those are outside the budget.
         """

@@ -16,10 +16,10 @@ from dataclasses import replace
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted
 from plimsoll_core.planner.draft import PlanDraft
-from plimsoll_core.planner.formula import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.matching import permute
-from plimsoll_core.planner.phrasing import counted, listed
+from plimsoll_core.planner.placement import Located, Row, interleave, place, start_of
 from plimsoll_core.planner.replicas import lower_bound, racks_of, spread, targets_of
 from plimsoll_core.planner.survey import (
     Rows,
@@ -81,9 +81,9 @@ def _unusable(survey: Survey) -> Refusal | None:
     return Refusal(
         reason=Reason.InvalidRequest,
         message=(
-            f"{counted(counts.total(), 'replica')} would be copied off {listed(sorted(counts))},"
-            " not running or being drained. Run the full rebalance when what is away is back, or"
-            " remove it first."
+            f"{counted(counts.total(), 'replica')} would be copied off"
+            f" {brokers_text(counts, NAMED_AT_MOST)}, not running or being drained. Run the full"
+            " rebalance when what is away is back, or remove it first."
         ),
     )
 
@@ -170,7 +170,7 @@ def _unevenness(survey: Survey, counts: Counter[BrokerId]) -> int:
 def _groups(
     survey: Survey, rows: Sequence[Sequence[BrokerId]], n: int
 ) -> Iterable[tuple[Counter[BrokerId], int]]:
-    """What should be even: replicas and leaders of each topic; who follows first, per leader."""
+    """The unevenness: of each topic's replicas and leaders, and of first followers per leader."""
     replicas: dict[int, Counter[BrokerId]] = {}
     leaders: dict[int, Counter[BrokerId]] = {}
     heirs: dict[BrokerId, Counter[BrokerId]] = {}

@@ -1,4 +1,4 @@
-"""Goals that speak of brokers: add some, remove some, even out who leads.
+"""The goals about brokers: add some, remove some, even out preferred leaders.
 
 Source: the protocol's rules for adding and for removing brokers.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted, first_few
 from plimsoll_core.planner.draft import PlanDraft
 from plimsoll_core.planner.layout import vacancy
-from plimsoll_core.planner.phrasing import counted, listed, named
 from plimsoll_core.planner.replicas import spread
 from plimsoll_core.planner.request import AddBrokers, RemoveBrokers
 from plimsoll_core.planner.survey import Rows, Survey
@@ -21,8 +21,8 @@ def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
         return Refusal(
             reason=Reason.BrokerIdNotRegistered,
             message=(
-                f"No replicas can be given to {listed(missing)} now: not registered, not running,"
-                " or being drained. Start what is missing first."
+                f"No replicas can be given to {brokers_text(missing, NAMED_AT_MOST)} now: not"
+                " registered, not running, or being drained. Start what is missing first."
             ),
         )
     rows = survey.rows()
@@ -73,7 +73,7 @@ def _too_few(survey: Survey, rows: Rows, survivors: list[BrokerId]) -> Refusal |
             short[topic] = max(len(row), short.get(topic, 0))
     if not short:
         return None
-    topics = named([f"{topic} ({factor})" for topic, factor in short.items()])
+    topics = first_few([f"{topic} ({factor})" for topic, factor in short.items()])
     return Refusal(
         reason=Reason.NotEnoughBrokers,
         message=(

@@ -1,4 +1,4 @@
-"""What a controller knows without having committed it."""
+"""Volatile state: what the controller knows and does not log; lost on failover."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class VolatileState:
     away_ms: dict[BrokerId, int] = field(default_factory=dict)
 
     def saw(self, partition: Partition, now_ms: int) -> None:
-        """A partition as it is now: led, by whom, or not; moving, or not."""
+        """A partition's leader now, if any, and whether it moves."""
         key, leader = partition.key, partition.leader
         if not partition.moving:
             self.copies.pop(key, None)

@@ -16,7 +16,7 @@ def test_fetch_with_last_epoch_newer_than_the_log_returns_offset_out_of_range() 
     assert leader.replica.leader.followers[2].log_end is None, "and proves nothing"
 
 
-def test_where_a_term_ended_is_told_by_whoever_leads_and_knows() -> None:
+def test_leader_returns_the_end_of_an_epoch_that_it_knows() -> None:
     """OffsetForLeaderEpoch: the greatest term not above the one asked for, and its end."""
     leader = Copy(1, a_partition(leader_epoch=1, partition_epoch=1))
     leader.write(2)
@@ -31,7 +31,7 @@ def test_where_a_term_ended_is_told_by_whoever_leads_and_knows() -> None:
     assert leader.replica.end_offset_for(4, 9) is Code.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_follower_says_where_no_log_ends() -> None:
+def test_follower_says_where_no_log_ends() -> None:
     """5.5: "Non-leader → 6", and a stale asker hears that first."""
     copy = Copy(1, a_partition(leader=2, leader_epoch=1, partition_epoch=1))
     for for_replica in (True, False):
@@ -42,7 +42,7 @@ def test_a_follower_says_where_no_log_ends() -> None:
     assert copy.replica.end_offset_for(1, 1) is Code.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_failed_disk_says_so_to_everybody_who_asks() -> None:
+def test_failed_disk_says_so_to_everybody_who_asks() -> None:
     leader = Copy(1)
     leader.write(1)
     leader.replica.fail()

@@ -1,4 +1,4 @@
-"""Goals that speak of topics: another replication factor, off some brokers, exactly these replicas.
+"""The goals about topics: another replication factor, off some brokers, exactly these replicas.
 
 What a Reassignment states is planned as a whole.  Only what it names moves: a replica that is
 added or has to leave becomes a vacancy, and vacancies are filled so that brokers end up even.
@@ -13,11 +13,11 @@ from typing import assert_never
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
+from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted, replicas_text
 from plimsoll_core.planner.draft import PlanDraft
-from plimsoll_core.planner.formula import EXPLICIT, Row
 from plimsoll_core.planner.layout import vacancy
 from plimsoll_core.planner.outcome import Skipped
-from plimsoll_core.planner.phrasing import counted, listed
+from plimsoll_core.planner.placement import EXPLICIT, Row
 from plimsoll_core.planner.replicas import racks_of, spread
 from plimsoll_core.planner.request import (
     ChangeTopics,
@@ -177,8 +177,8 @@ def _move_off(survey: Survey, draft: _Draft, p: int, one: MoveOff) -> Refusal | 
             reason=Reason.NotEnoughBrokers,
             message=(
                 f"{survey.name(p)} has {counted(len(row), 'replica')}, but without"
-                f" {listed(sorted(off))} only {counted(len(left), 'broker')} can hold them. Add"
-                " brokers, or lower its replication factor."
+                f" {brokers_text(off, NAMED_AT_MOST)} only {counted(len(left), 'broker')} can hold"
+                " them. Add brokers, or lower its replication factor."
             ),
         )
     draft.barred[p] = off
@@ -190,7 +190,7 @@ def _set_replicas(survey: Survey, draft: _Draft, p: int, replicas: Row) -> Refus
     if problem := _problem(survey, replicas):
         return Refusal(
             reason=Reason.InvalidReplicaAssignment,
-            message=f"The replicas {list(replicas)} for {survey.name(p)} {problem}.",
+            message=f"The replicas {replicas_text(replicas)} for {survey.name(p)} {problem}.",
         )
     draft.rows[p][:] = replicas
     draft.chosen.add(p)
@@ -204,7 +204,7 @@ def _problem(survey: Survey, replicas: Row) -> str | None:
     if len(set(replicas)) != len(replicas):
         return "name a broker twice"
     if unknown:
-        return f"name {listed(unknown)}, not registered here"
+        return f"name {brokers_text(unknown, NAMED_AT_MOST)}, not registered here"
     if survey.rack_policy != "Required" or survey.racks is None or len(replicas) < 2:
         return None
     if len({survey.racks[broker] for broker in survey.usable}) < 2:

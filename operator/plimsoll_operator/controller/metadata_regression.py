@@ -1,8 +1,8 @@
-"""What brokers hold that the metadata log does not: did the log go back in time?
+"""Finds that the metadata log went back in time: a broker holds what the log does not.
 
 The runtime passes on every position and asks before it takes over.  A claim stands until its
-broker says something that fits, or is gone: a claim that nobody has repeated for long is asked
-for once more, and only after nobody repeats it then, it is dropped.  It never commits anything and
+broker says something that fits, or is gone: a claim that was not repeated for long is asked
+for once more, and dropped only when it is not repeated then.  It never commits anything and
 never decides which of the two histories is right.
 Source: ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker, Request
 from plimsoll_operator.controller.clock import Clock
-from plimsoll_operator.controller.tail import MetadataTail, Standing
+from plimsoll_operator.controller.recent_batches import MetadataTail, Standing
 
 logger = logging.getLogger("plimsoll.controller")
 
@@ -120,7 +120,8 @@ class Claims:
         }
 
     async def _listen(self, tail: MetadataTail) -> None:
-        """Until one claim is repeated or all are taken back, or whoever lives had its time to."""
+        """Until one claim is repeated or all are taken back, or every live broker had its time
+        to."""
         self._log = tail
         self._heard_enough.clear()
         try:

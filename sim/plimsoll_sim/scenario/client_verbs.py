@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.scenario.actors import Actor, SentBatch
+from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
-from plimsoll_sim.scenario.setting import Verb
+from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
 from plimsoll_sim.scenario.stage import CLIENT, Stage
 
 ACKS = {"all": -1, "1": 1, "0": 0}

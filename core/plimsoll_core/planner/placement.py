@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go.  Called when a topic is created or grows; never moves.
+"""Places the replicas of new partitions.  Called when a topic is created or grows; never moves.
 
 The formula (the protocol's placement rule): partition p belongs to one broker i as its k-th; its
 first replica is i, and the others follow along the cycle of the *other* brokers, shifted by k, so
@@ -17,6 +17,7 @@ from typing import Literal
 
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import ids_text, replicas_text
 
 Row = tuple[BrokerId, ...]
 Assignment = tuple[Row, ...]
@@ -114,7 +115,7 @@ def start_of(brokers: Sequence[Located], partitions: int, preferred: Mapping[Bro
 
 
 def led_by_active(rows: Assignment, active: AbstractSet[BrokerId]) -> Assignment:
-    """The same rows, each with an active broker in front: nobody else can be its first leader."""
+    """The same rows, each with an active broker in front: only that one can lead first."""
     spare = sorted(active)
     fixed: list[Row] = []
     for number, row in enumerate(rows):
@@ -144,7 +145,7 @@ def check_assignment(
         if problem:
             return Refusal(
                 reason=Reason.InvalidReplicaAssignment,
-                message=f"The assignment of partition {index} ({_listed(row)}) {problem}.",
+                message=f"The assignment of partition {index} ({replicas_text(row)}) {problem}.",
             )
     return None
 
@@ -158,16 +159,12 @@ def _row_problem(
     if len(set(row)) != len(row):
         return "names a broker twice"
     if unknown:
-        return f"names brokers that are not registered: {_listed(unknown)}"
+        return f"names brokers that are not registered: {ids_text(unknown)}"
     if len(row) != size:
         return f"has {len(row)} replicas where partition 0 has {size}; they must be equal"
     if not set(row) & active:
-        return "has no broker that is running now, so nobody could lead it"
+        return "has no broker that is running now, so none could lead it"
     return None
-
-
-def _listed(brokers: Iterable[BrokerId]) -> str:
-    return ", ".join(str(broker) for broker in brokers)
 
 
 def _owners(
@@ -197,7 +194,8 @@ def _row(ring: Sequence[BrokerId], owner: int, turn: int, replication_factor: in
 
 
 class _RackChooser:
-    """Chooses followers: other racks first, then whoever this owner has used least for the slot."""
+    """Chooses followers: other racks first, then those that this owner has used least for the
+    slot."""
 
     def __init__(self, ring: Sequence[BrokerId], racks: dict[BrokerId, str | None]) -> None:
         self._ring = ring

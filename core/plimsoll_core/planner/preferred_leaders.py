@@ -1,4 +1,4 @@
-"""Who is preferred to lead: evened out by the order of replica lists, so that no data moves.
+"""Evens out preferred leaders over brokers by the order of replica lists, so that no data moves.
 
 Called after replicas have their places, and alone for the goal PreferredLeaders.  A bipartite flow
 from partitions to their replicas; here as shifts between brokers along augmenting chains, which
@@ -13,7 +13,7 @@ from itertools import islice
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.augment import level
-from plimsoll_core.planner.formula import Row
+from plimsoll_core.planner.placement import Row
 
 LOOK_AT_MOST = 16
 """How many equally good partitions are compared for how many leaders of their topic are where."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from plimsoll_sim.cluster import one_off_requests
 from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
+from plimsoll_sim.scenario.cluster_verbs import Verb
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
-from plimsoll_sim.scenario.setting import Verb
 from plimsoll_sim.scenario.stage import CLIENT, Stage
 
 PORTS = {"clients": KAFKA_PORT, "replication": REPLICATION_PORT}

@@ -1,14 +1,14 @@
-"""The memory of a broker's clients: two pools, and whoever waits for one is woken by the loop.
+"""The memory of a broker's clients: two pools, and the event loop's wake-ups of what waits for one.
 
-`node.assembly` makes one and hands it to the client listener.  Which bytes are granted
-to whom is `budget`'s to say.
+`node.assembly` makes one and hands it to the client listener.  `client_memory_pools`
+decides which bytes are granted to which connection.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from plimsoll_broker.server.budget import Budgets, Intake, Pool
+from plimsoll_broker.server.client_memory_pools import Budgets, Intake, Pool
 
 
 class ClientMemory:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.planner.formula import (
+from plimsoll_core.planner.placement import (
     Assignment,
     check_assignment,
     led_by_active,
@@ -144,7 +144,7 @@ def test_unknown_strategy_is_refused() -> None:
     assert refusal.reason is Reason.PlacementInvalid
 
 
-def test_a_topic_begins_where_brokers_come_first_least_often() -> None:
+def test_topic_begins_where_brokers_come_first_least_often() -> None:
     brokers = [(broker, None) for broker in range(5)]
     assert start_of(brokers, 1, {0: 3, 1: 2, 2: 1, 3: 2, 4: 2}) == 2
     assert start_of(brokers, 2, {0: 0, 1: 5, 2: 1, 3: 2, 4: 0}) == 4  # from the last to the first

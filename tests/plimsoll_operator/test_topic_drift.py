@@ -8,7 +8,7 @@ from tests.plimsoll_operator.moving import MIB, Moves
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_operator.api.quantities import binary
-from plimsoll_operator.reconcile.topic import placement
+from plimsoll_operator.reconcile.topic import drift
 from plimsoll_operator.status.move_progress import Meter, copied
 
 
@@ -31,7 +31,7 @@ class TestMeter:
         assert read(200, 30_000).eta_seconds is None, "nothing was copied lately"
         assert read(50, 31_000).copied == 50, "the copy began anew"
 
-    def test_a_new_replica_in_sync_is_whole(self):
+    def test_new_replica_in_sync_is_whole(self):
         image = replay(
             with_topic(an_image((0, 1, 2, 3)), ((0, 1, 2),)),
             isr_changed(0, (0, 3), replicas=(3, 0, 1, 2), adding=(3,), removing=(2,)),
@@ -65,25 +65,25 @@ class TestPlaced:
         partitions = [image.partitions[PartitionKey(TOPIC_ID, n)] for n in range(len(rows))]
         return image, topic, partitions
 
-    def test_a_broker_that_came_later_is_drift(self):
+    def test_broker_that_came_later_is_drift(self):
         rows = ((0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1))
         image, topic, partitions = self.topic(rows, (0, 1, 2))
-        assert placement.drifted(image, topic, partitions, "Preferred") == 0
+        assert drift.drifted(image, topic, partitions, "Preferred") == 0
         image, topic, partitions = self.topic(rows, (0, 1, 2, 3))
-        count = placement.drifted(image, topic, partitions, "Preferred")
+        count = drift.drifted(image, topic, partitions, "Preferred")
         assert count == 4
-        found = placement.drift(image, count, 6)
+        found = drift.drift(image, count, 6)
         assert (found.status, found.reason) == ("True", "BrokerAdded")
         assert "4 of 6" in found.message
 
-    async def test_a_move_shows_in_the_topic(self):
+    async def test_move_shows_in_the_topic(self):
         scene = Moves()
         await scene.look()
         await scene.tell(0, 100 * MIB)
         moving = [scene.p(0), scene.p(1)]
-        shown = placement.move(moving, Meter(), scene.deciding.soft.copies, 0)
+        shown = drift.move(moving, Meter(), scene.deciding.soft.copies, 0)
         assert (shown.partitions, shown.bytes_left) == (2, "200Mi")
-        found = placement.reconciling(moving)
+        found = drift.reconciling(moving)
         assert (found.status, found.reason) == ("True", "MovingReplicas")
-        assert placement.move([], Meter(), {}, 0) is None
-        assert placement.reconciling([]).status == "False"
+        assert drift.move([], Meter(), {}, 0) is None
+        assert drift.reconciling([]).status == "False"

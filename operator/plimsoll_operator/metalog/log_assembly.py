@@ -27,7 +27,7 @@ class Gap(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Emptied:
-    """A place whose records were given back after a snapshot; who wrote them is still known."""
+    """A slot emptied after a snapshot; the writer of its batch is still known."""
 
     sequence: int
     end_offset: int

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plimsoll_core.errors import Refusal
-from plimsoll_core.planner.formula import Assignment, interleave, place
+from plimsoll_core.planner.placement import Assignment, interleave, place
 
 SHAPES = [(3, 3), (2, 2, 2), (3, 3, 3), (4, 4), (1, 1, 1), (2, 2), (5, 5), (4, 4, 4)]
 
@@ -36,7 +36,7 @@ def test_owners_take_turns_between_racks() -> None:
     st.integers(1, 5),
     st.sampled_from(["RoundRobin", "Blocked"]),
 )
-def test_a_partition_uses_as_many_racks_as_it_can(
+def test_partition_uses_as_many_racks_as_it_can(
     shape: tuple[int, ...], partitions: int, factor: int, layout: str
 ) -> None:
     """Hard rule: distinct racks per partition = min(RF, racks)."""
@@ -49,7 +49,7 @@ def test_a_partition_uses_as_many_racks_as_it_can(
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("factor", [2, 3])
-def test_a_dead_brokers_leaderships_spread_evenly_over_the_other_racks(
+def test_dead_brokers_leaderships_spread_evenly_over_the_other_racks(
     shape: tuple[int, ...], factor: int
 ) -> None:
     """Failover skew ≤ 1 among candidate racks."""
@@ -77,7 +77,7 @@ def test_growth_continues_what_was_placed(shape: tuple[int, ...], before: int, m
     assert grown == rows_of(shape, before + more, factor)
 
 
-def test_a_broker_without_a_rack_means_that_racks_are_ignored() -> None:
+def test_broker_without_a_rack_means_that_racks_are_ignored() -> None:
     brokers = [(0, "a"), (1, "a"), (2, None)]
     plain = [(0, None), (1, None), (2, None)]
     assert place(brokers, 6, 2, "RoundRobin") == place(plain, 6, 2, "RoundRobin")

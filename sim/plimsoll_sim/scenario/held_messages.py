@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_sim.environment.network import End, Network
 from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_PORT
-from plimsoll_sim.scenario import overheard
-from plimsoll_sim.scenario.overheard import Named
+from plimsoll_sim.scenario import proposal_trace
+from plimsoll_sim.scenario.proposal_trace import Named
 from plimsoll_wire import control
 from plimsoll_wire.framing import Framer
 from plimsoll_wire.versions import ApiKey
@@ -114,11 +114,11 @@ class Taps:
         source, target = (one.process.host.removeprefix("broker-") for one in (end, end.peer))
         told: list[str] = []
         if kind == "AlterPartition":
-            told = overheard.proposals(source, frame, self._named)
+            told = proposal_trace.proposals(source, frame, self._named)
         elif kind == "AlterPartition" + REPLY:
-            told = overheard.answers(target, frame, self._named)
+            told = proposal_trace.answers(target, frame, self._named)
         elif kind == "Fetch" + REPLY and target.isdecimal():
-            told = overheard.fetched(source, target, frame, self._named)
+            told = proposal_trace.fetched(source, target, frame, self._named)
         for line in told:
             if line not in self.overheard[-1:]:
                 self.overheard.append(line)

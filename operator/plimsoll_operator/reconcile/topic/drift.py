@@ -1,4 +1,4 @@
-"""What a topic's status says of where its replicas are: what moves, and what the formula would do.
+"""The drift and the moves that a topic's status shows: today's replicas beside the formula's.
 
 The formula places at creation and growth; what it would do with today's brokers is only told.  A
 partition has drifted when it would then have other replicas, or the same in another order.
@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, Topic
 from plimsoll_core.errors import Refusal
-from plimsoll_core.planner import formula
-from plimsoll_core.planner.formula import EXPLICIT, Assignment, Located, RackPolicy
+from plimsoll_core.planner import placement
+from plimsoll_core.planner.placement import EXPLICIT, Assignment, Located, RackPolicy
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
@@ -38,8 +38,8 @@ def drifted(
 def _formula(
     pool: tuple[Located, ...], partitions: int, factor: int, strategy: str, first: int
 ) -> Assignment:
-    start = formula.start_at(pool, first)
-    rows = formula.place(pool, partitions, factor, strategy, start=start)
+    start = placement.start_at(pool, first)
+    rows = placement.place(pool, partitions, factor, strategy, start=start)
     return () if isinstance(rows, Refusal) else rows
 
 

@@ -1,0 +1,53 @@
+"""Pieces of sentences that people read: lists of brokers, replica lists, counts with their nouns.
+
+Used for refusals, conditions, Events and the causes in the metadata log.  Nothing else in core,
+operator or broker writes a list of brokers (`tests/test_tidy.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+NAMED_AT_MOST = 3
+"""How many topics, partitions or brokers a plan's sentence names."""
+
+
+def brokers_text(broker_ids: Iterable[int], at_most: int | None = None) -> str:
+    """`broker 1`, `brokers 1 and 2`, `brokers 1, 2 and 3`; beyond `at_most`, `… and 4 more`."""
+    ids = sorted(broker_ids)
+    noun = "broker" if len(ids) == 1 else "brokers"
+    if at_most is not None:
+        return f"{noun} {first_few([str(one) for one in ids], at_most)}"
+    return f"{noun} {ids_text(ids)}"
+
+
+def ids_text(broker_ids: Iterable[int]) -> str:
+    """`1`, `1 and 2`, `1, 2 and 3`: where the sentence has the noun already."""
+    *others, last = [str(one) for one in sorted(broker_ids)] or ["none"]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def replicas_text(row: Iterable[int]) -> str:
+    """`2, 0, 1`: a replica list, whose order matters."""
+    return ", ".join(str(broker_id) for broker_id in row)
+
+
+def is_or_are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def sentence_start(text: str) -> str:
+    """With a capital letter."""
+    return text[:1].upper() + text[1:]
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 replica`, `2 replicas`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def first_few(names: Sequence[str], at_most: int = NAMED_AT_MOST) -> str:
+    """`a, b, c and 4 more`."""
+    more = len(names) - at_most
+    few = ", ".join(names[:at_most])
+    return f"{few} and {more} more" if more > 0 else few

@@ -1,0 +1,98 @@
+"""A LogCluster's status: a projection of the committed image, and of what reconcilers report."""
+
+from __future__ import annotations
+
+import msgspec
+
+from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction, LogClusterStatus
+from plimsoll_operator.api.conditions import condition, unready
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.kube.cache import Key
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.reconcile.blocked_actions import that_wait, worst_first
+from plimsoll_operator.reconcile.cluster.versions import versions
+from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.restarts.memory import restarts_of
+from plimsoll_operator.reconcile.restarts.render import (
+    rolls_condition,
+    settling_condition,
+    troubles_text,
+)
+from plimsoll_operator.status.projection import (
+    blocked_condition,
+    cluster_conditions,
+    cluster_status,
+)
+from plimsoll_operator.status.unclean import TYPE as UNCLEAN
+from plimsoll_operator.status.unclean import UncleanRecovery
+from plimsoll_operator.status.writer import StatusDraft, Target
+
+
+def unclean_recovery_of(term: Term) -> UncleanRecovery:
+    """The unclean elections of the last day, as this term knows them."""
+    return term.kept(UncleanRecovery, UncleanRecovery)
+
+
+def render(term: Term, key: Key) -> StatusDraft | None:
+    """None when the LogCluster is gone or going."""
+    found = term.cluster
+    if found is None:
+        return None
+    image = term.image
+    if not image.controller_epoch:
+        return _without_log(term, found)
+    status = msgspec.structs.replace(
+        cluster_status(image, found),
+        blocked=tuple(_blocked(term)[:BLOCKED_MAX]),
+        versions=versions(term),
+        volume_size=term.volume_size,
+    )
+    found_so = cluster_conditions(image, status, troubles_text(term.troubles))
+    shown = {c.type: c for c in (*found_so, *_notes(term))}
+    rolling = restarts_of(term).rolling
+    if rolling is not None:
+        shown["Reconciling"] = rolls_condition(rolling)
+    elif term.settling is not None and shown["Reconciling"].status == "False":
+        shown["Reconciling"] = settling_condition(term.settling[0])
+    if (stalled := shown.get("Stalled")) and stalled.status == "True":
+        shown["Ready"] = unready(shown["Ready"], stalled)
+        if shown["Reconciling"].status != "True":
+            text = "Not all is as the spec says: see the condition Stalled."
+            shown["Reconciling"] = condition("Reconciling", False, "Stalled", text)
+    return StatusDraft(
+        uid=found.metadata.uid,
+        status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
+        generation=term.observed.get(Target(LOG_CLUSTERS, *key), 0),
+        shown=term.objects.clusters.conditions(key),
+    )
+
+
+def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
+    """The log was not read: nothing is known, but why the cluster is not led."""
+    if not term.notes:
+        return None
+    led = None if term.controller.stalled is None else kafka_id(term.cluster_id)
+    return StatusDraft(
+        uid=found.metadata.uid,
+        status=LogClusterStatus(cluster_id=led, conditions=tuple(term.notes.values())),
+        generation=found.metadata.generation,
+        shown=term.objects.clusters.conditions(found.key),
+    )
+
+
+def _blocked(term: Term) -> list[BlockedAction]:
+    return worst_first(row for _, rows in sorted(term.blocked.items()) for row in rows)
+
+
+def _notes(term: Term) -> list[Condition]:
+    """The conditions that are always shown, and those that reconcilers report."""
+    notes = {
+        "Blocked": condition("Blocked", False, "NothingWaits", "No voluntary action waits."),
+        "Stalled": condition("Stalled", False, "NothingToDo", "No human action is needed."),
+        UNCLEAN: unclean_recovery_of(term).condition(term.now_ms()),
+    } | term.notes
+    if rows := that_wait(_blocked(term)):
+        notes["Blocked"] = blocked_condition(rows)
+    return list(notes.values())
