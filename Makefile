@@ -5,7 +5,7 @@ PY := .venv/bin/python
 .DEFAULT_GOAL := help
 .PHONY: help
 help: ## Print this help
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 .PHONY: setup
 setup: ## Make .venv with everything (and install the few Debian packages that are missing)
@@ -28,8 +28,12 @@ unit: setup ## The unit tier only
 	@$(PY) dev/tiers.py unit
 
 .PHONY: demo
-demo: setup ## A cluster on a real Kubernetes, a broker killed in mid-write, and the verdict
-	@$(PY) dev/demo.py
+demo: setup ## A cluster on this machine, a broker killed in mid-write, and the verdict (KEEP=1)
+	@$(PY) -m dev.demo $(if $(KEEP),--keep)
+
+.PHONY: demo-kubernetes
+demo-kubernetes: setup ## The same on a real Kubernetes, which stays up (USE_CURRENT_CONTEXT=1)
+	@$(PY) -m dev.demo_kubernetes
 
 FOR ?= 600
 .PHONY: sim
@@ -64,5 +68,9 @@ coverage: setup ## Branches of the core that unit tests, scenarios and random ru
 	@$(PY) -m coverage run -m pytest -q tests/plimsoll_core tests/plimsoll_sim/test_scenarios.py
 	@$(PY) -W ignore -m coverage run --append -m plimsoll_sim --seeds $(SEEDS) --jobs 1
 	@$(PY) -m coverage report
+
+.PHONY: coverage-operator
+coverage-operator: setup ## Lines of the operator's reconcilers that simulated runs take (a minute)
+	@$(PY) dev/operator_coverage.py
 
 -include dev/dev.mk

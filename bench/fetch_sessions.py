@@ -36,7 +36,7 @@ async def measure(partitions: int, rounds: int, *, sessions: bool) -> tuple[floa
         while any(len(broker.manager) < partitions for broker in brokers):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         client = await brokers[0].client()
-        for _ in range(100):  # everybody is heard of, everything is settled
+        for _ in range(100):  # all peers are known, every log is synced
             code, _ = await client.produce("t", a_batch(1))
             assert code == 0, code
         while any(broker.store.begin_new() for broker in brokers):  # noqa: ASYNC110

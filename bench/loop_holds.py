@@ -28,11 +28,11 @@ from plimsoll_broker.handlers.routes import routes
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
-from plimsoll_core.cluster.listeners import Port
+from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.messages.requests import Answer, Request
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
-from plimsoll_wire.versions import SUPPORTED, ApiKey
 
 WAIT_S = 120.0
 TOPICS = 20

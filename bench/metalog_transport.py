@@ -31,14 +31,14 @@ from kubernetes.aio.client import ApiClient
 from tests.plimsoll_operator.metalog.writer import Writer
 
 from plimsoll_operator.kube.access import Access, find_access
-from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.errors import NotFound
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.resources import CRDS, METADATA_BATCHES, Kind
 from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.kube_api import Answer, Api, TransportApi, Unanswered
 from plimsoll_operator.metalog.kube_objects import Place
-from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
+from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
 
 CRD_FILES = sorted((Path(__file__).parents[1] / "crds").glob("internal.*.yaml"))
 GROUP = "metalog-bench.plimsoll.dev"

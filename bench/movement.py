@@ -29,7 +29,7 @@ from confluent_kafka.admin import NewTopic
 from tests.integration.local_cluster import WAIT_S, LocalCluster
 from tests.integration.test_reassignment import ask
 
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 MIB = 2**20
 MOVED, LIVE = "moved", "live"

@@ -9,6 +9,7 @@ import argparse
 import gc
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from uuid import UUID
@@ -67,13 +68,15 @@ def request_of(case: Case) -> Request:
     brokers = brokers_of(case)
     located = [(broker.id, broker.rack) for broker in brokers[: case.placed_on]]
     topics, partitions = [], []
+    preferred: Counter[BrokerId] = Counter()
     for number in range(PARTITIONS // case.partitions_per_topic):
         topic = PlanTopic(id=UUID(int=number + 1), name=f"topic-{number}")
-        start = start_of(topic.name, case.partitions_per_topic, case.placed_on)
+        start = start_of(located, case.partitions_per_topic, preferred)
         rows = place(
             located, case.partitions_per_topic, REPLICATION_FACTOR, "RoundRobin", start=start
         )
         assert not isinstance(rows, Refusal)
+        preferred.update(row[0] for row in rows)
         topics.append(topic)
         partitions += [partition(topic, index, row) for index, row in enumerate(rows)]
     return Request(

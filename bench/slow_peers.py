@@ -1,4 +1,4 @@
-"""What slow, idle and half-said peers cost a cluster: memory, and everybody else's latency.
+"""What peers that are slow, idle or send half a request cost: memory, and other clients' latency.
 
     python -m bench.slow_peers [--rounds 3] [--seconds 15] [--limit-mebibytes 512] [--write]
 
@@ -189,7 +189,7 @@ def table(phases: list[Phase], most: dict[str, int], how: str, limit: int) -> li
         "",
         f"Ratio of the medians: **{ratios[0]:.2f}** (p50), **{ratios[1]:.2f}** (p99). "
         f"Most resident memory, MiB, of a limit of {limit // MIB} ({how}): {memory}. "
-        "Nobody ended, every ISR is whole.",
+        "No process ended, every ISR is full.",
     ]
 
 

@@ -17,10 +17,12 @@ import time
 import uuid
 from contextlib import aclosing
 
+from plimsoll_operator.api.conditions import is_true
 from plimsoll_operator.kube.access import find_access
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.follow import follow
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.port import Listed, Object
 from plimsoll_operator.kube.resources import TOPICS
 
 CONNECTIONS = 32
@@ -38,29 +40,19 @@ class Watched:
         self._changed = asyncio.Event()
 
     async def follow(self) -> None:
-        version = (await self._kube.list(TOPICS, self._namespace)).resource_version
-        while True:
-            async with aclosing(
-                self._kube.changes(TOPICS, self._namespace, None, version)
-            ) as changes:
-                async for change in changes:
-                    assert change["type"] != "ERROR", change
-                    body = change["object"]
-                    version = body["metadata"]["resourceVersion"]
-                    if _is_ready(body):
-                        self.ready_s.setdefault(body["metadata"]["name"], time.monotonic())
-                        self._changed.set()
+        async with aclosing(follow(self._kube, TOPICS, self._namespace)) as told:
+            async for seen in told:
+                if isinstance(seen, Listed) or not is_true(seen["object"], "Ready"):
+                    continue
+                self.ready_s.setdefault(seen["object"]["metadata"]["name"], time.monotonic())
+                self._changed.set()
+        raise RuntimeError("the watch fell behind: what it saw is no measurement")
 
     async def until(self, names: set[str]) -> None:
         async with asyncio.timeout(WAIT_S):
             while not names <= self.ready_s.keys():
                 self._changed.clear()
                 await self._changed.wait()
-
-
-def _is_ready(body: Object) -> bool:
-    shown = (body.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in shown)
 
 
 def _topic(namespace: str, name: str, cluster: str) -> Object:

@@ -1,351 +1,300 @@
-"""`make demo`: a cluster on a real Kubernetes, a broker killed in mid-write, and the verdict.
+"""`make demo`: a cluster on this machine, a broker killed in mid-write, and the verdict.
 
-Brings up the local node (or, with USE_CURRENT_CONTEXT=1, uses the current kubectl context), builds
-the images, installs the chart, applies `examples/`, kills broker 0 with SIGKILL while Spark writes,
-and prints what happened.  Ends non-zero if anything fell short; leaves the cluster up.
+`plimsoll local` runs the operator that ships, with `examples/` applied: three broker processes, and
+Spark as it runs in a Verification's pod.  Broker 0 is killed with SIGKILL while Spark writes.  Ends
+non-zero if anything fell short, and stops what it started; with --keep the cluster goes on running.
+Needs `make setup`; on loopback alone.
 """
 
+from __future__ import annotations
+
+import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
-from datetime import datetime
+import urllib.request
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-import yaml
-from kubectl import (
-    NODE,
-    ROOT,
-    Cluster,
-    CommandFailed,
-    GaveUp,
-    condition,
-    is_true,
-    local_environment,
-    wait_for,
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from dev.demo_steps import (
+    CLUSTER,
+    TOPIC,
+    VERIFICATION,
+    VICTIM,
+    Steps,
+    Story,
+    View,
+    console,
+    kill_and_judge,
+    wait,
 )
-from rich.console import Console
-from rich.table import Table
+from dev.kubectl import ROOT, GaveUp
 
-OPERATOR_NAMESPACE = "plimsoll-system"
-NAMESPACE = "kafka"
-CLUSTER = "main"
-TOPIC = "orders"
-VERIFICATION = "orders-check"
-VICTIM = 0
-STALL_LIMIT_MS = 2_000
-ISR_LIMIT_S = 30
-
-console = Console(highlight=False, width=110 if not sys.stdout.isatty() else None)
+DIRECTORY = ROOT / "build" / "demo"
+EXAMPLES = ("logcluster.yaml", "topic-orders.yaml", "verification.yaml")
+STEPS = 7
+START_S = 130
+"""`plimsoll local` gives up by itself before that, and says why."""
+STOP_S = 60
+JARS_S = 560
+METADATA_S = 2
+NAMESPACE = "default"
 
 
-@dataclass(frozen=True, slots=True)
-class View:
-    """Leaders and in-sync replicas of every partition, as the controller has them committed."""
+class LocalDemo:
+    """`DemoCluster`: one `plimsoll local` over `directory`."""
 
-    at: float
-    leaders: dict[int, int | None]
-    isr: dict[int, list[int]]
-    replicas: dict[int, list[int]]
+    def __init__(self, directory: Path, *, keep: bool) -> None:
+        """`keep`: it may outlive this process."""
+        self.directory = directory
+        self.ready: dict[str, Any] = {}
+        self._keep = keep
+        self._process: subprocess.Popen[bytes] | None = None
+        self._admin: AdminClient | None = None
+        # The pid that was killed.
+        self._killed: int | None = None
+
+    # --- start and stop ---------------------------------------------------------------------------
 
     @property
-    def full(self) -> bool:
-        return all(len(self.isr[p]) == len(self.replicas[p]) for p in self.replicas)
+    def said(self) -> Path:
+        """What `plimsoll local` writes to standard error."""
+        return self.directory / "logs" / "plimsoll.log"
 
+    @property
+    def command(self) -> list[str]:
+        files = [word for name in EXAMPLES for word in ("-f", str(ROOT / "examples" / name))]
+        local = [*("-m", "plimsoll_operator.cli", "local", "--data", str(self.directory)), *files]
+        if self._keep:
+            return [sys.executable, *local]
+        ends_with_us = [sys.executable, "-m", "plimsoll_process.parent", str(os.getpid())]
+        return [*ends_with_us, sys.executable, *local]
 
-@dataclass(slots=True)
-class Story:
-    """What happened, for the summary at the end."""
+    def start(self, jars: Path) -> None:
+        """Until clients can connect.  Raises GaveUp with its last words."""
+        self.said.parent.mkdir(parents=True)
+        announced = self.directory / "ready.json"
+        with announced.open("wb") as stdout, self.said.open("wb") as stderr:
+            # In a session of its own: Ctrl-C is this process's to act on.
+            process = self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**os.environ, "PLIMSOLL_SPARK_JARS": str(jars)},
+                start_new_session=True,
+            )
 
-    before: View | None = None
-    during: View | None = None
-    after: View | None = None
-    isr_full_s: float | None = None
-    shortfalls: list[str] = field(default_factory=list)
+        def ready() -> dict[str, Any] | None:
+            if process.poll() is not None:
+                lines = self.said.read_text(errors="replace").splitlines()
+                raise GaveUp(f"plimsoll local ended: {lines[-1] if lines else 'without a word'}")
+            line = announced.read_text()
+            return json.loads(line) if line.endswith("\n") else None
 
-    def expect(self, good: bool, sentence: str) -> None:
-        console.print(f"  {'[green]ok[/]  ' if good else '[red]SHORT[/]'} {sentence}")
-        if not good:
-            self.shortfalls.append(sentence)
+        self.ready = wait("brokers that take part", ready, START_S, every_s=0.1)
+        # Of brokers that are gone it would write to standard error.
+        config = {"bootstrap.servers": self.ready["bootstrap"], "log_level": 0}
+        self._admin = AdminClient(config)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
 
-def say(text: str) -> None:
-    console.print(f"[bold cyan]==>[/] {text}")
-
-
-def bring_up() -> Cluster:
-    """A Kubernetes to use, with our images in it."""
-    if os.environ.get("USE_CURRENT_CONTEXT") == "1":
-        cluster = Cluster(dict(os.environ))
-        context = cluster.kubectl("config", "current-context").strip()
-        say(f"using the current kubectl context, {context}")
-        return cluster
-    for verb, about in (("install", "the node's programs (minutes when cold)"), ("up", "the node")):
-        say(f"{verb}: {about}")
-        subprocess.run([str(NODE), verb], check=True, stdout=subprocess.DEVNULL)
-    say("images: operator, broker, spark")
-    subprocess.run([str(ROOT / "dev" / "images.sh")], check=True)
-    return Cluster(local_environment())
-
-
-def install_chart(cluster: Cluster) -> None:
-    say("helm: the operator")
-    extra = os.environ.get("DEMO_HELM_ARGS", "").split()
-    values = ROOT / "dev" / "values-local.yaml"
-    if not extra and values.exists():
-        extra = ["--values", str(values)]
-    cluster.run(
-        "helm", "upgrade", "--install", "plimsoll", str(ROOT / "helm" / "plimsoll"),
-        "--namespace", OPERATOR_NAMESPACE, "--create-namespace",
-        "--set", "verification.enabled=true", *extra, "--wait", "--timeout", "180s",
-        timeout_s=240,
-    )  # fmt: skip
-
-
-def apply_examples(cluster: Cluster) -> None:
-    say("kubectl apply -f examples/, with maintenance.allowDrills")
-    with_previous = cluster.get("namespace", NAMESPACE, NAMESPACE)
-    if with_previous:
-        cluster.kubectl("delete", "verification", VERIFICATION, "-n", NAMESPACE,
-                        "--ignore-not-found", "--wait=true", timeout_s=90)  # fmt: skip
-        wait_for("the last run's Spark pod to go", lambda: spark_pods(cluster) == [] or None, 90)
-    else:
-        cluster.kubectl("create", "namespace", NAMESPACE)
-    # Brokers that a process beside them may kill: that is this demo's wish, not a user's.
-    example = yaml.safe_load((ROOT / "examples" / "logcluster.yaml").read_text())
-    example["spec"]["maintenance"] = {"allowDrills": True}
-    cluster.kubectl("apply", "-n", NAMESPACE, "-f", "-", stdin=json.dumps(example))
-    for name in ("topic-orders.yaml", "verification.yaml"):
-        cluster.kubectl("apply", "-n", NAMESPACE, "-f", str(ROOT / "examples" / name))
-    for kind, name in (("logcluster", CLUSTER), ("topic", TOPIC)):
-        wait_for(
-            f"{kind}/{name} to be Ready",
-            lambda kind=kind, name=name: (
-                is_true(cluster.get(kind, name, NAMESPACE), "Ready") or None
-            ),
-            180,
-        )
-        console.print(f"  {kind}/{name} is Ready")
-    # Another image than last time rolls the brokers that are there.
-    wait_for("every broker to run this image", lambda: has_settled(cluster) or None, 300)
-
-
-def has_settled(cluster: Cluster) -> bool:
-    found = condition(cluster.get("logcluster", CLUSTER, NAMESPACE), "Reconciling")
-    return found is not None and found["status"] == "False"
-
-
-def spark_pods(cluster: Cluster) -> list[dict[str, Any]]:
-    return cluster.items("pods", NAMESPACE, f"plimsoll.dev/verification={VERIFICATION}")
-
-
-def view(cluster: Cluster) -> View | None:
-    """Ask the active operator; the standby knows nothing and says so."""
-    for pod in cluster.items("pods", OPERATOR_NAMESPACE, "app.kubernetes.io/name=plimsoll"):
-        name = pod["metadata"]["name"]
-        path = (
-            f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods/{name}:9100/proxy"
-            f"/v1/clusters/{NAMESPACE}/{CLUSTER}/topics/{TOPIC}"
-        )
+    def stop(self) -> None:
+        """A clean stop, as far as it goes; nothing of it runs afterwards."""
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
         try:
-            found = json.loads(cluster.raw(path))["partitions"]
-        except (CommandFailed, ValueError, KeyError):
-            continue
+            wait("the brokers' clean stop", process.poll, STOP_S, every_s=0.1)
+        finally:
+            process.kill()  # nothing, when it has ended; else brokers and driver go with it
+            process.wait()
+
+    # --- what is asked of it ----------------------------------------------------------------------
+
+    def view(self) -> View | None:
+        """As a Kafka client sees it."""
+        assert self._admin is not None
+        try:
+            found = self._admin.list_topics(TOPIC, timeout=METADATA_S).topics[TOPIC].partitions
+        except KafkaException:
+            return None
         return View(
             at=time.time(),
-            leaders={one["partition"]: one["leader"] for one in found},
-            isr={one["partition"]: one["isr"] for one in found},
-            replicas={one["partition"]: one["replicas"] for one in found},
+            leaders={p: one.leader if one.leader >= 0 else None for p, one in found.items()},
+            isr={p: list(one.isrs) for p, one in found.items()},
+            replicas={p: list(one.replicas) for p, one in found.items()},
         )
-    return None
+
+    def verification(self) -> dict[str, Any]:
+        path = f"/apis/plimsoll.dev/v1alpha1/namespaces/{NAMESPACE}/verifications/{VERIFICATION}"
+        return self._get(path).get("status") or {}
+
+    def kill_broker(self) -> None:
+        self._killed = self.broker_pid()
+        assert self._killed is not None
+        os.kill(self._killed, signal.SIGKILL)
+
+    def broker_pid(self) -> int | None:
+        """The victim's; None while it is not running."""
+        pids = json.loads((self.directory / "pids.json").read_text())
+        found: int | None = pids.get(str(VICTIM))
+        return found
+
+    def restarted_at(self, killed_at: float) -> float | None:
+        return time.time() if self.broker_pid() not in (None, self._killed) else None
+
+    def report(self) -> dict[str, str]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{VERIFICATION}-report"
+        data: dict[str, str] = self._get(path).get("data") or {}
+        return data
+
+    def _get(self, path: str) -> dict[str, Any]:
+        """Empty when there is no such object, or no answer."""
+        try:
+            with urllib.request.urlopen(self.ready["api"] + path, timeout=10) as reply:
+                found: dict[str, Any] = json.loads(reply.read())
+        except OSError:
+            return {}
+        return found
 
 
-def verification(cluster: Cluster) -> dict[str, Any]:
-    found = cluster.get("verification", VERIFICATION, NAMESPACE)
-    return (found or {}).get("status") or {}
+def spark_jars() -> Path:
+    """Where Spark's Kafka connector is, fetched when it is not there.  Raises GaveUp."""
+    with subprocess.Popen([ROOT / "spark" / "jars.sh"], stdout=subprocess.PIPE) as fetching:
+        try:
+            code = wait("Maven", fetching.poll, JARS_S, every_s=0.1)
+        finally:
+            fetching.terminate()
+        assert fetching.stdout is not None
+        lines = fetching.stdout.read().decode().splitlines()
+    if code:
+        raise GaveUp("spark/jars.sh could not fetch Spark's Kafka connector")
+    return Path(lines[-1])
 
 
-def wait_until_writing(cluster: Cluster) -> None:
-    say("waiting for Spark to write")
-
-    def writing() -> bool | None:
-        status = verification(cluster)
-        if status.get("verdict") or status.get("phase") in ("Completed", "Failed"):
-            raise GaveUp(f"the verification ended before the kill: {json.dumps(status)[:600]}")
-        return status.get("counts", {}).get("acked", 0) > 1000 or None
-
-    wait_for("Spark's first acknowledged records", writing, 180)
-
-
-def kill_broker(cluster: Cluster) -> None:
-    """SIGKILL to the broker's process, from inside its pod (its processes share one namespace)."""
-    code = (
-        "import os,signal,pathlib\n"
-        "for d in pathlib.Path('/proc').iterdir():\n"
-        "  if d.name.isdigit() and b'plimsoll_broker' in (d/'cmdline').read_bytes() "
-        "and int(d.name)!=os.getpid() and b'-c' not in (d/'cmdline').read_bytes().split(b'\\0'):\n"
-        "    os.kill(int(d.name), signal.SIGKILL)\n"
-    )
-    pod = f"{CLUSTER}-broker-{VICTIM}-0"
+def kept_before(directory: Path) -> int | None:
+    """The pid of a `plimsoll local` that an earlier demo left running over the directory."""
     try:
-        cluster.kubectl("exec", "-n", NAMESPACE, pod, "-c", "broker", "--", "python3", "-c", code)
-    except CommandFailed as error:
-        # Who runs in a container goes with it, and may go before it has said that it is done.
-        if f"exit code {128 + signal.SIGKILL}" not in str(error):
-            raise
+        pid = int(json.loads((directory / "pids.json").read_text())["controller"])
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError, KeyError):
+        return None
+    return pid if str(directory).encode() in words and b"local" in words else None
 
 
-def restarted_at(cluster: Cluster, killed_at: float) -> float | None:
-    """When the kubelet started the broker's container again."""
-    pod = cluster.get("pod", f"{CLUSTER}-broker-{VICTIM}-0", NAMESPACE)
-    for one in ((pod or {}).get("status") or {}).get("containerStatuses", []):
-        started = one.get("state", {}).get("running", {}).get("startedAt")
-        if started:
-            at = datetime.fromisoformat(started).timestamp()
-            if at >= int(killed_at):
-                return at
-    return None
+def clear(directory: Path) -> None:
+    """A new cluster each time; one that was kept is stopped first."""
+    pid = kept_before(directory)
+    if pid is not None:
+        console.print(f"  stopping the cluster that an earlier demo has kept (pid {pid})")
+        os.kill(pid, signal.SIGTERM)
+        wait("its end", lambda: kept_before(directory) is None or None, STOP_S, every_s=0.1)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
-def kill_and_watch(cluster: Cluster, story: Story) -> None:
-    say(f"SIGKILL to broker {VICTIM}")
-    killed_at = time.time()
-    kill_broker(cluster)
-
-    def moved() -> View | None:
-        now = view(cluster)
-        gone = now and all(leader not in (None, VICTIM) for leader in now.leaders.values())
-        return now if gone else None
-
-    story.during = wait_for("leaders to move", moved, 30, every_s=0.1)
-    console.print(
-        f"  every partition led by a survivor {story.during.at - killed_at:.1f} s after the kill"
-    )
-    back_at = wait_for(
-        "the broker's container to start again", lambda: restarted_at(cluster, killed_at), 120
-    )
-    away_s = max(0.0, back_at - killed_at)
-    console.print(f"  broker {VICTIM} is back after {away_s:.0f} s, on its volume")
-
-    def whole() -> View | None:
-        now = view(cluster)
-        return now if now and now.full else None
-
-    story.after = wait_for("every ISR to be full", whole, 90, every_s=0.3)
-    story.isr_full_s = max(0.0, story.after.at - back_at)
-
-
-def wait_for_verdict(cluster: Cluster) -> dict[str, Any]:
-    say("waiting for the verdict")
-    shown = ""
-
-    def verdict() -> dict[str, Any] | None:
-        nonlocal shown
-        status = verification(cluster)
-        counts = status.get("counts", {})
-        acked, read = counts.get("acked", 0), counts.get("read", 0)
-        line = f"{status.get('phase', '')}: acked {acked:,}, read {read:,}"
-        if line != shown:
-            shown = line
-            console.print(f"  {line}")
-        return status if status.get("verdict") else None
-
-    return wait_for("the verdict", verdict, 600, every_s=3)
-
-
-def stalls_ms(cluster: Cluster) -> dict[int, float]:
-    """How long writes to each partition stalled, from the job's own report."""
-    report = cluster.get("configmap", f"{VERIFICATION}-report", NAMESPACE) or {}
-    timing = json.loads(report.get("data", {}).get("verdict.json", "{}")).get("timing", {})
-    found = timing.get("stallMillisecondsByPartition", {})
-    return {int(partition): float(value) for partition, value in found.items()}
-
-
-def show(story: Story, stalls: dict[int, float]) -> None:
-    before, during, after = story.before, story.during, story.after
-    assert before is not None
-    assert during is not None
-    assert after is not None
-    table = Table(title=f"topic {TOPIC}: broker {VICTIM} killed in mid-write", title_justify="left")
-    for column in ("partition", "replicas", "leader before", "leader during", "ISR during",
-                   "leader after", "ISR after", "writes stalled"):  # fmt: skip
-        table.add_column(column, justify="right" if column == "partition" else "left")
-    for p in sorted(before.replicas):
-        table.add_row(
-            str(p),
-            ",".join(map(str, before.replicas[p])),
-            str(before.leaders[p]),
-            str(during.leaders[p]),
-            ",".join(map(str, during.isr[p])),
-            str(after.leaders[p]),
-            ",".join(map(str, after.isr[p])),
-            f"{stalls[p]:.0f} ms" if p in stalls else "unknown",
-        )
-    console.print(table)
-
-
-def judge(story: Story, status: dict[str, Any], stalls: dict[int, float]) -> None:
-    counts = status.get("counts", {})
-    say("verdict")
-    console.print("  " + ", ".join(f"{name} {value:,}" for name, value in counts.items()))
-    story.expect(status.get("verdict") == "Passed", f"verdict {status.get('verdict')}")
-    for name, about in (("lost", "acked records lost"), ("duplicated", "duplicated"),
-                        ("outOfOrder", "out of order")):  # fmt: skip
-        story.expect(counts.get(name) == 0, f"{counts.get(name)} {about}")
-    assert story.before is not None
-    assert story.isr_full_s is not None
-    worst = max(stalls.values(), default=float("inf"))
-    complete = set(stalls) == set(story.before.replicas)
-    story.expect(
-        complete and worst <= STALL_LIMIT_MS,
-        f"worst stall of writes {worst:.0f} ms over {len(stalls)} partitions"
-        f" (limit {STALL_LIMIT_MS} ms)",
-    )
-    story.expect(
-        story.isr_full_s <= ISR_LIMIT_S,
-        f"every ISR full {story.isr_full_s:.1f} s after the broker's return"
-        f" (limit {ISR_LIMIT_S} s)",
+def has_browser(environment: Mapping[str, str]) -> bool:
+    """Whether a report can be shown in a window: in a terminal it would take that over."""
+    return sys.platform == "darwin" or bool(
+        environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
     )
 
 
-def what_next() -> None:
-    say("the cluster stays up; what to type next:")
-    if os.environ.get("USE_CURRENT_CONTEXT") != "1":
-        console.print('  eval "$(dev/node.sh env)"', markup=False)
-    console.print(f"  kubectl get plimsoll -n {NAMESPACE}")
-    console.print(f"  kubectl get topic {TOPIC} -n {NAMESPACE} -o yaml")
-    console.print(f"  kubectl get configmap {VERIFICATION}-report -n {NAMESPACE} "
-                  "-o jsonpath='{.data.report\\.html}' > report.html", markup=False)  # fmt: skip
-    console.print("  to tear down:")
-    console.print(f"  kubectl delete namespace {NAMESPACE}")
-    console.print(f"  helm uninstall plimsoll -n {OPERATOR_NAMESPACE}")
-    if os.environ.get("USE_CURRENT_CONTEXT") != "1":
-        console.print("  dev/node.sh destroy")
+def save_report(demo: LocalDemo) -> Path:
+    """Spark's report as a file; opened in a browser where there is one and somebody looks."""
+    path = demo.directory / "report.html"
+    path.write_text(demo.report().get("report.html", ""))
+    if sys.stdout.isatty() and has_browser(os.environ):
+        webbrowser.open(path.as_uri())
+    return path
+
+
+def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
+    """Lines for the user: how to go on."""
+    directory = demo.directory.relative_to(ROOT)
+    files = [word for name in EXAMPLES for word in ("-f", f"examples/{name}")]
+    first = str(demo.ready["bootstrap"]).partition(",")[0]
+    started = f".venv/bin/plimsoll local --data {directory} {' '.join(files)}"
+    lines = [f"Spark's report: {report.relative_to(ROOT)}"]
+    if keep:
+        lines += [f"the cluster runs on; kill {demo.pid} stops it, and this starts it again:"]
+    else:
+        lines += ["the same cluster again, with its records, until Ctrl-C:"]
+    objects = "examples/operations"
+    return [
+        *lines,
+        f"  {started}",
+        "any Kafka client against it, in another terminal:",
+        f"  kcat -b {first} -L",
+        f"  kcat -b {first} -t {TOPIC} -C -o -2 -c 10 -f '%p %o %S bytes\\n'",
+        "two more brokers, filled by a Rebalance that waits for your approval; replicas moved:",
+        f"  export KUBECONFIG={directory}/kubeconfig",
+        f"  kubectl patch logcluster {CLUSTER} --type merge "
+        """-p '{"spec": {"brokers": {"count": 5}}}'""",
+        "  kubectl get rebalances -w",
+        "  hash=$(kubectl get rebalance main-fill-3-4 -o jsonpath='{.status.plan.hash}')",
+        "  kubectl patch rebalance main-fill-3-4 --type merge "
+        """-p "{\\"spec\\": {\\"approvedPlan\\": \\"$hash\\"}}" """.rstrip(),
+        f"  kubectl apply -f {objects}/reassignment.yaml",
+        "the same on a real Kubernetes:",
+        "  make demo-kubernetes",
+    ]
+
+
+def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
+    """The whole demo; the cluster runs afterwards.  Raises GaveUp."""
+    steps = Steps(STEPS)
+    steps.say("Spark's Kafka connector, which spark/jars.sh fetches once, in half a minute", 1)
+    jars = spark_jars()
+    names = " ".join(f"-f examples/{name}" for name in EXAMPLES)
+    steps.say(f"a controller and three brokers: plimsoll local {names}", 5)
+    clear(demo.directory)
+    demo.start(jars)
+    console.print(f"  clients connect to {demo.ready['bootstrap']}")
+    console.print(f"  logs are in {demo.said.parent.relative_to(ROOT)}")
+    kill_and_judge(demo, story, steps)
+    steps.say("what to type next:")
+    for line in what_next(demo, save_report(demo), keep=keep):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster running")
+    keep: bool = parser.parse_args().keep
+    # As Ctrl-C does, so that everything is stopped then too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
-    story = Story()
-    cluster = bring_up()
+    story, demo = Story(), LocalDemo(DIRECTORY, keep=keep)
+    finished = False
     try:
-        install_chart(cluster)
-        apply_examples(cluster)
-        story.before = wait_for("the operator's view of the topic", lambda: view(cluster), 60)
-        wait_until_writing(cluster)
-        kill_and_watch(cluster, story)
-        status = wait_for_verdict(cluster)
-        stalls = stalls_ms(cluster)
-        show(story, stalls)
-        judge(story, status, stalls)
-    except (GaveUp, CommandFailed, subprocess.SubprocessError) as error:
+        run(demo, story, keep=keep)
+        finished = True
+    except GaveUp as error:
         console.print(f"[red]demo failed:[/] {error}", soft_wrap=True)
-        return 1
-    what_next()
-    say(f"{'done' if not story.shortfalls else 'fell short'} in {time.monotonic() - began:.0f} s")
-    return 1 if story.shortfalls else 0
+        console.print(f"  logs are in {demo.said.parent.relative_to(ROOT)}")
+    except KeyboardInterrupt:
+        console.print("interrupted; stopping what was started")
+        return 128 + signal.SIGINT
+    finally:
+        if not (finished and keep):
+            demo.stop()
+    took_s = time.monotonic() - began
+    good = finished and not story.shortfalls
+    console.print(f"[bold cyan]==>[/] {'done' if good else 'fell short'} in {took_s:.0f} s")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

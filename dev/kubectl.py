@@ -1,4 +1,5 @@
-"""kubectl as `make demo` and the end-to-end tests use it: run, read JSON, wait for a condition."""
+"""kubectl as `make demo-kubernetes` and the end-to-end tests use it: run, read JSON, wait for a
+condition."""
 
 import json
 import os

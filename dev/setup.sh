@@ -5,6 +5,28 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 VENV=${VENV:-.venv}
 
+# Runs a command that is silent for long: what is being done, how long that usually takes, and every
+# few seconds how far it is.
+slow() { # WHAT USUALLY COMMAND...
+  local what=$1 usually=$2 log pid said=$SECONDS began=$SECONDS
+  shift 2
+  echo "$what (usually $usually when cold)"
+  log=$(mktemp)
+  "$@" >"$log" 2>&1 &
+  pid=$!
+  trap 'kill "$pid" 2>/dev/null; rm -f "$log"' EXIT
+  trap 'exit 130' INT TERM
+  while kill -0 "$pid" 2>/dev/null; do
+    sleep 0.2
+    [ $((SECONDS - said)) -ge 5 ] || continue
+    said=$SECONDS
+    echo "  $((SECONDS - began)) s: $(tail -n 1 "$log" | cut -c1-90)"
+  done
+  wait "$pid" || { tail -n 40 "$log" >&2; exit 1; }
+  rm -f "$log"
+  trap - EXIT INT TERM
+}
+
 need=()
 have() { command -v "$1" >/dev/null 2>&1; }
 have python3 || need+=(python3)
@@ -13,19 +35,17 @@ have kcat || need+=(kcat)
 have java || need+=(openjdk-17-jre-headless)
 have mvn || need+=(maven)
 if [ ${#need[@]} -gt 0 ]; then
-  echo "installing Debian packages: ${need[*]}"
   [ "$(id -u)" = 0 ] || { echo "these packages are missing and this is not root: ${need[*]}" >&2; exit 1; }
   export DEBIAN_FRONTEND=noninteractive
-  apt-get update -qq
-  apt-get install -y -qq --no-install-recommends "${need[@]}" >/dev/null
+  slow "Debian's lists of packages" "10 s" apt-get update
+  slow "Debian packages: ${need[*]}" "a minute" apt-get install -y --no-install-recommends "${need[@]}"
 fi
 
 stamp=$(cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 if [ "$(cat "$VENV/.stamp" 2>/dev/null || true)" = "$stamp" ]; then
   exit 0
 fi
-echo "making $VENV (about a minute when cold)"
 [ -x "$VENV/bin/python" ] || python3 -m venv "$VENV"
-"$VENV/bin/python" -m pip install -q --disable-pip-version-check -c constraints.txt \
-  -e '.[operator,broker,spark,dev]'
+slow "Python packages, into $VENV" "two minutes" "$VENV/bin/python" -m pip install \
+  --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[operator,broker,spark,dev]'
 echo "$stamp" >"$VENV/.stamp"

@@ -1,22 +1,34 @@
-"""`make test`: every tier in turn, each timed, one summary, one closing line that counts.
+"""`make test`: every tier, two beside each other, one summary, one closing line that counts.
 
-Tiers run from the cheapest to the dearest.  A failing tier does not stop the others: one run tells
-all that is wrong.  `python dev/tiers.py unit integration` runs just those.
+What bounds real time (a real Kubernetes, local clusters) runs in turn, and what only computes runs
+beside it at the lowest priority.  A failing tier does not stop the others: one run tells all that
+is wrong.  Each tier's output is in `.cache/tests/`; what failed is
+printed.  `python dev/tiers.py unit integration` runs just those, in turn; a single one's output is
+shown as it comes.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv" / "bin" / "python"
 NODE = ROOT / "dev" / "node.sh"
+LOGS = ROOT / ".cache" / "tests"
+TOLD_S = 15
+SLOWEST = 10
+FAILURE_LINES = 300
+PROGRESS = re.compile(r"^(\S+::\S.*) (?:PASSED|FAILED|ERROR|SKIPPED).*\[ *(\d+)%\]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,23 +39,31 @@ class Tier:
     about: str
     marker: str
     limit_s: int
+    paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
     quiet_s: int = 120  # a test that takes longer has its stacks printed
     needs_node: bool = False
+    computes: bool = False  # it bounds no real time: it runs beside the others, at low priority
+    needs_tools: bool = False  # helm, promtool: built from their modules
 
 
 TIERS = (
-    Tier(name="unit", about="pure tests, properties, chart, manifests",
-         marker="not (simulation or integration or conformance or spark or e2e)", limit_s=900),
-    Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
-         marker="simulation", limit_s=2400),
-    Tier(name="integration", about="local clusters of real processes, kill -9",
-         marker="integration", limit_s=1800),
-    Tier(name="conformance", about="unmodified Kafka clients and tools",
-         marker="conformance", limit_s=900),
-    Tier(name="spark", about="Spark jobs on this machine", marker="spark", limit_s=900),
     Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo",
-         marker="e2e", limit_s=3600,
-         quiet_s=900, needs_node=True),
+         marker="e2e", limit_s=4500, paths=("tests/e2e",),
+         quiet_s=900, needs_node=True, needs_tools=True),
+    Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
+         marker="simulation", limit_s=4500, computes=True,
+         paths=("tests/plimsoll_sim",)),
+    Tier(name="integration", about="local clusters of real processes, kill -9",
+         marker="integration", limit_s=2400,
+         paths=("tests/integration",)),
+    Tier(name="conformance", about="unmodified Kafka clients and tools",
+         marker="conformance", limit_s=900,
+         paths=("tests/conformance",)),
+    Tier(name="spark", about="Spark jobs on this machine", marker="spark", limit_s=1200,
+         paths=("tests/plimsoll_spark",)),
+    Tier(name="unit", about="pure tests, properties, chart, manifests",
+         marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
+         computes=True, needs_tools=True),
 )  # fmt: skip
 
 
@@ -57,105 +77,199 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     note: str = ""
+    # Seconds and name of each of its tests.
+    tests: list[tuple[float, str]] = field(default_factory=list)
 
 
-def run(command: list[str], limit_s: int) -> int:
-    """Run in a process group of its own, so that a tier that hangs takes its children along."""
-    process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-    try:
-        return process.wait(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        return 124
+class Processes:
+    """Children, each in a group of its own, so that one that hangs takes its children along."""
+
+    def __init__(self) -> None:
+        self._running: set[int] = set()
+        # Set when no more may be started.
+        self._ended = False
+
+    def run(
+        self,
+        command: list[str],
+        limit_s: float,
+        output: TextIO | None = None,
+        *,
+        low_priority: bool = False,
+    ) -> int:
+        if self._ended:
+            return 130
+        command = ["nice", "-n", "19", *command] if low_priority else command
+        process = subprocess.Popen(
+            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT
+        )
+        self._running.add(process.pid)
+        if low_priority:
+            # Sessions share the processor among each other, whatever the niceness within them.
+            with suppress(OSError):
+                Path(f"/proc/{process.pid}/autogroup").write_text("19")
+        try:
+            return process.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return 124
+        finally:
+            self._running.discard(process.pid)
+
+    def end(self) -> None:
+        self._ended = True
+        for pid in list(self._running):
+            os.killpg(pid, signal.SIGTERM)
 
 
-def count(report: Path, outcome: Outcome) -> None:
-    """Read pytest's own report; a tier without one did not get as far as testing."""
-    if not report.exists():
-        outcome.failed += 1
-        outcome.note = outcome.note or "no report: it did not get as far as testing"
-        return
-    for suite in ET.parse(report).getroot().iter("testsuite"):
-        total = int(suite.get("tests", 0))
-        bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-        skipped = int(suite.get("skipped", 0))
-        outcome.failed += bad
-        outcome.skipped += skipped
-        outcome.passed += total - bad - skipped
+class Run:
+    """One call of this script: its children, what has ended, and what is under way."""
+
+    def __init__(self, *, live: bool) -> None:
+        # Whether the only tier's output is shown as it comes.
+        self.live = live
+        self.processes = Processes()
+        self.outcomes: list[Outcome] = []
+        # Log of each tier that runs, and when it began (monotonic seconds).
+        self.under_way: dict[str, tuple[Path, float]] = {}
+        self.began = time.monotonic()
+        # Set when helm and promtool are there, or cannot be built.
+        self.tools = threading.Event()
+
+    # --- what tiers need ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self._step("check", "format, lint, types, contracts, tidy", [str(ROOT / "dev/check.sh")])
+
+    def install(self) -> None:
+        """Kubernetes, helm and promtool, built from their modules: minutes when cold."""
+        try:
+            self._step("tools", "Kubernetes, helm, promtool", [str(NODE), "install"])
+        finally:
+            self.tools.set()
+
+    def _step(self, name: str, about: str, command: list[str]) -> None:
+        outcome = Outcome(name=name)
+        with self._output(name, about) as (output, began):
+            good = self.processes.run(command, 1800, output) == 0
+            outcome.seconds = time.monotonic() - began
+        outcome.passed, outcome.failed = int(good), int(not good)
+        self._over(outcome)
+
+    def _node_is_up(self, output: TextIO | None) -> bool:
+        """Start the node and load the images; each step does nothing when done."""
+        steps = ([str(NODE), "up"], [str(ROOT / "dev" / "images.sh")])
+        return all(self.processes.run(step, 1800, output) == 0 for step in steps)
+
+    # --- tiers ----------------------------------------------------------------------------------
+
+    def tiers(self, tiers: list[Tier]) -> None:
+        """In turn."""
+        for tier in tiers:
+            self._over(self._tier(tier))
+
+    def _tier(self, tier: Tier) -> Outcome:
+        if tier.needs_tools:
+            self.tools.wait()
+        outcome, report = Outcome(name=tier.name), LOGS / f"{tier.name}.xml"
+        report.unlink(missing_ok=True)
+        with self._output(tier.name, tier.about) as (output, began):
+            if tier.needs_node and not self._node_is_up(output):
+                outcome.failed, outcome.note = 1, "the Kubernetes node did not come up"
+            else:
+                code = self.processes.run(
+                    [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
+                     "-m", tier.marker, *tier.paths, f"--junitxml={report}",
+                     "-o", f"faulthandler_timeout={tier.quiet_s}"],
+                    tier.limit_s, output, low_priority=tier.computes and not self.live,
+                )  # fmt: skip
+                judge(outcome, code, report, tier.limit_s)
+            outcome.seconds = time.monotonic() - began
+        return outcome
+
+    def _over(self, outcome: Outcome) -> None:
+        self.outcomes.append(outcome)
+        self.say(f"{outcome.name}: {outcome.passed} passed, {outcome.failed} failed {outcome.note}")
+        log = LOGS / f"{outcome.name}.log"
+        if outcome.failed and not self.live and log.exists():
+            text = log.read_text(errors="replace")
+            begin = max(text.find("= FAILURES ="), 0) or max(text.find("= ERRORS ="), 0)
+            lines = text[begin:].splitlines()
+            print("\n".join(lines[-FAILURE_LINES:]), flush=True)
+            print(f"(all of it: {log.relative_to(ROOT)})", flush=True)
+
+    # --- what is shown --------------------------------------------------------------------------
+
+    @contextmanager
+    def _output(self, name: str, about: str) -> Iterator[tuple[TextIO | None, float]]:
+        """Where children write, None: to the terminal; and when it began."""
+        began = time.monotonic()
+        self.say(f"{name}: {about}")
+        if self.live:
+            yield None, began
+            return
+        path = LOGS / f"{name}.log"
+        with path.open("w") as output:
+            self.under_way[name] = (path, began)
+            try:
+                yield output, began
+            finally:
+                del self.under_way[name]
+
+    def say(self, text: str) -> None:
+        print(f"[{time.monotonic() - self.began:5.0f} s] {text}", flush=True)
+
+    def tell(self) -> None:
+        """How far everything is."""
+        now = time.monotonic()
+        told = [
+            f"{name} {now - began:.0f} s{progress(path)}"
+            for name, (path, began) in list(self.under_way.items())
+        ]
+        if told:
+            self.say("  under way: " + "; ".join(told))
 
 
-def run_tier(tier: Tier, directory: Path) -> Outcome:
-    outcome = Outcome(name=tier.name)
-    began = time.monotonic()
-    print(f"\n=== {tier.name}: {tier.about}", flush=True)
-    report = directory / f"{tier.name}.xml"
-    if not tier.needs_node or node_is_up():
-        code = run(
-            [str(PYTHON), "-m", "pytest", "-q", "--no-header", "-m", tier.marker,
-             f"--junitxml={report}", "--durations=5",
-             "-o", f"faulthandler_timeout={tier.quiet_s}"],
-            tier.limit_s,
-        )  # fmt: skip
-        if code == 124:
-            outcome.note = f"stopped at its limit of {tier.limit_s} s"
-        if code not in (0, 5) and report.exists():
-            outcome.note = outcome.note or f"pytest ended with {code}"
-        if code != 5:
-            count(report, outcome)
-        if code not in (0, 5) and outcome.failed == 0:
-            outcome.failed = 1
-    else:
-        outcome.failed, outcome.note = 1, "the Kubernetes node did not come up"
-    outcome.seconds = time.monotonic() - began
-    return outcome
+def progress(log: Path) -> str:
+    """How far pytest is, and the test it ended last; else the log's last line."""
+    text = log.read_text(errors="replace")[-4000:]
+    if found := PROGRESS.findall(text):
+        test, percent = found[-1]
+        return f", {percent} %, after {test.rpartition('::')[2]}"
+    last = text.strip().splitlines()[-1:]
+    return f", {last[0][:80]}" if last else ""
 
 
-def node_is_up() -> bool:
-    """Start the node and load the images; each step does nothing when done."""
-    steps = ([str(NODE), "up"], [str(ROOT / "dev" / "images.sh")])
-    return all(run(step, 1800) == 0 for step in steps)
+def judge(outcome: Outcome, code: int, report: Path, limit_s: int) -> None:
+    """By pytest's own report; a tier without one did not get as far as testing."""
+    if code == 124:
+        outcome.note = f"stopped at its limit of {limit_s} s"
+    elif code != 0:
+        outcome.note = f"pytest ended with {code}"
+    if report.exists():
+        for suite in ET.parse(report).getroot().iter("testsuite"):
+            total = int(suite.get("tests", 0))
+            bad = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+            skipped = int(suite.get("skipped", 0))
+            outcome.failed += bad
+            outcome.skipped += skipped
+            outcome.passed += total - bad - skipped
+            for case in suite.iter("testcase"):
+                outcome.tests.append((float(case.get("time", 0)), case.get("name", "")))
+    if code != 0 and not outcome.failed:
+        outcome.failed = 1
 
 
-def installed() -> Outcome:
-    """Kubernetes, helm and promtool, built from their modules: minutes when cold, else nothing."""
-    print("=== tools: Kubernetes, helm, promtool (minutes when cold)", flush=True)
-    began = time.monotonic()
-    good = run([str(NODE), "install"], 1800) == 0
-    return Outcome(
-        name="tools", passed=int(good), failed=int(not good), seconds=time.monotonic() - began
+def summary(outcomes: list[Outcome], seconds: float) -> int:
+    """Prints it; the exit code."""
+    slow = sorted(
+        ((took, name, one.name) for one in outcomes for took, name in one.tests), reverse=True
     )
-
-
-def checked() -> Outcome:
-    print("=== check: format, lint, types, contracts, tidy", flush=True)
-    began = time.monotonic()
-    good = run([str(ROOT / "dev" / "check.sh")], 600) == 0
-    return Outcome(
-        name="check", passed=int(good), failed=int(not good), seconds=time.monotonic() - began
-    )
-
-
-def node_was_running() -> bool:
-    return NODE.exists() and subprocess.run(
-        [str(NODE), "status"], cwd=ROOT, capture_output=True, check=False
-    ).returncode == 0  # fmt: skip
-
-
-def main(names: list[str]) -> int:
-    known = {tier.name: tier for tier in TIERS}
-    if unknown := [name for name in names if name not in known]:
-        print(f"no such tier: {unknown}; there are {list(known)}")
-        return 2
-    chosen = [known[name] for name in names] or list(TIERS)
-    running_before = node_was_running()
-    outcomes = [] if names else [checked()]
-    if not names or any(name in ("unit", "e2e") for name in names):
-        outcomes.append(installed())
-    with TemporaryDirectory() as directory:
-        outcomes += [run_tier(tier, Path(directory)) for tier in chosen]
-    if any(tier.needs_node for tier in chosen) and not running_before:
-        run([str(NODE), "down"], 120)
+    if slow:
+        print(f"\nthe {SLOWEST} slowest tests")
+        for took, name, tier in slow[:SLOWEST]:
+            print(f"{took:6.0f} s  {tier:<12}{name}")
     print("\ntier           time   passed  failed  skipped")
     for one in outcomes:
         print(
@@ -165,9 +279,57 @@ def main(names: list[str]) -> int:
     passed, failed, skipped = (
         sum(getattr(one, what) for one in outcomes) for what in ("passed", "failed", "skipped")
     )
-    print(f"{sum(one.seconds for one in outcomes):18.0f} s in all\n")
+    print(f"{seconds:18.0f} s in all\n")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not passed else 0
+
+
+def node_was_running() -> bool:
+    return NODE.exists() and subprocess.run(
+        [str(NODE), "status"], cwd=ROOT, capture_output=True, check=False
+    ).returncode == 0  # fmt: skip
+
+
+def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
+    """What bounds real time beside what computes, until both are done."""
+    waiting = [tier for tier in tiers if not tier.computes]
+    computing = [tier for tier in tiers if tier.computes]
+
+    def first_tools() -> None:
+        if any(tier.needs_tools for tier in tiers):
+            run.install()
+        run.tiers(waiting)
+
+    def first_check() -> None:
+        if everything:
+            run.check()
+        run.tiers(computing)
+
+    lanes = [threading.Thread(target=work, daemon=True) for work in (first_tools, first_check)]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        while lane.is_alive():
+            lane.join(TOLD_S)
+            run.tell()
+
+
+def main(names: list[str]) -> int:
+    known = {tier.name: tier for tier in TIERS}
+    if unknown := [name for name in names if name not in known]:
+        print(f"no such tier: {unknown}; there are {list(known)}")
+        return 2
+    chosen = [known[name] for name in names] or list(TIERS)
+    running_before = node_was_running()
+    LOGS.mkdir(parents=True, exist_ok=True)
+    run = Run(live=len(names) == 1)
+    try:
+        beside(run, chosen, everything=not names)
+    finally:
+        run.processes.end()
+        if any(tier.needs_node for tier in chosen) and not running_before:
+            subprocess.run([str(NODE), "down"], cwd=ROOT, timeout=120, check=False)
+    return summary(run.outcomes, time.monotonic() - run.began)
 
 
 if __name__ == "__main__":

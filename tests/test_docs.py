@@ -7,8 +7,8 @@ import pytest
 from dev import floors
 from tests.test_tidy import tracked
 
-from plimsoll_sim.faults.table import FAULTS
-from plimsoll_sim.runs.profiles.table import PROFILES
+from plimsoll_sim.faults.fault_table import FAULTS
+from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -19,7 +19,7 @@ LINKED = re.compile(r"\]\(([\w./-]+)\)")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_every_path_that_a_document_names_exists(document: Path) -> None:
+def test_paths_that_a_document_names_exist(document: Path) -> None:
     text = document.read_text()
     named = {ROOT / name for name in NAMED.findall(text)}
     linked = {document.parent / name for name in LINKED.findall(text)}
@@ -42,7 +42,7 @@ SECTION = re.compile(r'([\w./-]+\.md)(?:, "([^"]+)"| §([\d.]*\d))')
 
 
 @pytest.mark.parametrize("note", NOTES, ids=lambda path: path.name)
-def test_every_file_that_a_design_note_names_exists(note: Path) -> None:
+def test_files_that_a_design_note_names_exist(note: Path) -> None:
     named = FILE.findall(note.read_text())
     assert not [name for name in named if not any(path.match(name) for path in TRACKED)]
 
@@ -60,7 +60,7 @@ def sections(document: Path) -> set[str]:
     return found
 
 
-def test_every_section_that_a_module_cites_stands_in_its_document() -> None:
+def test_sections_that_modules_cite_stand_in_their_documents() -> None:
     missing = []
     for path in TRACKED:
         text = " ".join(path.read_text().split()) if path.suffix == ".py" else ""
@@ -77,7 +77,7 @@ NOTHING = ("10",)
 
 
 @pytest.mark.parametrize(("number", "sentence"), PROMISES, ids=[number for number, _ in PROMISES])
-def test_every_guarantee_names_what_checks_it_and_the_fault_that_would_break_it(
+def test_guarantee_names_its_test_and_the_fault_that_would_break_it(
     number: str, sentence: str
 ) -> None:
     if number in NOTHING:

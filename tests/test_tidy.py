@@ -131,7 +131,7 @@ def stated_twice(tree: ast.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_constant_is_stated_twice(path: Path) -> None:
+def test_constants_are_stated_once(path: Path) -> None:
     assert stated_twice(ast.parse(path.read_text())) == []
 
 
@@ -163,7 +163,7 @@ def test_module_keeps_to_the_house_numbers(path: Path) -> None:
     assert not faults, "\n".join(faults)
 
 
-def test_no_parameter_of_the_product_is_an_anonymous_tuple() -> None:
+def test_parameters_of_the_product_are_no_anonymous_tuples() -> None:
     found = {
         str(path.relative_to(ROOT)): anonymous
         for path in product()
@@ -182,7 +182,7 @@ def test_anonymous_tuple_is_found_among_any_kind_of_parameters(annotation: str) 
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_class_is_longer_than_a_module_with_what_it_inherits(package: str) -> None:
+def test_classes_with_what_they_inherit_are_no_longer_than_a_module(package: str) -> None:
     sources = {path: path.read_text() for path in product() if package in path.parts}
     classes = classes_of(sources)
     long = {
@@ -213,8 +213,8 @@ def test_operator_folder_does_not_shadow_the_standard_library() -> None:
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
-def test_every_product_module_is_imported_by_something() -> None:
-    """A module that nobody imports, runs or tests is dead."""
+def test_product_modules_are_all_imported() -> None:
+    """A module that is never imported, run or tested is dead."""
     sources = {
         path: path.read_text()
         for path in [*PYTHON, *tracked("*.sh", "*Dockerfile", "*.toml", "*.mk", "*.yaml")]
@@ -233,10 +233,10 @@ def test_every_product_module_is_imported_by_something() -> None:
         )
         if not used:
             dead.append(f"{package}.{name}")
-    assert not dead, f"imported by nobody: {dead}"
+    assert not dead, f"never imported: {dead}"
 
 
-def test_no_two_product_classes_have_one_name() -> None:
+def test_product_classes_have_distinct_names() -> None:
     """But for the resources' own words (`api/`) and Spark's jobs, which stand apart."""
     places: dict[str, list[str]] = {}
     for path in product(but=("spark", "api")):

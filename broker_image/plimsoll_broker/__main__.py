@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import ctypes
 import logging
-import os
 import resource
 import signal
 import sys
@@ -22,13 +21,14 @@ import uvloop
 
 from plimsoll_broker import config as configs
 from plimsoll_broker.config import BadConfig, BrokerConfig
-from plimsoll_broker.failures import surface
+from plimsoll_broker.handler_failures import surface
 from plimsoll_broker.node.broker import BrokerNode, CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.node.memory_limit import memory_limit
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_process.collector import tune
-from plimsoll_process.loopwatch import LoopWatch
+from plimsoll_process.loop_watch import LoopWatch
+from plimsoll_process.parent import die_with_parent
 
 logger = logging.getLogger("plimsoll.broker")
 
@@ -50,22 +50,11 @@ async def _run(config: BrokerConfig) -> None:
         watch.stop()
 
 
-PR_SET_PDEATHSIG = 1
 THREADS_MAX = 32
 FINAL = 3
 COLLECTOR = (10_000, 4, 50)
 """So the collector holds the loop for a millisecond or two each time, for about 15 when it looks at
 the 40,000 objects that stayed, and, for all there are, only when two million more have come."""
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Ask the kernel to kill this process when its parent ends, however that happens."""
-    library = ctypes.CDLL(None, use_errno=True)
-    if library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent_pid:
-        # It ended before we asked.
-        sys.exit(1)
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8

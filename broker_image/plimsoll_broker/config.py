@@ -42,7 +42,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     `health`: where the kubelet asks; None, as version 0.1 has it: where metrics are.
     `replication`: where followers are served; None, as version 0.1 has it: where clients are.
     `on_controller_loss`: whether leaders stop answering reads and acks=0/1 once they cannot know
-    any more that nobody else leads.
+    any more that no other broker leads.
     `memory_limit_bytes`, `open_files_max`: what the process may have; `__main__` finds out."""
 
     cluster_id: UUID

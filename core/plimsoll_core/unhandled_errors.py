@@ -1,8 +1,8 @@
 """Decides what a process does about an exception that its event loop did not handle.
 
 Called by the loops' exception handlers of the broker and the operator.  asyncio only logs such a
-thing and goes on, with whatever the callback had begun left half done: a partition that nobody
-steps again, a task that nobody knows has ended.  Source: docs/design/20261122-exceptions.md.
+thing and goes on, with whatever the callback had begun left half done: a partition that is
+never stepped again, a task whose end goes unnoticed.  Source: docs/design/20261122-exceptions.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counts how long an event loop was held, and decides which holds are logged.
 
-Fed by `loopwatch`.  One turn of a loop is what runs between two chances for a timer: nobody else is
-heard meanwhile, no heartbeat is sent.  Pure.
+Fed by `loop_watch`.  One turn of a loop is what runs between two chances for a timer: no other
+connection is served meanwhile, no heartbeat is sent.  Pure.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from plimsoll_wire.encoding import FIXED, shape
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
-from plimsoll_wire.schema import FIXED, shape
 
 _ERROR_CODES = {int(code): code for code in ErrorCode}
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -14,9 +14,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_wire import primitives
+from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
 from plimsoll_wire.produce import NodeEndpoint, encode_endpoints, encode_leader
-from plimsoll_wire.versions import ApiKey, is_flexible
 
 Buffer = bytes | bytearray | memoryview
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
-from plimsoll_wire.versions import SUPPORTED, ApiKey
 
 _REQUEST = struct.Struct(">hhi")
 _RESPONSE = struct.Struct(">ii")

@@ -14,8 +14,8 @@ from typing import Any
 from kio.index import load_request_schema, load_response_schema
 
 from plimsoll_wire.decoding import NUMBERS_LIKE_ONE, decoder
+from plimsoll_wire.encoding import Encode, Values, encoder
 from plimsoll_wire.primitives import BytesReader
-from plimsoll_wire.schema import Encode, Values, encoder
 
 Decoder = Callable[[bytes | bytearray | memoryview], Any]
 

@@ -1,7 +1,7 @@
 """Produce: requests in, replies out, packed by hand because this is the hot path.
 
 Called by the produce handler.  A request's records are views into the frame, which its handler may
-stamp in place; nothing is copied.  Which versions exist is `versions`' business.
+stamp in place; nothing is copied.  Which versions exist is `api_versions`' business.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from plimsoll_wire import primitives
+from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.primitives import BytesReader, MalformedMessage
-from plimsoll_wire.versions import ApiKey, is_flexible
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _PARTITION_V2 = struct.Struct(">ihqq")

@@ -17,24 +17,24 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from plimsoll_operator.clocks import monotonic_ms, wall_ms
-from plimsoll_operator.controller.server import ControllerServer
-from plimsoll_operator.failures import surface
+from plimsoll_operator.control_failures import surface
+from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.kube.access import Access, NoCluster, find_access
-from plimsoll_operator.kube.cache import Key, Objects
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.port import Transport
-from plimsoll_operator.leadership.services import Parts
-from plimsoll_operator.metalog.kubernetes import KubernetesLog
+from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.leadership.process_parts import Parts
+from plimsoll_operator.metalog.ring_log import KubernetesLog
 from plimsoll_operator.options import BadOption, from_environment
 from plimsoll_operator.process.http_server import Health
 from plimsoll_operator.process.kopf_watches import KopfWatches
 from plimsoll_operator.process.operator import Operator
-from plimsoll_operator.status.metrics import Metrics
-from plimsoll_operator.status.writer import WRITES_AT_ONCE
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
+from plimsoll_operator.status.operator_metrics import Metrics
+from plimsoll_operator.status.status_writer import WRITES_AT_ONCE
 from plimsoll_process.collector import tune
-from plimsoll_process.loopwatch import LoopWatch
+from plimsoll_process.loop_watch import LoopWatch
 
 logger = logging.getLogger("plimsoll")
 

@@ -21,7 +21,7 @@ import uvloop
 from plimsoll_core.errors import Refusal
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
-from plimsoll_operator.failures import surface
+from plimsoll_operator.control_failures import surface
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory

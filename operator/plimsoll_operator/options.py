@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.labels import (
     API_SERVER_PORTS,
@@ -28,7 +29,8 @@ class OperatorOptions:
     by release.  `spark_image` empty: Verifications are not run.  `no_driver`: nor are those that
     name an image, and this sentence says why.  `namespaces` empty: all are watched.  `namespace`:
     the operator's own, empty when not stated.  `metrics_from`: NetworkPolicy peers that may read
-    brokers' metrics, none: all."""
+    brokers' metrics, none: all.  `settings`: about deciding, where no LogCluster says anything
+    else."""
 
     identity: str
     broker_image: str
@@ -44,7 +46,7 @@ class OperatorOptions:
     namespace: str = ""
     metrics_from: tuple[Manifest, ...] = ()
     api_server_ports: tuple[int, ...] = API_SERVER_PORTS
-    session_timeout_ms: int = 6_000
+    settings: Settings = field(default_factory=Settings)
     log_level: str = "info"
 
     @property
@@ -71,7 +73,9 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         metrics_from=_peers(env, "PLIMSOLL_METRICS_FROM"),
         api_server_ports=_ports(env, "PLIMSOLL_API_SERVER_PORTS") or API_SERVER_PORTS,
         namespaces=_list(env.get("PLIMSOLL_WATCH_NAMESPACES", "")),
-        session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6),
+        settings=Settings(
+            session_timeout_ms=1000 * _integer(env, "PLIMSOLL_SESSION_TIMEOUT_SECONDS", 6)
+        ),
         log_level=env.get("PLIMSOLL_LOG_LEVEL", "info"),
     )
 

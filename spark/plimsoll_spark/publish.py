@@ -58,7 +58,10 @@ class DirectoryPublisher:
 class ConfigMapPublisher:
     """Keys of a ConfigMap that the operator has made."""
 
-    def __init__(self, namespace: str, name: str, *, server: str, account: Path = ACCOUNT) -> None:
+    def __init__(
+        self, namespace: str, name: str, *, server: str, account: Path | None = None
+    ) -> None:
+        """`account`: the folder of the service account's token; None: nobody asks for one."""
         self._url = f"{server}/api/v1/namespaces/{namespace}/configmaps/{name}"
         self._account = account
 
@@ -76,15 +79,15 @@ class ConfigMapPublisher:
             wait_s = min(2 * wait_s, BACKOFF_MAX_S)
 
     def _attempt(self, body: bytes) -> str | None:
-        # The token is read anew each time: the kubelet replaces it while we run.
-        headers = {
-            "Authorization": f"Bearer {(self._account / 'token').read_text().strip()}",
-            "Content-Type": "application/merge-patch+json",
-        }
-        request = urllib.request.Request(self._url, body, headers, method="PATCH")
+        headers = {"Content-Type": "application/merge-patch+json"}
         trust = None
-        if self._url.startswith("https:"):
-            trust = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        if self._account is not None:
+            # Read anew each time: the kubelet replaces it while we run.
+            token = (self._account / "token").read_text().strip()
+            headers["Authorization"] = f"Bearer {token}"
+            if self._url.startswith("https:"):
+                trust = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
+        request = urllib.request.Request(self._url, body, headers, method="PATCH")
         try:
             with urllib.request.urlopen(request, timeout=ATTEMPT_TIMEOUT_S, context=trust):
                 return None
@@ -104,7 +107,11 @@ def publisher_for(report: Report) -> Publisher:
         return DirectoryPublisher(Path(report.directory))
     assert report.config_map is not None, "settings.check saw to it"
     assert report.namespace is not None, "settings.check saw to it"
-    return ConfigMapPublisher(report.namespace, report.config_map, server=api_server())
+    if report.server is not None:
+        return ConfigMapPublisher(report.namespace, report.config_map, server=report.server)
+    return ConfigMapPublisher(
+        report.namespace, report.config_map, server=api_server(), account=ACCOUNT
+    )
 
 
 def api_server() -> str:

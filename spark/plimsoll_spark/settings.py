@@ -65,6 +65,8 @@ class Report(_Camel, frozen=True):
 
     config_map: str | None = None
     namespace: str | None = None
+    server: str | None = None
+    """The URL of an API server that asks for no credentials; unset: the pod's own."""
     directory: str | None = None
 
 
@@ -110,7 +112,7 @@ def check(settings: Settings) -> None:
     """Raises the first `Refusal`."""
     produce, report = settings.produce, settings.report
     if settings.runner.executors > 0:
-        # The ledger is written by whoever produces and read by everybody: it needs shared storage.
+        # Producers write the ledger and every executor reads it: it needs shared storage.
         sentence = "executors > 0 needs storage shared by the pods, which is not offered yet; use 0"
         raise Refusal(Refused.EXECUTORS_NOT_OFFERED, sentence)
     wrong = (

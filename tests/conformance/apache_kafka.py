@@ -78,7 +78,7 @@ class ApacheKafka:
         """Formats the directories and waits until every broker is listed in the metadata."""
         jars = kafka_jars(self.version)
         for attempt in range(1, START_ATTEMPTS + 1):
-            # The kernel's port may be taken by somebody else before Kafka binds it: try afresh.
+            # Another process may take the kernel's port before Kafka binds it: try again.
             try:
                 self._start_once(jars)
             except KafkaDidNotStart:

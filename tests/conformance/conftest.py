@@ -17,7 +17,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def topic(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
-    """A topic of the test's own, three replicas, written to by nobody else."""
+    """A topic of the test's own, with three replicas, to which no other test writes."""
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     cluster.create_topic(name, PARTITIONS, {"min.insync.replicas": "2"})
     cluster.wait_isr(name, 3)

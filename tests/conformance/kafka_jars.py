@@ -120,7 +120,7 @@ def _fetch(version: str, directory: Path) -> None:
             raise JarsUnavailable(f"Maven could not fetch Kafka {version}: {done.stdout[-2000:]}")
         try:
             jars.rename(directory)
-        except OSError:  # somebody else fetched the same version meanwhile
+        except OSError:  # another process fetched the same version meanwhile
             if not directory.is_dir():
                 raise
 

@@ -46,7 +46,7 @@ def cluster() -> Cluster:
 
 @pytest.fixture(scope="session")
 def operator(cluster: Cluster) -> Cluster:
-    """The chart, installed as `make demo` installs it (KEEP_RELEASE=1: as it is)."""
+    """The chart, installed as `make demo-kubernetes` installs it (KEEP_RELEASE=1: as it is)."""
     if os.environ.get("KEEP_RELEASE") != "1":
         subprocess.run([str(ROOT / "dev" / "images.sh")], check=True)
         cluster.run(

@@ -50,7 +50,7 @@ class Drill:
         return self.cluster.get(kind, name, self.namespace) or {}
 
     def view(self, topic: str) -> list[dict[str, Any]] | None:
-        """A topic's partitions as the active operator has them committed; None: nobody leads."""
+        """A topic's partitions as the active operator has them committed; None: there is none."""
         for pod in self.cluster.items("pods", SYSTEM, "app.kubernetes.io/component=operator"):
             path = (
                 f"/api/v1/namespaces/{SYSTEM}/pods/{pod['metadata']['name']}:9100/proxy"
@@ -130,7 +130,7 @@ class Watch:
 @contextmanager
 def verified(drill: Drill, step: str, seconds: int) -> Iterator[Watch]:
     """Within: Spark writes to `orders` for about so long.  What it reads back is judged while the
-    next step runs: see `test_every_verification_passed`."""
+    next step runs: see `test_verifications_of_all_operations_passed`."""
     writes = {
         "records": PER_SECOND * seconds,
         "recordBytes": 256,
@@ -149,7 +149,7 @@ def verified(drill: Drill, step: str, seconds: int) -> Iterator[Watch]:
     drill.verifications[step] = PER_SECOND * seconds
     with Watch(drill) as watch:
         yield watch
-    assert watch.looks, "nobody looked at the ISRs"
+    assert watch.looks, "the ISRs were never read"
 
 
 def assert_passed(drill: Drill, step: str) -> None:

@@ -25,7 +25,7 @@ from plimsoll_operator.metalog import kube_objects
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.metalog.kube_api import Answer, TransportApi
 from plimsoll_operator.metalog.kube_snapshots import SnapshotStore
-from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
+from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
 
 CRDS = Path(__file__).resolve().parent.parent.parent / "crds"
 TEST_GROUP = "metalog-test.plimsoll.dev"

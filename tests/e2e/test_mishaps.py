@@ -93,7 +93,7 @@ def test_operator_restores_edited_and_deleted_children_within_seconds(operator: 
     strategic = {"spec": {"template": {"spec": {"containers": [container]}}}}
     operator.kubectl("patch", "statefulset", SET, "-n", one, "-p", json.dumps(strategic))
     within(operator, one, f"statefulset/{SET}", lambda s: image_of(s) == image_of(right))
-    assert pod(operator, one) == before, "the template was written back; nobody was restarted"
+    assert pod(operator, one) == before, "the template was restored; no broker was restarted"
     event(operator, one, "Restored", "template")
 
     for target in (

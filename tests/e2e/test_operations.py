@@ -66,7 +66,7 @@ def finished(drill: Drill, name: str, wanted: str = "Completed") -> dict[str, An
 
 
 def assert_even(drill: Drill) -> None:
-    """Every member has as many replicas as any other, give or take one; nobody else has any."""
+    """Every member has as many replicas as any other, give or take one; no other broker has any."""
     counts = drill.hosts()
     assert sorted(counts) == drill.members()
     assert max(counts.values()) - min(counts.values()) <= 1, counts
@@ -293,5 +293,5 @@ STEPS = [
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("step", STEPS)
-def test_every_verification_passed(drill: Drill, step: str):
+def test_verifications_of_all_operations_passed(drill: Drill, step: str):
     assert_passed(drill, step)

@@ -125,7 +125,7 @@ REFUSED_AT_APPLY = {
         {**ORDERS, "spec": {**ORDERS["spec"], "replicationFactor": 1}},
         "minInSyncReplicas is more than replicationFactor",
     ),
-    "defaults that nobody can write to": (
+    "defaults with min ISR above the factor": (
         a_log_cluster(topics={"defaults": {"replicationFactor": 2, "minInSyncReplicas": 3}}),
         "topics.defaults.minInSyncReplicas is more than",
     ),

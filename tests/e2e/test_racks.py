@@ -26,7 +26,7 @@ def node_of(cluster: Cluster, namespace: str, broker: int) -> str:
     return str(pod["spec"]["nodeName"])
 
 
-def test_every_broker_is_in_the_rack_that_its_node_says(operator: Cluster, namespace: str):
+def test_brokers_are_in_the_racks_that_their_nodes_state(operator: Cluster, namespace: str):
     racks = {"topologyKey": "kubernetes.io/hostname"}
     apply(operator, namespace, a_log_cluster(racks=racks), ORDERS)
     ready(operator, namespace, "logcluster", "main")

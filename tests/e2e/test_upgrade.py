@@ -152,5 +152,5 @@ def test_forward_again_the_new_metadata_version_is_finalised_by_itself(drill: Dr
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("step", ["operator", "forward", "back", "again"])
-def test_every_verification_of_the_upgrade_passed(drill: Drill, step: str):
+def test_verifications_of_all_upgrade_steps_passed(drill: Drill, step: str):
     assert_passed(drill, step)

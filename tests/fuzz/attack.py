@@ -16,7 +16,7 @@ WORKERS = 64
 FRAMES_A_CONNECTION = 4
 QUIET_S = 0.1
 REFUSED_MAX = 1_000
-"""Then somebody does not listen any more, and the rest would not be heard."""
+"""After so many refused connections a port is closed, and further frames would be lost."""
 RESET = struct.pack("ii", 1, 0)
 
 

@@ -16,12 +16,12 @@ from uuid import UUID
 import msgspec
 from kio.index import load_request_schema
 
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.control import ControlKey
+from plimsoll_wire.encoding import FIXED, shape
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
-from plimsoll_wire.schema import FIXED, shape
-from plimsoll_wire.versions import SUPPORTED, ApiKey
 
 KEPT = 24
 """Well-formed requests of each API and version that are spoilt over and over; now and then a new

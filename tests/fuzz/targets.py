@@ -9,12 +9,12 @@ import contextlib
 from collections.abc import Callable
 
 from plimsoll_wire import control, fetch, produce
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.batches import BatchError, check_crc, parse_header, whole_batches
 from plimsoll_wire.framing import Framer, FrameTooLarge
 from plimsoll_wire.headers import parse_request_header
 from plimsoll_wire.messages import decode_request
 from plimsoll_wire.primitives import MalformedMessage
-from plimsoll_wire.versions import SUPPORTED, ApiKey
 
 LIMIT = 2**20
 

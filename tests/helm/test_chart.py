@@ -177,7 +177,7 @@ def test_misspelt_and_impossible_values_are_refused(setting: str, sentence: str)
     assert sentence in done.stderr
 
 
-def test_every_value_of_the_defaults_is_in_the_schema():
+def test_schema_has_every_value_of_the_defaults():
     def undescribed(values: dict[str, Any], schema: dict[str, Any], path: str) -> list[str]:
         found = []
         for key, value in values.items():

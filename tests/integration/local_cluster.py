@@ -139,7 +139,7 @@ class LocalCluster:
                 process.stdout.close()
 
     def said(self) -> str:
-        """The end of everybody's log."""
+        """The end of every process's log."""
         parts = [self.stderr_path, *sorted((self.directory / "logs").glob("*.log"))]
         return "\n".join(f"== {p.name}\n{_end_of(p)}" for p in parts if p.exists())
 
@@ -204,7 +204,7 @@ class LocalCluster:
         return AdminClient({"bootstrap.servers": self.bootstrap, "socket.timeout.ms": 5000})
 
     def topic(self, name: str) -> dict[int, confluent_kafka.admin.PartitionMetadata]:
-        """The partitions as clients see them; empty when nobody answers."""
+        """The partitions as clients see them; empty when no broker answers."""
         with contextlib.suppress(confluent_kafka.KafkaException):
             metadata = self.admin().list_topics(name, timeout=5)
             return dict(metadata.topics[name].partitions)

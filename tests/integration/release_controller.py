@@ -15,20 +15,21 @@ import sys
 from pathlib import Path
 from uuid import UUID
 
-from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.controller.server import ControllerServer
 from plimsoll_operator.metalog.directory import DirectoryLog
 
 try:
     from plimsoll_core.controller.kernel.settings import Settings
     from plimsoll_core.messages.requests import SetMembers
+    from plimsoll_operator.controller.controller_server import ControllerServer
+    from plimsoll_operator.controller.controller_term import Controller
     from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 except ModuleNotFoundError:  # where 0.1 has them
     from plimsoll_core.controller.turn import Settings
+    from plimsoll_operator.controller.runtime import Controller, Outcome
+    from plimsoll_operator.controller.runtime import Options as ControllerOptions
+    from plimsoll_operator.controller.server import ControllerServer
 
     from plimsoll_core.messages import SetMembers
-    from plimsoll_operator.controller.runtime import Options as ControllerOptions
-    from plimsoll_operator.controller.runtime import Outcome
 
 
 def arguments() -> argparse.Namespace:

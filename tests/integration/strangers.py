@@ -18,9 +18,9 @@ from multiprocessing.synchronize import Event
 
 import uvloop
 
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
-from plimsoll_wire.versions import ApiKey
 
 MIB = 2**20
 FETCH_VERSION = 11

@@ -62,7 +62,7 @@ def ack(cluster: LocalCluster, acks: int, timeout_ms: int) -> confluent_kafka.Ka
     return told[0]
 
 
-def test_without_a_controller_leaders_serve_until_somebody_else_could_lead(
+def test_leaders_without_controller_serve_until_another_broker_could_lead(
     careful: LocalCluster,
 ) -> None:
     careful.create_topic("t", 1)
@@ -73,7 +73,7 @@ def test_without_a_controller_leaders_serve_until_somebody_else_could_lead(
     with careful.frozen_controller():
         lost_at = time.monotonic()
         while time.monotonic() - lost_at < LEASE_S + 2:
-            # Everybody follows, so nobody else can lead, for as long as it takes.
+            # Every replica follows, so no other can lead, for as long as it takes.
             assert ack(careful, 1, 1_000) is None
             consume_all(careful.bootstrap, "t", 1)
         assert refusals(careful, leader) == 0

@@ -67,7 +67,7 @@ def test_preferred_leaders_lead_again_when_a_client_asks(tmp_path: Path) -> None
 def test_partitions_after_kill_of_all_brokers_recover_by_unclean_strategy(
     tmp_path: Path, strategy: str
 ) -> None:
-    """Manual waits for a human; proactive waits for nobody for long.  Nothing was lost here."""
+    """Manual waits for a person; proactive waits five seconds at most.  Nothing was lost here."""
     cluster = LocalCluster(tmp_path / "c")
     configs = {"min.insync.replicas": "2", "unclean.recovery.strategy": strategy}
     with cluster:

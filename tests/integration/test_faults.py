@@ -184,7 +184,7 @@ def test_frozen_broker_is_fenced_for_its_silence_and_comes_back(cluster: LocalCl
     assert "silence" in fences[0]["cause"]
 
 
-def test_no_restart_leaves_a_dead_broker_dead(tmp_path: Path) -> None:
+def test_local_cluster_with_no_restart_leaves_a_dead_broker_dead(tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "c", restart=False) as cluster:
         cluster.create_topic("t", PARTITIONS, {"min.insync.replicas": "2"})
         cluster.kill_broker(1)

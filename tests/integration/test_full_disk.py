@@ -57,7 +57,7 @@ def test_full_disk_stops_one_brokers_logs_and_nothing_else(
         volume.fill(left=0)
         for number in range(5):
             small.create_topic(f"later-{number}", 1)
-        assert small.pids == pids, "nobody ended"
+        assert small.pids == pids, "no process ended"
         assert small.http(0, "/healthz")[0] == 200
 
         killed = small.kill_broker(0)
@@ -68,7 +68,7 @@ def test_full_disk_stops_one_brokers_logs_and_nothing_else(
 
         volume.make_room()
         small.wait_isr("t", 3)
-        assert small.pids["0"] == again, "there is room again: nobody had to start it anew"
+        assert small.pids["0"] == again, "there is room again: it was not restarted"
         more_acks(writer)
         acked = writer.finish()
     assert not acked.errors
@@ -111,7 +111,7 @@ def assert_same_metadata(cluster: LocalCluster) -> None:
 def test_write_to_a_full_disk_is_answered_with_the_storage_error(
     small: LocalCluster, volume: Volume
 ) -> None:
-    """Nobody else holds the partition: it is offline until its broker has room again."""
+    """No other broker holds the partition: it is offline until its broker has room again."""
     topic = NewTopic("alone", 2, replica_assignment=[[0], [1]])
     admin = small.admin()
     for future in admin.create_topics([topic]).values():

@@ -55,7 +55,7 @@ def values(count: int, size: int = 100) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """One cluster for all tests that hurt nobody; each has topics of its own."""
+    """One cluster for all tests that stop no process; each has topics of its own."""
     with LocalCluster(tmp_path_factory.mktemp("shared") / "cluster") as running:
         yield running
 
@@ -121,7 +121,7 @@ def test_yaml_makes_the_cluster_and_the_topic_it_describes(tmp_path: Path) -> No
         assert refused.args[0].code() == confluent_kafka.KafkaError.POLICY_VIOLATION
 
 
-def test_a_restart_from_the_directory_has_every_record_and_the_same_addresses(
+def test_local_cluster_restarted_from_its_directory_has_every_record_and_the_same_addresses(
     tmp_path: Path,
 ) -> None:
     cluster = LocalCluster(tmp_path / "c")
@@ -141,7 +141,7 @@ def test_a_restart_from_the_directory_has_every_record_and_the_same_addresses(
         assert len(more.records) == 100
 
 
-def test_a_stop_hands_leaderships_over_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_local_cluster_stop_hands_leaderships_over_and_leaves_no_process(tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "c") as cluster:
         pids = list(cluster.pids.values())
         assert cluster.stop() == 0
@@ -164,7 +164,7 @@ def test_port_option_is_the_first_brokers(tmp_path: Path) -> None:
         assert cluster.address(0)[1] == port
 
 
-def test_a_second_one_on_the_same_directory_is_refused(shared: LocalCluster) -> None:
+def test_second_local_cluster_on_the_same_directory_is_refused(shared: LocalCluster) -> None:
     second = LocalCluster(shared.directory)
     with pytest.raises(DidNotStart):
         second.start()
@@ -183,7 +183,7 @@ def test_a_second_one_on_the_same_directory_is_refused(shared: LocalCluster) -> 
         (ORDERS + "  config: {no.such.key: 1}\n", "no.such.key"),
     ],
 )
-def test_a_bad_file_is_refused_in_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_bad_file_is_refused_with_a_message(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "bad.yaml").write_text(text)
     cluster = LocalCluster(tmp_path / "c", brokers=None, files=[tmp_path / "bad.yaml"])
     run = subprocess.run(cluster.command, capture_output=True, timeout=60, check=False)
@@ -218,7 +218,7 @@ def metrics_of(cluster: LocalCluster, broker_id: int) -> dict[str, float]:
     return {name: float(value) for name, value in samples}
 
 
-def test_a_producer_survives_a_clean_restart_of_the_whole_cluster(tmp_path: Path) -> None:
+def test_producer_survives_clean_restart_of_the_whole_cluster(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path / "c")
     with cluster:
         cluster.create_topic("t", 3)

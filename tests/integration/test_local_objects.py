@@ -8,6 +8,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from tests.integration.local_cluster import (
     LocalCluster,
@@ -83,19 +84,30 @@ def test_topic_applied_through_the_api_is_there_after_a_restart_and_goes_when_de
         assert pods(cluster) == before
         cluster.wait_isr("t", 3)
         assert_nothing_lost(acked, consume_all(cluster.bootstrap, "t", 3))
-        assert ask(cluster, "POST", f"{OURS}/verifications", VERIFICATION)[0] == 201
-        wait_for(
-            "the Verification says that no driver is started here",
-            lambda: (
-                condition(ask(cluster, "GET", f"{OURS}/verifications/proof")[1])
-                == ("False", "VerificationDisabled")
-            ),
-        )
         assert ask(cluster, "DELETE", f"{OURS}/topics/t")[0] == 200
         wait_for(
             "its deletion is committed",
             lambda: any(r["type"] == "TopicOrphaned" for r in cluster.metadata_records()),
         )
+
+
+def test_verification_is_refused_where_spark_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLIMSOLL_SPARK_JARS", str(tmp_path / "no-jars"))
+    cluster = LocalCluster(tmp_path / "c", brokers=1)
+    with cluster:
+        assert ask(cluster, "POST", f"{OURS}/verifications", VERIFICATION)[0] == 201
+        wait_for(
+            "the Verification says so",
+            lambda: (
+                condition(ask(cluster, "GET", f"{OURS}/verifications/proof")[1])
+                == ("False", "VerificationDisabled")
+            ),
+        )
+        (shown,) = ask(cluster, "GET", f"{OURS}/verifications/proof")[1]["status"]["conditions"]
+        assert str(tmp_path / "no-jars") in shown["message"]
+        assert items(cluster, "/apis/batch/v1/namespaces/default/jobs") == []
 
 
 def test_config_changed_through_the_api_restarts_one_broker_after_the_other(

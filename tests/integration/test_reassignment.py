@@ -17,9 +17,9 @@ from tests.integration.local_cluster import (
 )
 
 from plimsoll_core.errors import Reason
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
-from plimsoll_wire.versions import SUPPORTED, ApiKey
 
 ROW = 3
 VALUES = [b"%d" % n for n in range(2_000)]

@@ -34,7 +34,7 @@ def rebalance_file(folder: Path, name: str, more: str) -> Path:
 
 
 def held(cluster: LocalCluster) -> dict[int, int]:
-    """How many replicas each broker has; empty while nobody says."""
+    """How many replicas each broker has; empty while no broker answers."""
     rows = [list(p.replicas) for p in cluster.topic("t").values()]
     return {broker: sum(broker in row for row in rows) for broker in range(4)} if rows else {}
 
@@ -70,7 +70,7 @@ def test_brokers_are_emptied_and_filled_again(tmp_path: Path) -> None:
             "the plan's name is told",
             lambda: re.findall(r"approvedPlan: (sha256:\w+)", cluster.stderr_path.read_text()),
         )
-        assert held(cluster)[3] == 0, "nobody has approved it"
+        assert held(cluster)[3] == 0, "it is not approved yet"
         forgotten = [r for r in cluster.metadata_records() if r["type"] == "RebalanceForgotten"]
         assert len(forgotten) == 1, "the one that is in no file any more"
 

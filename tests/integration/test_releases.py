@@ -14,7 +14,7 @@ import pytest
 from tests.integration.local_cluster import assert_nothing_lost, consume_all, wait_for
 from tests.integration.releases import EARLIER, PRESENT, Releases, Writer, python_path
 
-from plimsoll_core.cluster.metadata_versions import NEWEST
+from plimsoll_core.cluster.record_versions import NEWEST
 
 TOPIC = "orders"
 PARTITIONS = 6
@@ -52,7 +52,7 @@ def contains(more: Any, less: Any) -> bool:
 @pytest.mark.parametrize(
     ("sender", "reader"), [(PRESENT, EARLIER), (EARLIER, PRESENT)], ids=["new-to-old", "old-to-new"]
 )
-def test_every_private_message_is_read_by_the_other_release_and_nothing_known_is_lost(
+def test_private_messages_are_read_by_the_other_release_without_loss_of_known_fields(
     sender: str, reader: str
 ) -> None:
     sent = of(sender, "write")

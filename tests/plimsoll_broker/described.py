@@ -16,8 +16,8 @@ from plimsoll_core.cluster.model import (
     Topic,
 )
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
+from plimsoll_wire.api_versions import SUPPORTED
 from plimsoll_wire.messages import decode_response, encode_request
-from plimsoll_wire.versions import SUPPORTED
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
 ORDERS = UUID("12345678-1234-5678-1234-567812345678")

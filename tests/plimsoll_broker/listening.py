@@ -5,9 +5,9 @@ import socket
 import struct
 
 from plimsoll_broker.server.dispatch import CloseConnection
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.primitives import MalformedMessage
-from plimsoll_wire.versions import SUPPORTED, ApiKey
 
 WAIT_S = 20
 

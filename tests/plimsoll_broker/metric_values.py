@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from plimsoll_broker.node.metrics import PREFIX, BrokerCollector
+from plimsoll_broker.node.broker_metrics import PREFIX, BrokerCollector
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 
 

@@ -1,4 +1,4 @@
-"""A broker that follows nobody, whatever its metadata say."""
+"""A broker that follows no leader, whatever its metadata say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from plimsoll_core.ids import BrokerId
 
 
 class NoFetchers:
-    """In place of a broker's fetchers: it hears whom to follow, and follows nobody."""
+    """In place of a broker's fetchers: it is told which leaders to follow, and follows none."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.plimsoll_broker.described import ORDERS, Harness, an_image, versions
 
-from plimsoll_broker.control.client import NoController
+from plimsoll_broker.control.controller_client import NoController
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.messages.elections import (
     ElectionAnswer,
@@ -18,7 +18,7 @@ from plimsoll_core.messages.elections import (
 from plimsoll_core.messages.requests import (
     Refused,
 )
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 EVERY_VERSION = pytest.mark.parametrize("version", versions(ApiKey.ELECT_LEADERS))
 
@@ -98,7 +98,7 @@ async def test_another_type_is_refused_here():
     assert harness.commands == []
 
 
-async def test_nothing_asked_for_is_nothing_done():
+async def test_elect_leaders_without_partitions_does_nothing():
     harness = Harness()
     reply = await elect(harness, 2, {})
     assert (reply.error_code, results(reply)) == (0, {})
@@ -109,11 +109,13 @@ async def test_nothing_asked_for_is_nothing_done():
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (NoController("nobody answered"), 7),
+        (NoController("no answer"), 7),
         (Refused(reason="TooManyWaiting", code=89, message="later"), 89),
     ],
 )
-async def test_without_a_controller_every_partition_says_so(version, answer, code):
+async def test_elect_leaders_without_controller_answers_every_partition_with_its_error(
+    version, answer, code
+):
     harness = Harness()
     harness.answer = answer
     reply = await elect(harness, version, {"orders": (0, 1)})

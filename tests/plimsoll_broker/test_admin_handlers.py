@@ -3,7 +3,7 @@
 import pytest
 from tests.plimsoll_broker.described import MISSING, ORDERS, Harness, a_broker, an_image, versions
 
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 # --- Metadata -------------------------------------------------------------------------------------
 
@@ -19,7 +19,7 @@ def metadata(harness, version, topics):
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.METADATA))
-def test_all_topics_and_only_living_brokers(version):
+def test_metadata_lists_all_topics_and_only_live_brokers(version):
     reply = metadata(Harness(), version, None if version >= 1 else [])
     assert [broker.node_id for broker in reply.brokers] == [0, 1]
     assert [topic.name for topic in reply.topics] == ["orders", "payments"]
@@ -64,7 +64,7 @@ def test_topics_by_id(version):
 
 
 @pytest.mark.parametrize("version", range(1, 14))
-def test_no_topics_when_none_are_asked_for(version):
+def test_metadata_without_requested_topics_lists_none(version):
     assert metadata(Harness(), version, []).topics == ()
 
 

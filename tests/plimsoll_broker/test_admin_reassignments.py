@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.plimsoll_broker.described import ORDERS, Harness, an_image, versions
 
-from plimsoll_broker.control.client import NoController
+from plimsoll_broker.control.controller_client import NoController
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
@@ -16,7 +16,7 @@ from plimsoll_core.messages.reassignments import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Refused
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 ALTER = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 LIST = ApiKey.LIST_PARTITION_REASSIGNMENTS
@@ -104,7 +104,7 @@ async def test_move_is_answered_when_it_can_be_seen(version):
 
 
 @EVERY_VERSION
-async def test_nothing_asked_for_is_nothing_done(version):
+async def test_alter_reassignments_without_partitions_does_nothing(version):
     harness = Harness()
     reply = await alter(harness, version, {})
     assert (reply.error_code, results(reply)) == (0, {})
@@ -115,11 +115,13 @@ async def test_nothing_asked_for_is_nothing_done(version):
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (NoController("nobody answered"), 7),
+        (NoController("no answer"), 7),
         (Refused(reason="TooManyWaiting", code=89, message="later"), 89),
     ],
 )
-async def test_without_a_controller_every_partition_says_so(version, answer, code):
+async def test_alter_reassignments_without_controller_answers_every_partition_with_its_error(
+    version, answer, code
+):
     harness = Harness()
     harness.answer = answer
     reply = await alter(harness, version, {"orders": {0: [1], 1: [1]}})
@@ -128,7 +130,7 @@ async def test_without_a_controller_every_partition_says_so(version, answer, cod
     assert len(results(reply)) == 2
 
 
-def test_only_partitions_that_move_are_listed():
+def test_list_reassignments_lists_only_moving_partitions():
     harness = Harness(moving(an_image()))
     expected = {("orders", 0): ((0, 1, 3, 2), (3,), (2,))}
     assert listed(harness, None) == expected

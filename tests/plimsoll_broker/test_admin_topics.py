@@ -14,7 +14,7 @@ from tests.plimsoll_broker.described import (
     versions,
 )
 
-from plimsoll_broker.control.client import NoController
+from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.handlers import forward
 from plimsoll_core.messages.requests import (
     CreateTopics,
@@ -23,7 +23,7 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
     TopicsAnswer,
 )
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 # --- CreateTopics ---------------------------------------------------------------------------------
 
@@ -157,11 +157,11 @@ async def test_controller_s_refusal_is_the_client_s_answer():
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (NoController("nobody answered"), 7),
+        (NoController("no answer"), 7),
         (Refused(reason="NotController", code=41, message="not me"), 41),
     ],
 )
-async def test_without_a_controller_every_topic_says_so(answer, code):
+async def test_create_topics_without_controller_answers_every_topic_with_its_error(answer, code):
     harness = Harness()
     harness.answer = answer
     reply = await create(harness, 7, a_new_topic("a"), a_new_topic("b"))
@@ -222,7 +222,7 @@ async def test_topic_named_twice_is_not_deleted():
 
 async def test_deletion_without_a_controller():
     harness = Harness()
-    harness.answer = NoController("nobody")
+    harness.answer = NoController("no answer")
     reply = await delete(harness, 6, names=["orders"], ids=[PAYMENTS])
     assert [each.error_code for each in reply.responses] == [7, 7]
 

@@ -1,4 +1,4 @@
-"""A batch that lies is refused, whatever it takes to find out, and nobody waits for that."""
+"""A malformed batch is rejected, however long its check takes, and no other client waits for it."""
 
 import asyncio
 import gzip
@@ -18,16 +18,16 @@ from plimsoll_broker.handlers.long_produces import (
     RECORDS_AT_ONCE,
 )
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import HEADER_SIZE, LOG_APPEND_TIME, iter_headers, parse_header, seal
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 from plimsoll_wire.produce import ProducePartition, ProduceRequest, ProduceTopic
-from plimsoll_wire.versions import ApiKey
 
 Make = Callable[[int], Broker]
 Producer = tuple[int, int, int]
 
-NOBODY: Producer = (-1, -1, -1)
+NO_PRODUCER: Producer = (-1, -1, -1)
 
 
 def says(batch: bytes, **fields: int) -> bytes:
@@ -149,7 +149,7 @@ async def test_request_of_many_batches_is_one_that_takes_long(
     assert threading.get_ident() not in {thread for thread, _ in checkers}
 
 
-async def test_of_many_batches_none_is_looked_at_before_its_turn(
+async def test_produce_of_many_partitions_checks_no_batch_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at: list[object] = []

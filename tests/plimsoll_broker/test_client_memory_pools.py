@@ -56,7 +56,7 @@ def test_grant_is_an_eighth_of_what_fetches_have_left(told):
     assert Account(pool, MIB).grant(1000) == 1000
 
 
-def test_many_fetches_never_take_what_others_need(told):
+def test_fetches_together_never_take_the_share_of_other_requests(told):
     pool = Pool(64 * MIB, told)
     for _ in range(1000):
         account = Account(pool, MIB)
@@ -97,7 +97,7 @@ def test_pool_wakes_waiters_in_turn_one_at_a_time(told):
     for waiter in waiters:
         waiter.wake()
     holder.give_back(63 * MIB)
-    assert [waiter.got for waiter in waiters] == [0, 0, 0], "giving back calls nobody by itself"
+    assert [waiter.got for waiter in waiters] == [0, 0, 0], "giving back wakes no waiter by itself"
     assert pool.wake_one()
     assert [waiter.got for waiter in waiters] == [MIB, 0, 0]
     assert pool.wake_one()
@@ -144,7 +144,7 @@ def test_closed_account_gives_everything_back_and_counts_nothing_more(told):
     assert not pool.short
 
 
-def test_without_a_pool_everything_is_granted():
+def test_share_without_a_pool_is_granted_everything():
     account = Account(None, MIB)
     assert account.grant(500 * MIB) == 500 * MIB
     assert account.may_serve

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from plimsoll_broker.control.client import ControllerClient, NoController, Peers
+from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
@@ -147,7 +147,7 @@ async def test_lower_epoch_is_not_believed() -> None:
         assert client.address == ("127.0.0.1", active.port)
 
 
-async def test_without_any_controller_a_command_ends_at_its_deadline() -> None:
+async def test_command_without_any_controller_ends_at_its_deadline() -> None:
     controller = FakeController(1, NOT_CONTROLLER)
     async with a_client(controller) as client:
         with pytest.raises(NoController, match="300 ms"):
@@ -200,7 +200,7 @@ async def test_silent_controller_is_compared_with_the_others() -> None:
         assert client.address == ("127.0.0.1", successor.port)
 
 
-async def test_many_dead_addresses_do_not_use_up_the_session() -> None:
+async def test_dead_controller_addresses_do_not_use_up_the_session() -> None:
     """They are asked at once: one after another they would take a second each."""
     silent, successor = FakeController(3, ALIVE), FakeController(4, NOT_CONTROLLER)
     dead = [FakeController(0, None) for _ in range(6)]

@@ -9,13 +9,13 @@ from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.control.client import NoController
+from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, CreateTopics, DeleteTopics, NewTopic, Request
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 Make = Callable[[int], Broker]
 
@@ -254,11 +254,11 @@ async def test_producer_ids_are_never_given_twice(
     assert (await init_producer_id(client, transactional_id="t"))[0] == Code.INVALID_REQUEST
 
 
-async def test_without_a_controller_there_are_no_producer_ids(
+async def test_init_producer_id_without_controller_is_answered_with_a_retriable_error(
     one: Broker, client: Client, controller: Controller
 ) -> None:
     async def silent(request: Request, timeout_ms: int = 0) -> Answer:
-        raise NoController("nobody")
+        raise NoController("no answer")
 
     controller.command = silent
     assert (await init_producer_id(client))[0] == 14

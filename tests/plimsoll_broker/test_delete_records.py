@@ -7,12 +7,12 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make, Three, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.storage.checkpoints import LOG_STARTS
+from plimsoll_broker.storage.checkpoint_formats import LOG_STARTS
 from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_broker.storage.offsets import OffsetFile
+from plimsoll_broker.storage.offset_file import OffsetFile
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import parse_header
-from plimsoll_wire.versions import ApiKey
 
 KEPT = {"retention.ms": "-1"}
 """What only a client deletes: these records are old."""
@@ -41,7 +41,7 @@ def starts(*brokers: Broker) -> list[int]:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_all_in_sync_begin_there_when_the_client_hears_of_it(
+async def test_delete_records_is_answered_when_every_in_sync_log_begins_there(
     controller: Controller, three: Three, version: int
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)

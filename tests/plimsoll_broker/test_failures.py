@@ -11,11 +11,11 @@ from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
-from plimsoll_broker.failures import CommitPathFailed, HandlerFailures, surface
+from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures, surface
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_core.messages.requests import Refused
 from plimsoll_core.replica.replica import Replica
-from plimsoll_wire.versions import SUPPORTED, ApiKey
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 
 Make = Callable[[int], Broker]
 
@@ -49,7 +49,7 @@ async def test_bug_in_a_timer_ends_the_process() -> None:
 async def test_bug_in_the_step_of_one_partition_ends_the_process(
     controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was logged: the partitions behind it lost their turn, and nobody was ever answered."""
+    """It was only logged: the later partitions lost their turn, and no client got an answer."""
     one = await broker(0).start()
     controller.create("orders", (0,), (0,))
     await until(lambda: len(one.manager) == 2)
@@ -109,7 +109,7 @@ async def test_bug_that_is_met_over_and_over_does_not_fill_the_log(
     assert caplog.records[0].exc_info is not None
 
 
-def test_every_api_has_its_counter_before_it_first_fails() -> None:
+def test_failure_counter_of_each_api_exists_before_its_first_failure() -> None:
     values = told(handler_failures={"FETCH": 3})
     for key in ApiKey:
         assert values[f"handler_failures_total{key.name}"] == (3 if key is ApiKey.FETCH else 0)

@@ -10,8 +10,8 @@ from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 from plimsoll_broker.handlers import fetch_session
 from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.replication import follower_session
-from plimsoll_broker.replication.maintenance import Upkeep
 from plimsoll_broker.replication.peer_connection import PeerConnection
+from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
@@ -96,7 +96,7 @@ async def test_idle_partitions_are_named_once_and_answered_once(
     assert not any(watched.told)
 
 
-async def test_of_many_partitions_only_the_busy_one_is_talked_about(
+async def test_fetch_session_of_many_partitions_names_only_the_busy_one(
     controller: Controller, three: Three, watched: Watched
 ) -> None:
     led_by_0(controller)
@@ -114,7 +114,7 @@ async def test_of_many_partitions_only_the_busy_one_is_talked_about(
 async def test_followers_silence_counts_for_what_it_does_not_name(
     controller: Controller, broker: Make, watched: Watched
 ) -> None:
-    """Idle for many times the lag limit, and then written to: nobody lags."""
+    """Idle for many times the lag limit, and then written to: no follower lags."""
     lag = {"replica.lag.time.max.ms": "700"}
     brokers = [await broker(b).start(**lag) for b in range(3)]
     led_by_0(controller, 5)
@@ -204,7 +204,7 @@ async def test_deleted_topic_leaves_the_session(
 async def test_partition_whose_disk_fails_leaves_the_session(
     controller: Controller, three: Three, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody tells the fetcher: it looks at everything from time to time."""
+    """The fetcher is not notified: it checks everything from time to time."""
     monkeypatch.setattr(follower_session, "SWEEP_MS", 100)
     led_by_0(controller, 3)
     await until(lambda: watched.settled(three[0]))

@@ -1,4 +1,4 @@
-"""Who may count as a follower: nobody but the registered lifetime of a replica's broker."""
+"""Only the registered lifetime of a replica's broker counts as a follower."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,6 +9,7 @@ from tests.plimsoll_broker.trio import WAIT_S, Broker, Client, Controller, a_bat
 
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.fetch import TOPIC_ID_VERSION
 from plimsoll_wire.replication import (
     LATEST,
@@ -23,7 +24,6 @@ from plimsoll_wire.replication import (
     encode_fetch,
     encode_list_offsets,
 )
-from plimsoll_wire.versions import ApiKey
 
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
@@ -101,7 +101,7 @@ async def test_fetch_of_a_broker_that_is_not_registered_is_not_counted(
 async def test_follower_that_the_leader_does_not_know_yet_is_served_once_it_does(
     controller: Controller, three: Three, broker: Make
 ) -> None:
-    """A leader whose metadata is behind asks it to come again; nobody has to restart for that."""
+    """A leader whose metadata is behind makes it retry; no broker has to restart for that."""
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
     assert await client.produce("t", a_batch(1)) == (Code.NONE, 0)

@@ -164,11 +164,11 @@ class TestLine:
         made, hosted = self.copies(4)
         assert len(made) == 4
         assert ask(made)[1] == [0, 1]
-        assert made.remove(hosted[1]), "somebody else's turn"
+        assert made.remove(hosted[1]), "it was not its turn"
         assert ask(made)[1:] == ([2], [1])
         made.answered(SESSION)
-        assert not made.remove(hosted[3]), "it stood in line"
-        assert not made.remove(hosted[0]), "nobody is left in line"
+        assert not made.remove(hosted[3]), "it was in the queue"
+        assert not made.remove(hosted[0]), "no partition is left in the queue"
         assert len(made) == 1
 
     def test_refused_partition_yields_its_slot_and_is_fetched_again_in_turn(self) -> None:
@@ -198,7 +198,7 @@ class TestLine:
         assert named == [3]
 
 
-def test_nothing_is_asked_for_beyond_what_is_on_the_disk() -> None:
+def test_follower_fetches_nothing_beyond_what_is_on_its_disk() -> None:
     """To ask from an offset says that all below it is there: not while a flush is due."""
     made, (one,) = following(1)
     one.log.log_end_offset, one.log.countable_end = 3, 2
@@ -214,14 +214,14 @@ def test_request_names_at_most_a_thousand_and_the_next_ones_the_rest() -> None:
     for left in (True, True, False):
         session, some, _ = ask(made)
         assert len(some) <= NAMED_AT_ONCE
-        assert made.has_more is left, "then nobody waits for records first"
+        assert made.has_more is left, "then the leader does not wait for records first"
         named += some
     assert session == (SESSION, 2)
     assert named == list(range(2 * NAMED_AT_ONCE + 10))
     assert ask(made)[1] == []
 
 
-def test_without_a_session_every_partition_has_its_turn() -> None:
+def test_follower_without_a_session_names_every_partition_in_turn() -> None:
     count = 2 * NAMED_AT_ONCE + 10
     made, _ = following(*range(count))
     named: set[int] = set()

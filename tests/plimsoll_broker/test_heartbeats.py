@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from plimsoll_broker.control.client import HeartbeatResult
+from plimsoll_broker.control.controller_client import HeartbeatResult
 from plimsoll_broker.node import heartbeats
 from plimsoll_broker.node.heartbeats import Heartbeats
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, LogPosition
-from plimsoll_core.replica.lease import LeaderLease
+from plimsoll_core.replica.leader_lease import LeaderLease
 
 POSITION = LogPosition(
     applied_offset=MetadataOffset(9), nonce=None, controller_epoch=ControllerEpoch(1)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
-from plimsoll_broker.clock import monotonic_ms
+from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import MetadataOffset
-from plimsoll_core.replica.lease import LeaderLease
+from plimsoll_core.replica.leader_lease import LeaderLease
 
 Three = tuple[Broker, Broker, Broker]
 Make = Callable[[int], Broker]
@@ -122,7 +122,7 @@ async def test_partition_with_one_replica_serves_for_ever(
     assert await answers(client, 0) == (Code.NONE, Code.NONE, Code.NONE)
 
 
-async def test_by_default_a_leader_serves_whatever_happens_to_the_controller(
+async def test_leader_by_default_serves_whatever_happens_to_the_controller(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", (0, 1, 2), **KEPT)

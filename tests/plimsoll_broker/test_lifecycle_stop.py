@@ -43,9 +43,9 @@ async def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     """A broker whose controller is away; the caller sees its copy just before it stops."""
     WatchedCopy.loaded = asyncio.Event()
     monkeypatch.setattr(broker, "MetadataCopy", WatchedCopy)
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        here = Address(host="127.0.0.1", port=nobody.getsockname()[1])
+    with socket.socket() as unserved:
+        unserved.bind(("127.0.0.1", 0))
+        here = Address(host="127.0.0.1", port=unserved.getsockname()[1])
         config = BrokerConfig(
             cluster_id=CLUSTER,
             broker_id=0,

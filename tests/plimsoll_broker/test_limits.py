@@ -10,7 +10,7 @@ from plimsoll_broker.server.connection_limits import (
     ListenerLimits,
     overdue,
 )
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 LIMITS = ListenerLimits()
 
@@ -60,7 +60,7 @@ def test_slow_reader_is_closed_sooner_while_memory_is_short(known, reason):
     assert overdue(conduct(**known), LIMITS, short=True) == reason
 
 
-def test_only_a_produce_may_be_large():
+def test_request_limit_is_large_for_produce_alone():
     assert LIMITS.frame_bytes(ApiKey.PRODUCE) == 100 * MIB
     assert LIMITS.frame_bytes(ApiKey.FETCH) == 4 * MIB
     assert ListenerLimits(frame_bytes_max=MIB).frame_bytes(ApiKey.FETCH) == MIB

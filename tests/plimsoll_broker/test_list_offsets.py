@@ -1,4 +1,4 @@
-"""ListOffsets by time: nobody's question holds up the event loop."""
+"""ListOffsets by time: no request holds up the event loop."""
 
 import asyncio
 import gzip
@@ -12,13 +12,13 @@ from tests.plimsoll_broker.trio import Broker, Client, Controller
 
 from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.replication.hosted_partition import Hosted
-from plimsoll_broker.storage import timestamps
+from plimsoll_broker.storage import offsets_by_time
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
-from plimsoll_wire.versions import ApiKey
 
 Make = Callable[[int], Broker]
 
@@ -77,17 +77,19 @@ async def one(broker: Make, controller: Controller) -> Broker:
 def walkers(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     """The threads that looked at records."""
     seen: set[int] = set()
-    real = timestamps.iter_times
+    real = offsets_by_time.iter_times
 
     def watched(records: bytes, count: int):
         seen.add(threading.get_ident())
         return real(records, count)
 
-    monkeypatch.setattr(timestamps, "iter_times", watched)
+    monkeypatch.setattr(offsets_by_time, "iter_times", watched)
     return seen
 
 
-async def test_many_records_are_looked_at_in_a_thread(one: Broker, walkers: set[int]) -> None:
+async def test_list_offsets_over_many_records_runs_in_a_thread(
+    one: Broker, walkers: set[int]
+) -> None:
     client = await one.client()
     assert await client.produce("t", many_records()) == (Code.NONE, 0)
     assert await asked(client, NEWEST, 0) == [(Code.NONE, BASE_MS + 49, 49_000)]
@@ -112,14 +114,14 @@ async def test_search_holds_up_nobody_else(one: Broker, monkeypatch: pytest.Monk
     searcher, other = await one.client(), await one.client()
     await searcher.produce("t", many_records(1_000))
     begun, answered = threading.Event(), threading.Event()
-    real = timestamps.iter_times
+    real = offsets_by_time.iter_times
 
     def held(records: bytes, count: int):
         begun.set()
         assert answered.wait(30)
         return real(records, count)
 
-    monkeypatch.setattr(timestamps, "iter_times", held)
+    monkeypatch.setattr(offsets_by_time, "iter_times", held)
     search = asyncio.create_task(asked(searcher, NEWEST, 0))
     await asyncio.to_thread(begun.wait, 30)
     assert await other.latest("t") == (Code.NONE, 1_000)
@@ -128,7 +130,7 @@ async def test_search_holds_up_nobody_else(one: Broker, monkeypatch: pytest.Monk
     assert await search == [(Code.NONE, BASE_MS + 49, 980)]
 
 
-async def test_many_partitions_are_answered_in_several_turns(
+async def test_list_offsets_of_many_partitions_is_answered_in_several_turns(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others are heard in between, also where each question is short."""
@@ -164,14 +166,14 @@ async def test_search_that_ends_on_a_follower_says_so(
     client = await one.client()
     await client.produce("t", many_records(1_000))
     begun, go_on = threading.Event(), threading.Event()
-    real = timestamps.iter_times
+    real = offsets_by_time.iter_times
 
     def held(records: bytes, count: int):
         begun.set()
         assert go_on.wait(30)
         return real(records, count)
 
-    monkeypatch.setattr(timestamps, "iter_times", held)
+    monkeypatch.setattr(offsets_by_time, "iter_times", held)
     search = asyncio.create_task(asked(client, NEWEST, 0))
     await asyncio.to_thread(begun.wait, 30)
     controller.heartbeat(one, fence=True)
@@ -191,7 +193,7 @@ async def test_search_whose_topic_is_made_again_while_it_waits_looks_at_no_file_
     old = one.hosted("t", 1)
     begun, go_on = threading.Event(), threading.Event()
     looked_up: list[Segment] = []
-    real, position_for = timestamps.iter_times, Segment.position_for
+    real, position_for = offsets_by_time.iter_times, Segment.position_for
 
     def held(records: bytes, count: int):
         begun.set()
@@ -202,7 +204,7 @@ async def test_search_whose_topic_is_made_again_while_it_waits_looks_at_no_file_
         looked_up.append(segment)
         return position_for(segment, offset)
 
-    monkeypatch.setattr(timestamps, "iter_times", held)
+    monkeypatch.setattr(offsets_by_time, "iter_times", held)
     monkeypatch.setattr(Segment, "position_for", watched)
     first = asyncio.create_task(asked(client, NEWEST, 0))
     await asyncio.to_thread(begun.wait, 30)

@@ -15,10 +15,10 @@ from plimsoll_broker.background.time_slices import AT_ONCE
 from plimsoll_broker.handlers import fetch, fetch_poll
 from plimsoll_broker.replication.peer_connection import PeerLost
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.fetch import TooManyNamed, decode_request
 from plimsoll_wire.messages import encode_request
 from plimsoll_wire.primitives import MalformedMessage
-from plimsoll_wire.versions import ApiKey
 
 Make = Callable[[int], Broker]
 HERE = 5
@@ -64,7 +64,7 @@ async def one(controller: Controller, broker: Make) -> Broker:
     return made
 
 
-async def test_many_partitions_are_read_over_many_turns(
+async def test_fetch_of_many_partitions_is_read_over_many_turns(
     one: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await one.client()
@@ -157,7 +157,7 @@ async def test_long_poll_ends_with_its_time_and_with_its_connection(one: Broker)
     poll = asyncio.create_task(asked(client, count=HERE, wait_ms=30_000))
     hosted = one.hosted("t", 0)
     await until(lambda: bool(hosted.replica.parked._for_commit))
-    for session in list(one.server._clients):
+    for session in list(one.server._open.clients):
         session.close("idle")
     await until(lambda: not hosted.replica.parked._for_commit)
     with pytest.raises(PeerLost):
@@ -173,7 +173,7 @@ async def test_client_that_names_more_than_may_be_asked_for_is_told_so(one: Brok
 
 
 @pytest.mark.parametrize("version", [4, 7, 12])
-def test_nothing_of_what_is_too_much_is_read(version: int) -> None:
+def test_fetch_of_too_many_partitions_reads_none_of_them(version: int) -> None:
     body = memoryview(encode_request(ApiKey.FETCH, version, of(10)))
     assert len(decode_request(body, version, 11).topics[0].partitions) == 10
     with pytest.raises(TooManyNamed):

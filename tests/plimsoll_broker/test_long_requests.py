@@ -1,5 +1,5 @@
-"""What names thousands, or is answered with thousands, is read and written in a thread, and gone
-through in slices: nobody else waits for it."""
+"""A request that names thousands, or whose answer does, is read and written in a thread, and gone
+through in slices: no other request waits for it."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
 from plimsoll_wire import messages
-from plimsoll_wire.versions import SUPPORTED, ApiKey
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 
 Make = Callable[[int], Broker]
 NAMES = [f"unknown-{number:04}" for number in range(1_000)]

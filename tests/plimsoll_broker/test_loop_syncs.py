@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.plimsoll_broker.no_fetchers import NoFetchers
+from tests.plimsoll_broker.test_periodic_chores import SMALL, no_sync_in_this_thread
 from tests.plimsoll_broker.test_replication import kill, same_logs, until
-from tests.plimsoll_broker.test_upkeep import SMALL, no_sync_in_this_thread
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.replication.maintenance import Upkeep
+from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_broker.storage.values import Settling
+from plimsoll_broker.storage.log_values import Settling
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import TopicObjectGone
@@ -51,7 +51,7 @@ async def test_cut_is_synced_in_a_thread_before_anything_more_is_fetched(
 
 
 async def cut_when_it_is_back(controller: Controller, three: Three, broker: Make) -> Broker:
-    """Broker 0 holds four records that nobody else has, and is about to follow broker 1."""
+    """Broker 0 holds four records that no other broker has, and is about to follow broker 1."""
     controller.create("t", (0, 1, 2))
     client = await three[0].client()
     assert await client.produce("t", a_batch(3)) == (Code.NONE, 0)

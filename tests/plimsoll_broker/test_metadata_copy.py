@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
-from plimsoll_core.cluster.metadata_versions import MetadataTooNew
 from plimsoll_core.cluster.records import ClusterDeclared, ControllerChanged, MembersChanged, Record
+from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 

@@ -5,8 +5,8 @@ from tests.plimsoll_broker.metric_values import told
 from tests.plimsoll_broker.test_replication import Make, Three, until
 from tests.plimsoll_broker.trio import Controller, a_batch
 
-from plimsoll_broker.control.client import NoController
-from plimsoll_broker.node import metrics
+from plimsoll_broker.control.controller_client import NoController
+from plimsoll_broker.node import broker_metrics
 from plimsoll_core.messages.requests import Answer
 
 
@@ -14,7 +14,7 @@ async def test_leader_that_is_gone_while_nobody_can_elect_counts_as_none_at_its_
     controller: Controller, three: Three, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The metadata still name it."""
-    monkeypatch.setattr(metrics, "LEADER_SILENT_MS", 1)
+    monkeypatch.setattr(broker_metrics, "LEADER_SILENT_MS", 1)
     controller.create("t", (0, 1, 2), (1, 0, 2))
     client = await three[0].client()
     assert (await client.produce("t", a_batch(1)))[0] == 0
@@ -36,10 +36,10 @@ async def test_leader_whose_followers_fell_behind_is_under_min_isr_before_a_cont
     assert (await client.produce("t", a_batch(1)))[0] == 0
     assert told(leader.manager)["under_min_isr_partitions"] == 0
 
-    async def nobody(request: object, timeout_ms: int = 0) -> Answer:
+    async def no_controller(request: object, timeout_ms: int = 0) -> Answer:
         raise NoController("away")
 
-    monkeypatch.setattr(leader.link, "command", nobody)
+    monkeypatch.setattr(leader.link, "command", no_controller)
     for other in others:
         await other.stop()
     assert (await client.produce("t", a_batch(1), acks=1))[0] == 0

@@ -1,4 +1,4 @@
-"""Copies keep to their limit and hold nobody else up, with real logs and real sockets."""
+"""Copies keep to their limit and delay no other request, with real logs and real sockets."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from plimsoll_broker.replication import fetcher
 from plimsoll_broker.replication.fetcher_pool import Source
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.cluster.model import ReassignmentObject
-from plimsoll_core.cluster.movers import CLUSTER
+from plimsoll_core.cluster.move_limits import CLUSTER
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.reassignments import (
@@ -93,7 +93,7 @@ async def test_copy_takes_as_long_as_its_limit_says(
     assert new.manager.traffic.moved_in == size
 
 
-async def test_only_what_is_moved_is_written_back_as_it_comes(
+async def test_write_back_begins_early_for_moved_bytes_alone(
     controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[Segment] = []
@@ -209,7 +209,7 @@ async def test_objects_with_limits_of_their_own_do_not_wait_for_each_other(
     )
 
 
-async def test_many_copies_are_made_a_few_at_a_time(
+async def test_copies_are_made_a_few_at_a_time(
     controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A leader looks at every partition of a request."""

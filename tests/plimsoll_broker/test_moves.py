@@ -94,7 +94,7 @@ class TestReports:
         assert not controller.partition("t").moving
         assert held == {}
 
-    async def test_many_are_told_in_turns(
+    async def test_progress_of_many_copies_is_reported_in_turns(
         self, controller: Controller, three: Three, broker: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         new = await broker(3).start()

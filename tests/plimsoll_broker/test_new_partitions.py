@@ -1,4 +1,4 @@
-"""A topic of many partitions holds nobody up while its logs are made."""
+"""A topic of many partitions delays no other request while its logs are created."""
 
 from __future__ import annotations
 
@@ -8,16 +8,14 @@ from tests.holding import nothing_holds_the_loop
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Controller, a_batch
 
-from plimsoll_broker.replication.roles import NEW_AT_ONCE
+from plimsoll_broker.replication.role_changes import NEW_AT_ONCE
 from plimsoll_core.errors import Code
 
 Make = Callable[[int], Broker]
 MANY = 500
 
 
-async def test_many_new_partitions_are_opened_in_slices(
-    controller: Controller, broker: Make
-) -> None:
+async def test_new_partitions_are_opened_in_slices(controller: Controller, broker: Make) -> None:
     """All of them in one callback held the loop for a millisecond of CPU each."""
     one = await broker(0).start()
     one.deaf = True

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.log import Log
-from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_core.replica.producer_sequences import ProducerStates
 
 BROKER = Path(__file__).resolve().parents[2] / "broker_image" / "plimsoll_broker"
 ROOMS = ("handlers", "node", "replication", "reporting")
@@ -21,7 +21,7 @@ WRITES = {
     ProducerStates: {"expire"},
 }
 NAMES = {name for names in WRITES.values() for name in names}
-GIVEN_TO_THE_DRIVER = {"maintenance.py: log.remove_below"}
+GIVEN_TO_THE_DRIVER = {"periodic_chores.py: log.remove_below"}
 """A function that upkeep hands over: the driver calls it."""
 
 
@@ -44,7 +44,7 @@ def found(path: Path) -> list[str]:
     return [f"{path.name}: {each}" for each in writes(ast.parse(path.read_text()))]
 
 
-def test_only_the_driver_writes_to_logs_flushes_them_and_marks_their_faults() -> None:
+def test_log_writer_alone_writes_and_flushes_logs_and_marks_their_faults() -> None:
     modules = [path for room in ROOMS for path in sorted((BROKER / room).glob("*.py"))]
     elsewhere = {each for path in modules if path.name != DRIVER for each in found(path)}
     assert elsewhere == GIVEN_TO_THE_DRIVER

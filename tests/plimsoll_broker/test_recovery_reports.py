@@ -1,4 +1,4 @@
-"""What the controller is told of logs that nobody leads: new things at once, the rest repeated."""
+"""Reports of logs without a leader to the controller: news at once, the rest repeatedly."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from plimsoll_broker.control.client import NoController
+from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.reporting import replica_logs
 from plimsoll_broker.reporting.replica_logs import REPEAT_MS, RecoveryReports
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
@@ -38,7 +38,7 @@ class Scene:
 
     async def command(self, request, timeout_ms):
         if self.deaf:
-            raise NoController("nobody")
+            raise NoController("no answer")
         self.heard.append(request)
         return Done()
 
@@ -77,7 +77,7 @@ async def looking() -> AsyncIterator[Scene]:
             await task
 
 
-async def test_every_partition_that_nobody_leads_is_told_of_whatever_its_strategy():
+async def test_log_of_every_partition_without_a_leader_is_reported_whatever_its_strategy():
     async with looking() as scene:
         scene.hosted = [scene.log(0, 10), scene.log(1, 11, leader=0), scene.log(2, 12)]
         assert await scene.look() == [(0, 10), (2, 12)]
@@ -123,7 +123,7 @@ async def test_recovery_report_without_controller_is_sent_on_the_next_pass():
         assert await scene.look() == [(0, 10)]
 
 
-async def test_many_are_told_in_several_requests(monkeypatch: pytest.MonkeyPatch):
+async def test_reports_of_many_logs_take_several_requests(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(replica_logs, "LOGS_MAX", 2)
     async with looking() as scene:
         scene.hosted = [scene.log(index, 10) for index in range(5)]

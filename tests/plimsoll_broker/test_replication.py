@@ -7,9 +7,9 @@ import pytest
 from tests.plimsoll_broker.no_fetchers import NoFetchers
 from tests.plimsoll_broker.trio import WAIT_S, Broker, Controller, a_batch
 
-from plimsoll_broker.control.client import NoController
+from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.replication.peer_connection import PeerConnection
-from plimsoll_broker.server.session import Session
+from plimsoll_broker.server.connection_session import Session
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.requests import AlterPartition, Answer, BrokerProvenDead, Request
@@ -20,7 +20,7 @@ Make = Callable[[int], Broker]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let everybody else run until it is so."""
+    """Let all other tasks run until it is so."""
     async with asyncio.timeout(WAIT_S):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
@@ -206,7 +206,7 @@ async def test_new_leader_does_not_name_the_latest_offset_before_it_knows(
     assert (await client.latest("t"))[0] == Code.OFFSET_NOT_AVAILABLE, "frozen: one of two is left"
 
 
-async def test_many_partitions_share_a_fetcher_and_all_move(
+async def test_fetcher_shared_by_many_partitions_advances_all(
     controller: Controller, three: Three
 ) -> None:
     controller.create("t", *[(i % 3, (i + 1) % 3, (i + 2) % 3) for i in range(30)])
@@ -285,10 +285,10 @@ async def test_followers_hear_of_a_newer_controller_from_their_leader(
     await until(lambda: all(7 in b.link.told for b in three[1:]))
 
 
-async def test_only_a_broker_in_its_present_lifetime_may_tell_of_a_controller(
+async def test_controller_epoch_is_read_only_from_a_broker_in_its_registered_lifetime(
     controller: Controller, three: Three
 ) -> None:
-    """Anybody may send a fetch: a made-up epoch would make the broker look for nobody."""
+    """Any peer may send a fetch: a forged epoch would make the broker look for no controller."""
     controller.create("t", (0, 1, 2))
     await until(lambda: len(three[0].manager) == 1)
     connection = await PeerConnection.open("127.0.0.1", three[0].replication.port, WAIT_S)

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
 
-from plimsoll_broker.failures import CommitPathFailed
+from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
-from plimsoll_wire.versions import ApiKey
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ async def test_bug_on_the_commit_path_ends_the_process(harness):
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_no_bytes_disturb_the_server(data):
+def test_session_with_arbitrary_bytes_does_not_disturb_the_server(data):
     async def scenario():
         handlers = Handlers()
         server = Server(Dispatch({ApiKey.METADATA: handlers.at_once}))

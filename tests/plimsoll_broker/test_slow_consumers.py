@@ -1,4 +1,4 @@
-"""Consumers that do not read, or ask without end: the broker's memory and everybody else's."""
+"""Consumers that do not read, or ask without end: the broker's memory, and other clients."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from plimsoll_broker.server.client_memory_pools import MIB, Budgets
 from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import encode_request
-from plimsoll_wire.versions import ApiKey
 
 BATCHES = 40
 FILLER = 1_000_000

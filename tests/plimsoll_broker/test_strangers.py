@@ -12,8 +12,8 @@ from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.headers import request_frame
-from plimsoll_wire.versions import ApiKey
 
 BUDGETS = Budgets(replies=8 * MIB, requests=4 * MIB, frame=4 * MIB)
 NEVER = 1_000_000
@@ -268,7 +268,7 @@ async def test_pipelined_replies_wait_for_the_reader_one_behind_another():
         for future in handlers.parked:
             future.set_result(bytes(3 * MIB))
         await until(lambda: it.memory.replies.used > 40 * MIB)
-        (session,) = it.server._clients
+        (session,) = it.server._open.clients
         assert session._transport.get_write_buffer_size() < 4 * MIB
         client.reader._transport.resume_reading()
         for expected in range(20):
@@ -311,7 +311,7 @@ async def test_client_that_sends_no_more_still_gets_the_answers_that_it_waits_fo
         client.send(ApiKey.METADATA, 2)
         client.writer.write_eof()
         await handlers.until_seen(2)
-        await until(lambda: next(iter(it.server._clients))._half_closed is not None)
+        await until(lambda: next(iter(it.server._open.clients))._half_closed is not None)
         handlers.parked[0].set_result(b"late")
         assert await client.reply() == (1, b"late")
         assert await client.reply() == (2, b"at once ")

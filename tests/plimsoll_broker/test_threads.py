@@ -9,7 +9,7 @@ import pytest
 from tests.plimsoll_broker.trio import WAIT_S
 
 from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.replication.flushing import several
+from plimsoll_broker.replication.flush_schedule import several
 
 
 class Work:

@@ -7,10 +7,10 @@ from tests.plimsoll_broker.test_replication import Make
 from tests.plimsoll_broker.trio import Client, Controller, a_batch
 
 from plimsoll_broker.handlers.batch_checks import check_times
-from plimsoll_broker.storage.config import TimeLimits
+from plimsoll_broker.storage.log_config import TimeLimits
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import HEADER_SIZE, parse_header, seal
-from plimsoll_wire.versions import ApiKey
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000

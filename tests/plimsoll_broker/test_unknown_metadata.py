@@ -21,12 +21,12 @@ from tests.plimsoll_broker.test_controller_client import (
 from tests.plimsoll_broker.test_metadata_copy import batches, loaded, written
 
 from plimsoll_broker.config import Address, BrokerConfig
-from plimsoll_broker.control.client import ControllerClient, NoController
+from plimsoll_broker.control.controller_client import ControllerClient, NoController
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.node import broker
 from plimsoll_broker.node.broker import CannotStart
-from plimsoll_broker.node.metrics import MetricsServer
+from plimsoll_broker.node.broker_metrics import MetricsServer
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.messages.requests import AlterPartition, ProducerIdBlock

@@ -6,7 +6,7 @@ import pytest
 from tests.plimsoll_broker.test_replication import Make
 from tests.plimsoll_broker.trio import Controller, a_batch
 
-from plimsoll_broker.replication.maintenance import Upkeep
+from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.replication.wall_clock import STEP_MS_MAX, WallClock
 from plimsoll_core.errors import Code
 

@@ -12,9 +12,10 @@ from uuid import UUID, uuid4
 
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
-from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
+from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
+from plimsoll_broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
-from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.routes import replication_routes
 from plimsoll_broker.node.assembly import assemble_data_path
 from plimsoll_broker.replication.hosted_partition import Hosted
@@ -23,9 +24,9 @@ from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.storage.store import LogStore
+from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.image import apply
-from plimsoll_core.cluster.listeners import CLIENTS, REPLICATION, Port
+from plimsoll_core.cluster.listener_peers import CLIENTS, REPLICATION, Port
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, Partition, TopicObject
 from plimsoll_core.cluster.records import ControllerChanged
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
@@ -39,11 +40,11 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Request,
 )
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.fetch import FetchedPartition
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
-from plimsoll_wire.versions import ApiKey
 
 CLUSTER = UUID(int=0xC1)
 WAIT_S = 10.0
@@ -171,7 +172,7 @@ class Broker:
         self.epoch = BrokerEpoch(-1)
         self.deaf = False
         self.of_version_0_1 = False
-        """It has one listener, for everybody."""
+        """It has one listener, for all peers."""
         self.clients_port = 0
         self.replication_first = False
         """In its list of endpoints."""
@@ -393,6 +394,6 @@ class Client:
 
 
 def _flexible(key: ApiKey, version: int) -> bool:
-    from plimsoll_wire.versions import is_flexible
+    from plimsoll_wire.api_versions import is_flexible
 
     return is_flexible(key, version)

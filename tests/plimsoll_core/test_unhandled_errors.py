@@ -1,4 +1,4 @@
-"""What reaches an event loop's exception handler is a bug, the world's, or nobody's."""
+"""What reaches a loop's exception handler: a bug, an error of the environment, or a library's."""
 
 from __future__ import annotations
 

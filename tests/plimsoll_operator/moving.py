@@ -11,9 +11,9 @@ from plimsoll_core.messages.reassignments import CopySize, ReportCopies
 from plimsoll_core.messages.requests import BrokerProvenDead, Tick
 from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.kube.resources import REASSIGNMENTS
-from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "move")
 LOOK = Work(Task.REASSIGNMENT, KEY)

@@ -11,9 +11,9 @@ from plimsoll_core.messages.reassignments import CopySize, ReportCopies
 from plimsoll_core.messages.requests import BrokerProvenDead, Tick
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.resources import REBALANCES
-from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "fill")
 LOOK = Work(Task.REBALANCE, KEY)

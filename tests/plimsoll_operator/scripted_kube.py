@@ -7,8 +7,8 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable
 
-from plimsoll_operator.kube.client import APPLY, Kube
 from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.kube.kube_client import APPLY, Kube
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.store import StoredObject
@@ -40,7 +40,7 @@ class ScriptedKube(Kube):
         )
         super().__init__(_ScriptedTransport(self))
 
-    # --- what a test does behind everybody's back -------------------------------------------------
+    # --- a test's changes, which no client under test requested -----------------------------------
 
     def put(self, kind: Kind, body: Object) -> Object:
         """Make or change an object, with whatever status, uid and times the body states."""

@@ -12,11 +12,11 @@ from plimsoll_core.controller.decide import decide
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.messages.requests import Answer, Done, Request
-from plimsoll_operator.clocks import monotonic_ms, wall_ms
-from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.options import OperatorOptions
-from plimsoll_operator.reconcile.context import Term, Work
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
+from plimsoll_operator.reconcile.reconcile_term import Term, Work
 
 Reply = Callable[[Request], Answer]
 

@@ -1,4 +1,4 @@
-"""A candidate that nobody competes with: a local cluster's."""
+"""A candidate without competitors: a local cluster's."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.controller.outcome import Outcome
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.leadership import candidate
 from plimsoll_operator.leadership.candidate import Candidate
 from plimsoll_operator.leadership.lease import Lease
+from plimsoll_operator.process_clocks import wall_ms
 
 
 class HandsOver:

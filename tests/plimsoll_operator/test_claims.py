@@ -1,4 +1,4 @@
-"""A broker that holds more than the metadata log stalls it for as long as somebody says so."""
+"""A broker that holds more than the metadata log stalls it for as long as one reports that."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, a_regi
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import Heartbeat, LogPosition, Refused, Registered
-from plimsoll_operator.controller import clock as clock_module
+from plimsoll_operator.controller import decision_clock as clock_module
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
-from plimsoll_operator.controller.runtime import Controller
 
 WAIT_S = 10
 
@@ -138,7 +138,7 @@ async def test_claim_of_a_newer_controller_deposes_first_and_is_listened_for_too
     task = asyncio.create_task(controller.run())
     async with asyncio.timeout(WAIT_S):
         await controller.wait_active()
-        assert controller.epoch == 2, "nobody repeated that there was an epoch 9"
+        assert controller.epoch == 2, "no broker repeated that there was an epoch 9"
     await controller.stop()
     assert await task is Outcome.STOPPED
 

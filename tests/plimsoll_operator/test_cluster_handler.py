@@ -18,7 +18,7 @@ from plimsoll_operator.kube.resources import CONFIG_MAPS, LOG_CLUSTERS, STATEFUL
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 
 def committing(scene: Scene) -> None:

@@ -24,9 +24,9 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
 )
-from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.controller.server import ControllerServer
-from plimsoll_operator.controller.sessions import Enrich
+from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.proof_of_death import Enrich
 from plimsoll_wire import control
 
 WAIT_S = 10.0
@@ -294,7 +294,7 @@ async def test_last_connection_counts_not_any() -> None:
 
 
 async def test_closing_server_proves_nothing_about_its_brokers() -> None:
-    """R8: our own sockets' ends must fence nobody."""
+    """R8: the close of our own sockets must fence no broker."""
     async with serving() as (server, controller):
         listener = await a_listener()
         peer = await Peer.to(server)

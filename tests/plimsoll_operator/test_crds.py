@@ -29,7 +29,7 @@ def test_checked_in_crd_is_what_the_models_say(kind: Kind):
 
 
 @BY_NAME
-def test_every_list_map_and_string_has_a_maximum(kind: Kind):
+def test_schema_gives_every_list_map_and_string_a_maximum(kind: Kind):
     assert list(unbounded(spec_schema(kind))) == []
     assert list(unbounded(structural(kind.status))) == []
 
@@ -41,7 +41,7 @@ def test_rules_are_explained_in_sentences(kind: Kind):
 
 
 @BY_NAME
-def test_no_field_has_a_schema_default(kind: Kind):
+def test_schema_has_no_defaults(kind: Kind):
     assert "default:" not in render(kind)
 
 

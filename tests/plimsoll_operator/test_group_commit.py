@@ -24,9 +24,9 @@ from plimsoll_core.messages.requests import (
     Registered,
     SetMembers,
 )
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
-from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.metalog import log_assembly
+from plimsoll_operator.metalog import log_integrity
 from plimsoll_operator.metalog.codec import decode_records
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
@@ -52,7 +52,7 @@ class MemoryLog:
 
     async def open(self) -> OpenedLog:
         self.opens += 1
-        opened, _ = log_assembly.assemble((), {batch.sequence: batch for batch in self.batches})
+        opened, _ = log_integrity.assemble((), {batch.sequence: batch for batch in self.batches})
         return opened
 
     async def append(self, batch: Batch) -> None:
@@ -184,7 +184,7 @@ async def test_heartbeats_flags_wait_too() -> None:
         assert not answer.is_fenced
 
 
-async def test_with_nothing_queued_a_heartbeat_is_answered_at_once() -> None:
+async def test_heartbeat_with_an_empty_queue_is_answered_at_once() -> None:
     log = MemoryLog()
     async with running(log) as controller:
         registered = await controller.request(a_registration())
@@ -301,7 +301,7 @@ async def test_broker_that_is_ahead_of_the_log_stalls_the_controller() -> None:
     assert len(log.batches) == count
 
 
-async def test_same_offset_with_another_nonce_is_another_history() -> None:
+async def test_position_with_another_nonce_at_an_offset_is_another_history() -> None:
     log = MemoryLog()
     controller = a_controller(log)
     task = asyncio.create_task(controller.run())

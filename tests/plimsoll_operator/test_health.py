@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import aiohttp
 
 from plimsoll_operator.process.http_server import Health
-from plimsoll_operator.status.metrics import Metrics
+from plimsoll_operator.status.operator_metrics import Metrics
 
 PATHS = ("/healthz", "/readyz", "/metrics", "/v1/clusters")
 

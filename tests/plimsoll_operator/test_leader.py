@@ -9,14 +9,14 @@ from tests.plimsoll_operator.builders import CLUSTER_UID, a_cluster_body
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 from tests.plimsoll_operator.test_group_commit import MemoryLog
 
-from plimsoll_operator.clocks import monotonic_ms, wall_ms
 from plimsoll_operator.controller.outcome import Outcome
-from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.leadership.led_cluster import LedCluster
-from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.metalog.interface import LogCorrupt, LogRegressed, OpenedLog
 from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.stall_causes import Cause
 
 WAIT_S = 20
@@ -35,7 +35,7 @@ class BrokenLog(MemoryLog):
 
 
 class NoServer:
-    """The controllers' server, which nobody connects to."""
+    """The controllers' server, to which no broker connects."""
 
     def add(self, *_: Any) -> None: ...
 

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
-from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import LEASES
 from plimsoll_operator.leadership.lease import Lease, LeaseLoss, Timing
+from plimsoll_operator.process_clocks import wall_ms
 
 FAST = Timing(lease_ms=200, renew_ms=120, retry_ms=10, call_ms=50)
 HUNG = Unavailable(0, "no answer")

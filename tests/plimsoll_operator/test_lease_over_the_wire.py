@@ -10,14 +10,14 @@ from typing import Any
 from tests.plimsoll_operator.test_controller_server import a_heartbeat, a_registration
 from tests.plimsoll_operator.test_group_commit import CLUSTER, MemoryLog, running
 
-from plimsoll_broker.clock import monotonic_ms
-from plimsoll_broker.control.client import ControllerClient, Peers
+from plimsoll_broker.control.controller_client import ControllerClient, Peers
+from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.heartbeats import Heartbeats
 from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.requests import HeartbeatAnswer, LogPosition, Registered
-from plimsoll_core.replica.lease import LeaderLease
-from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_core.replica.leader_lease import LeaderLease
+from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.controller_term import Controller
 
 NEVER_MS = -1
 """No proof is so young: the controller cannot show that it is the one."""

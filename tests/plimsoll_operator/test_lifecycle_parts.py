@@ -6,12 +6,12 @@ import pytest
 from tests.plimsoll_operator.builders import a_cluster_body
 from tests.plimsoll_operator.scripted_kube import ScriptedKube
 
-from plimsoll_operator.clocks import monotonic_ms, wall_ms
-from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
-from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.kube.seen_objects import Objects
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.options import BadOption, from_environment
 from plimsoll_operator.process.missing_cluster import look_at_strays
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 
 
 def a_topic_body(**more: Any) -> dict[str, Any]:

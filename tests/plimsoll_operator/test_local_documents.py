@@ -48,7 +48,7 @@ def test_topic_of_another_log_cluster_is_named_in_a_sentence() -> None:
     )
 
 
-def test_two_log_clusters_are_refused() -> None:
+def test_documents_with_two_log_clusters_are_refused() -> None:
     texts = CLUSTER, CLUSTER.replace("name: main", "name: second")
     refused = gather([one for text in texts for one in from_yaml(text)], None)
     assert isinstance(refused, Refusal)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.clocks import wall_ms
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local import pods
 from plimsoll_operator.local.layout import DirectoryLayout, Ports
 from plimsoll_operator.local.pods import NO_CONFIG, BrokerPods
+from plimsoll_operator.process_clocks import wall_ms
 
 PORTS = Ports(kafka=1, metrics=2, replication=3)
 IN_KUBERNETES = {

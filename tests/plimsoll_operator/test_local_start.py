@@ -9,13 +9,14 @@ import pytest
 from tests.plimsoll_operator.test_operator import parts_over
 
 from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_operator.api.labels import BROKER_ID
 from plimsoll_operator.api.load import from_yaml
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.stateful_sets import listed
 from plimsoll_operator.kube.resources import Kind
 from plimsoll_operator.local.documents import Documents, gather, manifest
+from plimsoll_operator.local.kept_objects import LocalObjects
 from plimsoll_operator.local.layout import DirectoryLayout, Ports
-from plimsoll_operator.local.objects import LocalObjects
 from plimsoll_operator.local.pods import BrokerPods
 from plimsoll_operator.local.start import Start
 
@@ -30,7 +31,11 @@ MOVE = HEAD.format(kind="Reassignment", name="away") + (
     "spec: {clusterRef: {name: main}, moves: [{topic: t, awayFrom: [1]}]}\n---\n"
 )
 POD = {
-    "metadata": {"name": "main-broker-0-0", "namespace": "default"},
+    "metadata": {
+        "name": "main-broker-0-0",
+        "namespace": "default",
+        "labels": {BROKER_ID: "0"},
+    },
     "spec": {"containers": [{"name": "broker", "image": "b"}]},
 }
 

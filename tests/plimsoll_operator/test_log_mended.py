@@ -13,13 +13,13 @@ from tests.plimsoll_operator.test_group_commit import CLUSTER
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import SetMembers
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions
-from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.resources import NAMESPACES
 from plimsoll_operator.metalog.interface import LogUnavailable
 from plimsoll_operator.metalog.kube_objects import Place
-from plimsoll_operator.metalog.kubernetes import RingLog
-from plimsoll_operator.reconcile.cluster import metadata_log
+from plimsoll_operator.metalog.ring_log import RingLog
+from plimsoll_operator.reconcile.cluster import metadata_log_repair
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
 
@@ -56,10 +56,10 @@ async def test_batch_deleted_under_a_leader_is_made_up_for_at_once(shell: RingSh
         scene.term.controller = controller
         events: list[Occurrence] = []
         scene.term.tell = events.append
-        await metadata_log.reconcile(scene.term)
+        await metadata_log_repair.reconcile(scene.term)
         assert events == []
         del shell.store.objects["metadatabatches", f"{PLACE.prefix}-0001"]
-        await metadata_log.reconcile(scene.term)
+        await metadata_log_repair.reconcile(scene.term)
         (event,) = events
         assert (event.reason, event.warning) == ("MetadataLogMended", True)
         assert f"{PLACE.prefix}-0001" in event.message
@@ -81,14 +81,14 @@ def a_scene(image: ClusterImage, controller: StubController | None = None) -> Sc
     return scene
 
 
-async def test_nothing_is_mended_in_a_namespace_that_is_going():
+async def test_metadata_log_is_not_repaired_in_a_terminating_namespace():
     """Its objects are deleted one after the other, and none can be made."""
     controller = StubController(an_image())
     controller.snapshotter = Unwritable()  # type: ignore[attr-defined]
     scene = a_scene(controller.image, controller)
     going = {"metadata": {"name": "kafka"}, "status": {"phase": "Terminating"}}
     scene.kube.put(NAMESPACES, going)
-    await metadata_log.reconcile(scene.term)
+    await metadata_log_repair.reconcile(scene.term)
     assert "Stalled" not in scene.term.notes
 
 
@@ -105,7 +105,7 @@ async def test_log_that_cannot_be_mended_stalls_until_it_is():
     controller.snapshotter = Unwritable()  # type: ignore[attr-defined]
     scene = a_scene(image, controller)
     with pytest.raises(Retry):
-        await metadata_log.reconcile(scene.term)
+        await metadata_log_repair.reconcile(scene.term)
     note = scene.term.notes["Stalled"]
     assert note.reason == "MetadataRegressed"
     assert "does not answer" in note.message

@@ -26,7 +26,7 @@ from plimsoll_operator.api.verification import Verification
 from plimsoll_operator.local.layout import Ports
 from plimsoll_operator.local.pods import local_config
 from plimsoll_operator.manifests.configmap import FILE, config_map
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.statefulset import revision
 from plimsoll_operator.manifests.verification import SparkDriver
@@ -133,7 +133,7 @@ def pods() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("pod", pods())
-def test_every_pod_is_restricted(pod: dict[str, Any]):
+def test_pods_are_all_restricted(pod: dict[str, Any]):
     security = pod["securityContext"]
     assert security["runAsNonRoot"] is True
     assert security["runAsUser"] >= 10_000
@@ -207,7 +207,7 @@ class TestRevisions:
     def revision(self, **spec: Any) -> str:
         return str(self.template(**spec)["metadata"]["annotations"]["plimsoll.dev/revision"])
 
-    def test_all_brokers_of_a_cluster_have_the_same(self):
+    def test_revision_is_the_same_for_all_brokers_of_a_cluster(self):
         found = broker_sets(a_context(), [BrokerId(0), BrokerId(7)])
         names = [
             m["spec"]["template"]["metadata"]["annotations"]["plimsoll.dev/revision"] for m in found

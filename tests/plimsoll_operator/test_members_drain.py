@@ -11,10 +11,10 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import BrokerProvenDead
 from plimsoll_operator.kube.resources import REBALANCES
-from plimsoll_operator.reconcile.cluster import members
+from plimsoll_operator.reconcile.cluster import edit_settling
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 ROWS = ((0, 1, 2), (1, 2, 3), (2, 3, 0), (3, 0, 1))
 
@@ -49,7 +49,7 @@ class Draining(Scene):
     async def edit(self, **brokers: Any) -> None:
         self.declare(brokers=brokers)
         await self.look()
-        self.ms += members.SETTLE_MS
+        self.ms += edit_settling.SETTLE_MS
         await self.look()
 
     def copy(self) -> None:

@@ -21,7 +21,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import PODS, REBALANCES, VOLUME_CLAIMS
-from plimsoll_operator.reconcile.cluster import members
+from plimsoll_operator.reconcile.cluster import edit_settling
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.cluster.membership_rebalances import KEPT_MAX
 from plimsoll_operator.reconcile.work_queue import Retry
@@ -50,7 +50,7 @@ class Growing(Scene):
         """The spec is changed, seen, and settles."""
         self.declare(brokers=brokers, **self.more)
         await self.look()
-        await self.look(after_ms=members.SETTLE_MS)
+        await self.look(after_ms=edit_settling.SETTLE_MS)
 
     def commit(self, *records: Any) -> None:
         self.controller.image = replay(self.controller.image, *records)
@@ -119,12 +119,12 @@ class TestGrowing:
         await scene.look()
         scene.declare(brokers={"count": 4})
         await scene.look()
-        await scene.look(after_ms=members.SETTLE_MS - 1)
+        await scene.look(after_ms=edit_settling.SETTLE_MS - 1)
         assert scene.image.members == (0, 1, 2)
         scene.declare(brokers={"count": 5})
         await scene.look(after_ms=1)
         assert scene.image.members == (0, 1, 2), "an edit begins it anew"
-        await scene.look(after_ms=members.SETTLE_MS)
+        await scene.look(after_ms=edit_settling.SETTLE_MS)
         assert scene.image.members == (0, 1, 2, 3, 4)
         assert scene.made("statefulsets") == SETS
 
@@ -150,11 +150,13 @@ class TestGrowing:
         await scene.look()
         assert scene.rebalances() == {}, "who deleted it does not want it"
 
-    async def test_nothing_is_proposed_while_there_is_nothing_to_move(self, scene: Growing) -> None:
+    async def test_rebalance_is_not_created_while_there_is_nothing_to_move(
+        self, scene: Growing
+    ) -> None:
         empty = Growing(an_image())
         await empty.look()
         empty.declare(brokers={"count": 4})
-        empty.term.settling = ((0, 1, 2, 3), -members.SETTLE_MS)
+        empty.term.settling = ((0, 1, 2, 3), -edit_settling.SETTLE_MS)
         await empty.look()
         empty.join(3)
         await empty.look()
@@ -163,7 +165,7 @@ class TestGrowing:
 
 
 class TestShrinking:
-    async def test_in_steps(self, scene: Growing) -> None:
+    async def test_broker_is_removed_in_steps(self, scene: Growing) -> None:
         await scene.look()
         scene.kube.put(PODS, _pod(1))
         await scene.edit(count=2, excludedIds=[1])
@@ -244,14 +246,14 @@ class TestShrinking:
 
     async def test_another_broker_leaves_while_one_is_drained(self, scene: Growing) -> None:
         four = Growing(with_topic(an_image((0, 1, 2, 3)), ((0, 1),), holder=None))
-        four.ms = members.SETTLE_MS
+        four.ms = edit_settling.SETTLE_MS
         four.declare(brokers={"count": 3, "excludedIds": [1]})
         await four.look()
-        four.term.settling = ((0, 2, 3), -members.SETTLE_MS)
+        four.term.settling = ((0, 2, 3), -edit_settling.SETTLE_MS)
         await four.look()
         assert list(four.rebalances()) == ["main-drain-1"]
         four.declare(brokers={"count": 2, "excludedIds": [0, 1]})
-        four.term.settling = ((2, 3), -members.SETTLE_MS)
+        four.term.settling = ((2, 3), -edit_settling.SETTLE_MS)
         await four.look()
         assert four.image.leaving == (0, 1)
         assert sorted(four.rebalances()) == ["main-drain-0", "main-drain-1"]
@@ -335,7 +337,7 @@ class TestVolumes:
         assert self.claims(scene) == ["data-main-broker-0-0", "data-main-broker-1-0"]
         assert not scene.image.released
 
-    async def test_of_another_cluster_are_left_alone(self, scene: Growing) -> None:
+    async def test_volumes_of_another_cluster_are_left_alone(self, scene: Growing) -> None:
         scene.more = {"storage": {"size": "1Gi", "retention": {"whenScaled": "Delete"}}}
         claim = _claim(scene, 2)
         claim["metadata"]["labels"][labels.CLUSTER_ID] = "somebody-else"

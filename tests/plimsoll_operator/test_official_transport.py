@@ -18,8 +18,8 @@ from tests.plimsoll_operator.scripted_server import (
 )
 from tests.plimsoll_operator.transports import transport_to
 
-from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Rejected, Unavailable
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.kube.port import HttpRequest
 from plimsoll_operator.kube.resources import CONFIG_MAPS, LEASES, PODS
@@ -123,7 +123,8 @@ async def test_official_transport_gives_up_when_its_time_is_up(method: str, begu
             await transport.send(HttpRequest(method=method, path="/a", timeout_s=0.1))
         assert failed.value.status == 0
         assert time.monotonic() - began_s < PATIENCE_S / 2
-        assert len(server.received) == 1
+        # On a busy machine the time may be up before the request went out; it never goes twice.
+        assert len(server.received) <= 1
 
 
 @pytest.mark.parametrize(

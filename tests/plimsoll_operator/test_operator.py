@@ -6,21 +6,21 @@ from collections.abc import Callable
 
 from tests.plimsoll_operator.builders import a_cluster_body
 
-from plimsoll_operator.clocks import monotonic_ms, wall_ms
-from plimsoll_operator.controller.server import ControllerServer
+from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.cache import Objects
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.stateful_sets import listed
 from plimsoll_operator.kube.memory.transport import MemoryTransport
-from plimsoll_operator.leadership.services import Parts
-from plimsoll_operator.metalog.kubernetes import KubernetesLog
+from plimsoll_operator.kube.seen_objects import Objects
+from plimsoll_operator.leadership.process_parts import Parts
+from plimsoll_operator.metalog.ring_log import KubernetesLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator
-from plimsoll_operator.status.metrics import Metrics
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
+from plimsoll_operator.status.operator_metrics import Metrics
 
 WAIT_S = 20.0
 

@@ -9,9 +9,9 @@ import pytest
 from tests.plimsoll_operator.test_controller_server import Peer, a_listener, a_registration, serving
 
 from plimsoll_core.messages.requests import RegisterBroker, Registered
-from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.failures import surface
-from plimsoll_operator.status.metrics import FAILING, Metrics
+from plimsoll_operator.control_failures import surface
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.status.operator_metrics import FAILING, Metrics
 
 WAIT_S = 10
 
@@ -80,7 +80,7 @@ async def test_librarys_exception_is_logged_and_left_to_it(
     assert "AssertionError: a bug" in caplog.text
 
 
-def test_every_request_has_its_counter_before_it_first_fails() -> None:
+def test_failure_counter_of_each_request_exists_before_its_first_failure() -> None:
     class Shown:
         def known(self) -> list[Any]:
             return []

@@ -1,4 +1,4 @@
-"""What the operator made and somebody deleted or changed is seen, looked at, and made again."""
+"""Children that another client deleted or changed are noticed, reconciled and restored."""
 
 import asyncio
 import json
@@ -14,9 +14,7 @@ from tests.plimsoll_operator.test_cluster_handler import committing
 from tests.plimsoll_operator.transports import transport_to
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.clocks import monotonic_ms, wall_ms
-from plimsoll_operator.kube.cache import Objects
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.resources import (
     DISRUPTION_BUDGETS,
     METADATA_BATCHES,
@@ -25,11 +23,13 @@ from plimsoll_operator.kube.resources import (
     STATEFUL_SETS,
     Kind,
 )
-from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.kube.seen_objects import Objects
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.child_watches import OwnedWatches, SeenChildren
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
-from plimsoll_operator.reconcile.context import Task, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.status.record_events import Occurrence
 
 WAIT_S = 20
@@ -49,14 +49,14 @@ def an_item(name: str = "main-brokers", version: int = 1, **more: Any) -> dict[s
 
 def listed(kind: Kind, *items: dict[str, Any]) -> SeenChildren:
     seen = SeenChildren(kind)
-    seen.list(items, "1")
+    seen.list(items)
     return seen
 
 
 def test_first_list_tells_nothing_and_a_later_one_what_differs():
     seen = listed(SERVICES, an_item("a"), an_item("b"))
     assert seen.changed == []
-    seen.list((an_item("a", 2), an_item("c")), "2")
+    seen.list((an_item("a", 2), an_item("c")))
     assert sorted(seen.changed) == [
         (("kafka", "a"), "main", False),
         (("kafka", "b"), "main", True),

@@ -23,15 +23,11 @@ from plimsoll_core.cluster.records import (
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
-from plimsoll_core.controller.partitions.health import outlook
+from plimsoll_core.controller.partitions.unhealthy_partitions import outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
-from plimsoll_operator.status.projection import (
-    Sight,
-    cluster_conditions,
-    cluster_status,
-    topic_status,
-)
+from plimsoll_operator.status.cluster_conditions import cluster_conditions
+from plimsoll_operator.status.projection import Sight, cluster_status, topic_status
 
 ROWS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
 SINCE_MS = 1_000

@@ -13,11 +13,11 @@ from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import REASSIGNMENTS
 from plimsoll_operator.process.resync import _compare
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
-from plimsoll_operator.reconcile.context import Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
+from plimsoll_operator.reconcile.reconcile_term import Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import occurrences
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 
 def conditions(status: ReassignmentStatus) -> dict[str, tuple[str, str]]:
@@ -229,7 +229,7 @@ class TestDeletion:
         assert not scene.deciding.image.reassignments
         assert Target(REASSIGNMENTS, *KEY) not in scene.term.statuses
 
-    async def test_not_being_seen_is_no_deletion(self):
+    async def test_object_missing_from_the_watch_is_not_taken_for_deleted(self):
         scene = Moves()
         await scene.look()
         await self.gone(scene)

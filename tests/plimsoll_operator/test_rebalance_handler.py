@@ -11,11 +11,11 @@ from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.kube.errors import Unavailable
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.process.resync import _compare
-from plimsoll_operator.reconcile.context import Task, Work
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import all_work, draft_of
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 MIB = 2**20
 
@@ -123,7 +123,7 @@ async def test_hash_that_was_never_shown_is_called_unknown():
 
 
 async def test_approving_what_does_not_hold_any_more_asks_again():
-    """Between the plan and its approval somebody moved a partition."""
+    """Between the plan and its approval another object moved a partition."""
     scene = Rebalancings()
     name = (await scene.look()).plan.hash
     index = rebalance.rebalancing_of(scene.term).sketches["b1"].planned.moves[0].index
@@ -158,7 +158,7 @@ async def test_completed_is_final_and_for_ever():
     assert later.work == []
 
 
-async def test_nothing_to_do_says_so_and_has_ended():
+async def test_rebalance_without_moves_reports_it_and_has_ended():
     scene = Rebalancings(mode="Full", brokers=None, approval="Automatic")
     for _ in range(20):
         await scene.look()
@@ -306,7 +306,7 @@ class TestBack:
         assert not rebalance.rebalancing_of(scene.term).sketches
         assert not scene.term.plans
 
-    async def test_not_being_seen_is_no_deletion(self):
+    async def test_object_missing_from_the_watch_is_not_taken_for_deleted(self):
         scene = Rebalancings(approval="Automatic")
         await scene.look()
         await self.gone(scene)

@@ -6,11 +6,11 @@ from tests.plimsoll_operator.terms import Scene
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.messages.requests import TopicAnswer, TopicsAnswer
 from plimsoll_operator.api.verification import VerificationStatus
-from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import TOPICS, USER_KINDS, VERIFICATIONS
+from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.reconcile import registry
-from plimsoll_operator.reconcile.context import Task, Work
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "orders")
 

@@ -1,4 +1,4 @@
-"""What the operator made and somebody changed is restored, without a restart, and said."""
+"""Children that another client changed are restored, without a restart, with an Event."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def told(found: Cluster) -> list[Occurrence]:
 
 
 def edit(found: Cluster, **spec: Any) -> None:
-    """Somebody edits the StatefulSet of broker 0."""
+    """Another client edits the StatefulSet of broker 0."""
     body = found.kube.find(STATEFUL_SETS, "kafka", NAME)
     found.kube.put(STATEFUL_SETS, {**body, "spec": {**body["spec"], **spec}})
 

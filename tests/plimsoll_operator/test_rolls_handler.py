@@ -11,8 +11,8 @@ from plimsoll_core.messages.restarts import WithdrawRestart
 from plimsoll_operator.kube.errors import Conflict, Rejected
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
-from plimsoll_operator.reconcile.restarts.memory import restarts_of
 from plimsoll_operator.reconcile.restarts.render import rolls_condition
+from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.work_queue import Retry
 
 
@@ -21,7 +21,7 @@ async def three() -> Cluster:
     return await a_cluster((0, 1, 2))
 
 
-async def test_nothing_is_restarted_when_nothing_changed(three: Cluster):
+async def test_broker_is_not_restarted_without_a_change(three: Cluster):
     three.kube.calls.clear()
     await three.look()
     assert [c for c in three.kube.calls if c[0] in ("replace", "delete", "force")] == []
@@ -37,7 +37,7 @@ async def test_new_image_reaches_one_broker_after_the_other(three: Cluster):
         order.append(gone)
         assert [three.runs(b) for b in range(3)].count("broker:new") == len(order)
         await three.look()
-        assert three.start_pods() == [], "nobody else goes before it is back"
+        assert three.start_pods() == [], "no other broker restarts before it is back"
         three.take_part(gone)
         await three.tick()
     await three.look()
@@ -68,7 +68,7 @@ async def test_changed_config_reaches_no_pod_that_merely_restarts(three: Cluster
         three.take_part(*three.start_pods())
         await three.tick()
         await three.look()
-    assert three.scene.made("configmaps") == [mounts(0)], "the old one is gone when nobody uses it"
+    assert three.scene.made("configmaps") == [mounts(0)], "the old one is deleted once it is unused"
 
 
 async def test_invalid_config_rolls_nothing(three: Cluster):
@@ -142,7 +142,7 @@ async def test_disjoint_brokers_go_together_after_the_first():
     assert {row[1] for row in six.blocked} == {"AnotherBrokerIsAway"}
 
 
-async def test_at_the_margin_it_waits_and_says_until_what(three: Cluster):
+async def test_restart_at_the_margin_waits_and_names_its_condition(three: Cluster):
     three.stop(2)
     told: list[Any] = []
     three.scene.term.tell = told.append
@@ -229,7 +229,7 @@ async def test_restart_refused_by_api_server_sets_stalled_until_retry_succeeds(t
 
 
 async def test_grant_for_a_pod_that_is_gone_already_deletes_nothing(three: Cluster):
-    """Somebody else deleted it meanwhile."""
+    """Another client deleted it meanwhile."""
     grant = RestartGranted(cause="x", broker_id=0, broker_epoch=None, pod_uid="gone", revision="r")
     three.deciding.image = replay(three.image, grant)
     three.kube.calls.clear()

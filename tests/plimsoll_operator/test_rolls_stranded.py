@@ -51,7 +51,7 @@ async def test_stranded_pod_is_replaced_when_it_is_dead_for_certain(stranded: Cl
     assert stranded.start_pods() == [2]
 
 
-async def test_not_while_its_broker_takes_part(stranded: Cluster):
+async def test_stranded_pod_is_not_replaced_while_its_broker_takes_part(stranded: Cluster):
     stranded.kube.drop(NODES, None, "far")
     broker = replace(stranded.image.brokers[2], fenced=False)
     stranded.deciding.image = replace(stranded.image, brokers=stranded.image.brokers.set(2, broker))

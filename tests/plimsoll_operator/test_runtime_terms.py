@@ -25,9 +25,9 @@ from plimsoll_core.messages.requests import (
     Registered,
     TopicsAnswer,
 )
-from plimsoll_operator.controller import clock as clock_module
+from plimsoll_operator.controller import decision_clock as clock_module
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
-from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.metalog.codec import decode_records, sealed
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
@@ -97,7 +97,7 @@ async def handed_over(controller: Controller) -> None:
         for broker_id in range(3):
             await take_part(controller, broker_id)
         assert await task is Outcome.HANDED_OVER
-    assert taking_part(controller) == [0, 1, 2], "whoever is cut off fences nobody"
+    assert taking_part(controller) == [0, 1, 2], "an operator that is cut off fences no broker"
 
 
 async def test_next_term_after_a_hand_over_may_fence_whom_it_too_finds_silent() -> None:
@@ -120,7 +120,7 @@ async def test_next_term_after_a_hand_over_may_fence_whom_it_too_finds_silent() 
 
 
 async def test_opinion_of_long_ago_judges_nobody(clock: Callable[[int], None]) -> None:
-    """Days later half of the brokers fall silent again: somebody else must see it too, again."""
+    """Days later half of the brokers fall silent again: another operator must see it too, again."""
     log = MemoryLog()
     controller = a_controller(log)
     await handed_over(controller)

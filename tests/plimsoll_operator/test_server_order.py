@@ -25,8 +25,8 @@ from plimsoll_core.messages.requests import (
     Request,
     SetMembers,
 )
-from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.controller.server import FORWARDED_MAX
+from plimsoll_operator.controller.controller_server import FORWARDED_MAX
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_wire import control
 
 

@@ -1,5 +1,5 @@
-"""The controllers' port and whoever reaches it: one connection speaks for one broker, and what
-speaks for nobody is bounded."""
+"""The controllers' port and its peers: one connection belongs to one broker, and connections
+without a known broker are bounded."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Registered,
 )
-from plimsoll_operator.controller import connection_identity
-from plimsoll_operator.controller import server as servers
+from plimsoll_operator.controller import controller_server as servers
+from plimsoll_operator.controller import unidentified_connections
 from plimsoll_wire import control
 
 
@@ -175,7 +175,7 @@ async def test_controller_server_closes_connection_on_request_no_broker_sends(ki
 async def test_controller_server_over_stranger_limit_closes_oldest_stranger(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection_identity, "STRANGERS_MAX", 3)
+    monkeypatch.setattr(unidentified_connections, "STRANGERS_MAX", 3)
     async with serving() as (server, _):
         known = await Peer.to(server)
         assert isinstance((await known.command(a_registration(9))).answer, Registered)
@@ -195,7 +195,7 @@ async def test_controller_server_over_stranger_limit_closes_oldest_stranger(
 async def test_half_requests_of_strangers_are_bounded_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection_identity, "STRANGERS_BYTES_MAX", 100_000)
+    monkeypatch.setattr(unidentified_connections, "STRANGERS_BYTES_MAX", 100_000)
     async with serving() as (server, _):
         peers = [await Peer.to(server) for _ in range(3)]
         for peer in peers:

@@ -21,7 +21,7 @@ from plimsoll_operator.reconcile.blocked_actions import ORDER, STALLED
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 ENDED_WITH_ITS_TERM = {StallSource.LEADERSHIP, StallSource.CONTROLLER}
 """Set when the reconcilers of a term run no more; these two exclude each other."""
@@ -50,7 +50,7 @@ def a_serving_scene(**spec: Any) -> Scene:
 
 
 @pytest.mark.parametrize("source", StallSource, ids=lambda source: source.name)
-def test_one_stall_cause_is_shown_with_its_own_reason_and_sentence(source: StallSource):
+def test_single_stall_cause_is_shown_with_its_own_reason_and_message(source: StallSource):
     scene = a_serving_scene()
     before = shown(scene)[1]
     scene.term.stall(source, a_cause(source))
@@ -177,13 +177,13 @@ def a_row(action: Action, broker: int = 0) -> BlockedAction:
     )
 
 
-def test_every_action_that_waits_has_its_place():
+def test_blocked_actions_all_have_a_rank():
     assert set(ORDER) == set(get_args(Action))
     assert list(ORDER)[-1] == STALLED, "what no waiting ends is no reason to be Blocked"
 
 
 @pytest.mark.parametrize("action", [action for action in ORDER if action != STALLED])
-def test_one_blocked_action_is_shown_with_its_own_reason(action: Action):
+def test_single_blocked_action_is_shown_with_its_own_reason(action: Action):
     scene = a_serving_scene()
     scene.term.block("x", [a_row(action)])
     status, conditions = shown(scene)
@@ -208,7 +208,7 @@ def test_worse_blocked_action_stands_first_whoever_wrote_it(worse: Action, lesse
         assert shown(scene)[1]["Blocked"].reason == left
 
 
-def test_many_volumes_that_cannot_grow_hide_no_action_that_waits():
+def test_volumes_that_cannot_grow_hide_no_blocked_action():
     scene = a_serving_scene()
     scene.term.block("GrowVolume", [a_row("GrowVolume", broker) for broker in range(BLOCKED_MAX)])
     scene.term.block("Restart", [a_row("Restart", 7)])

@@ -18,7 +18,7 @@ from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "orders")
 SENTENCE = "Partition 7 cannot be led by broker 2: it does not take part now."

@@ -14,10 +14,10 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_operator.kube.resources import CORE_EVENTS, LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
-from plimsoll_operator.reconcile.restarts.memory import restarts_of
+from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.status.projection import cluster_status
 from plimsoll_operator.status.record_events import occurrences
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 QUOTA = 'pods "main-broker-0-0" is forbidden: exceeded quota: no-pods'
 
@@ -113,7 +113,7 @@ def test_broker_that_comes_back_with_another_volume_is_told():
 
 
 @pytest.mark.parametrize("leaving", [(), (3,)])
-def test_no_more_brokers_are_ready_than_are_asked_for(leaving: tuple[int, ...]):
+def test_ready_brokers_are_never_more_than_desired(leaving: tuple[int, ...]):
     image = an_image((0, 1, 2, 3))
     ids = tuple(BrokerId(b) for b in leaving)
     image = replay(image, BrokersLeaving(cause="declared", broker_ids=ids))

@@ -11,14 +11,14 @@ from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.crds import LOG_CLUSTER, TOPIC, Kind, spec_schema
 from plimsoll_operator.api.load import readable_part
 from plimsoll_operator.api.topic import Topic, TopicStatus
-from plimsoll_operator.kube.cache import Objects
 from plimsoll_operator.kube.resources import SERVICES, TOPICS
+from plimsoll_operator.kube.seen_objects import Objects
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.registry import unread_as_such
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.topic import reconcile as topic
-from plimsoll_operator.status.writer import StatusDraft, Target
+from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 HALF_AN_HOUR = {"log.retention.hours": 1.5}
 KEY = ("kafka", "orders")
@@ -134,7 +134,7 @@ async def test_topics_go_on_while_the_clusters_config_cannot_be_read():
     assert [type(one) for one in scene.controller.asked] == [DeclareTopic]
 
 
-async def test_no_topic_is_touched_while_what_the_cluster_says_of_topics_cannot_be_read():
+async def test_topics_are_left_alone_while_the_clusters_topic_fields_cannot_be_read():
     image = with_topic(an_image(), ((0, 1, 2),))
     scene = Scene(image, topics={"deletion": {"graceSeconds": 0.5}})
     await deletion_proof.reconcile(scene.term)
@@ -151,10 +151,10 @@ def test_status_of_an_object_that_cannot_be_read_is_not_ready():
     edited["metadata"]["generation"] = 4
     scene.objects.topics.put(edited)
     serving = TopicStatus(conditions=(condition("Ready", True, "Serving", "x"),))
-    draft = StatusDraft(uid="u1", status=serving, generation=3, shown=())
+    draft = StatusDraft(uid="u1", status=serving, generation=3, shown=(), version="1")
     shown = unread_as_such(scene.term, Target(TOPICS, *KEY), draft)
     assert shown is not None
     (ready,) = shown.status.conditions
     assert (shown.generation, ready.status, ready.reason) == (4, "False", "InvalidSpec")
-    other = StatusDraft(uid=CLUSTER_UID, status=serving, generation=3, shown=())
+    other = StatusDraft(uid=CLUSTER_UID, status=serving, generation=3, shown=(), version="1")
     assert unread_as_such(scene.term, Target(TOPICS, *KEY), other) is other

@@ -10,7 +10,7 @@ from tests.plimsoll_operator.terms import Scene
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 KEY = ("kafka", "check")
 READY = with_topic(an_image(), ((0, 1, 2),))
@@ -74,7 +74,7 @@ async def test_driver_waits_for_its_topic(image, reason):
     assert scene.made("jobs") == []
 
 
-async def test_without_an_image_it_says_how_to_get_one():
+async def test_verification_without_an_image_says_how_to_get_one():
     status = await step(a_scene(spark_image=""))
     assert status.conditions[0].reason == "VerificationDisabled"
     assert "verification.enabled" in status.conditions[0].message
@@ -105,7 +105,7 @@ def add(scene: Scene, name: str, made: str, **more: Any) -> None:
     scene.objects.verifications.put(body)
 
 
-async def test_two_about_one_topic_run_one_after_the_other_and_say_so():
+async def test_verifications_of_one_topic_run_one_after_the_other_and_report_it():
     scene = a_scene()
     add(scene, "later", "2026-11-22T00:00:02Z")
     add(scene, "earlier", "2026-11-22T00:00:01Z")

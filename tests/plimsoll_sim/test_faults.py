@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from plimsoll_sim.faults.table import FAULTS, TABLE, Fault
-from plimsoll_sim.runs.profiles.table import PROFILES
+from plimsoll_sim.faults.fault_table import FAULTS, TABLE, Fault
+from plimsoll_sim.runs.profiles.profile_table import PROFILES
 from plimsoll_sim.runs.run import run
 
 

@@ -17,11 +17,11 @@ import pytest
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import SCENARIOS
+from plimsoll_sim.mutants.kills_table import PAGE, known
 from plimsoll_sim.mutants.mutant import Edit, Mutant, Stale, texts
-from plimsoll_sim.mutants.table import PAGE, known
 from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
-from plimsoll_sim.runs.profiles.table import PROFILES
+from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
 MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST)
 NAMES = [mutant.name for mutant in MUTANTS]
@@ -43,7 +43,7 @@ def noticed() -> tuple[dict[str, Any], str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_guard_that_is_taken_out_is_missed(name: str) -> None:
+def test_mutant_without_a_guard_is_detected(name: str) -> None:
     all_found, said = noticed()
     found = all_found[name]
     by_chance = next(mutant.by_chance for mutant in MUTANTS if mutant.name == name)
@@ -75,7 +75,7 @@ def test_profiles_and_scenarios_of_mutants_exist() -> None:
         assert set(mutant.scenarios) <= files, mutant.name
 
 
-def test_a_mutant_of_code_that_is_gone_fails() -> None:
+def test_mutant_of_removed_code_fails() -> None:
     here = str(Path(__file__).relative_to(PAGE.parent.parent))
     gone = Mutant(name="gone", rule="", edits=(Edit(here, "there is no" + " such line", ""),))
     with pytest.raises(Stale, match="gone: 0 times"):
@@ -85,7 +85,7 @@ def test_a_mutant_of_code_that_is_gone_fails() -> None:
         texts(twice)
 
 
-def test_every_mutant_changes_code_that_compiles() -> None:
+def test_mutants_all_change_code_that_compiles() -> None:
     for mutant in MUTANTS:
         for path, text in texts(mutant).items():
             assert text != path.read_text()

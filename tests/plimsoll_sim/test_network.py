@@ -78,7 +78,7 @@ def test_connection_to_host_without_power_is_reset_once_the_host_is_up() -> None
         two.write(b"on its way")
         two.power_cut()
         two.run(60_000)
-        assert two.client.lost == [], "nobody tells it"
+        assert two.client.lost == [], "the peer is not notified"
         two.network.light("server")
         two.run(50)
         assert [type(error) for error in two.client.lost] == [ConnectionResetError]

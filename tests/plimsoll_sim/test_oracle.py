@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.oracle.committed import CommittedBatch, Copy, PartitionGhost
+from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost
 
 KEY = PartitionKey(UUID(int=1), 0)
 
@@ -15,13 +15,13 @@ def committed(*bounds: tuple[int, int]) -> PartitionGhost:
     return ghost
 
 
-def test_a_log_without_a_batch_keeps_nothing_of_the_one_that_its_start_lies_in() -> None:
+def test_log_without_a_batch_keeps_nothing_of_the_one_that_its_start_lies_in() -> None:
     ghost = committed((0, 9), (10, 19), (20, 29))
     assert ghost.kept_by(Copy(start=15, end=15)) == 1
     assert ghost.kept_by(Copy(start=20, end=20)) == 2
     assert ghost.kept_by(Copy()) == 0
 
 
-def test_a_log_keeps_the_batch_that_holds_its_start_where_it_has_it() -> None:
+def test_log_keeps_the_batch_that_holds_its_start_where_it_has_it() -> None:
     ghost = committed((0, 9), (10, 19), (20, 29))
     assert ghost.kept_by(Copy(batches=ghost.committed[1:2], start=15, end=20)) == 2

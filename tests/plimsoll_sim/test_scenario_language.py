@@ -42,7 +42,9 @@ def test_scenario_runner_writes_actual_output_below_the_commands() -> None:
         (f"{CLUSTER}\nuntil leader=2 within=2s", "liveness", "not within 2 s: leader=2; it is"),
     ],
 )
-def test_a_wrong_scenario_says_where_and_why(text: str, outcome: str, sentence: str) -> None:
+def test_wrong_scenario_reports_the_line_and_the_reason(
+    text: str, outcome: str, sentence: str
+) -> None:
     played = play(text)
     assert played.outcome == outcome
     assert sentence in played.sentence
@@ -50,7 +52,7 @@ def test_a_wrong_scenario_says_where_and_why(text: str, outcome: str, sentence: 
     assert played.sentence.startswith(f"line {len(text.splitlines())}, `{last}`: ")
 
 
-def test_every_verb_tells_how_it_is_used() -> None:
+def test_scenario_verbs_all_document_their_use() -> None:
     for name, verb in VERBS.items():
         assert (verb.__doc__ or "").startswith(name), name
 

@@ -84,7 +84,7 @@ def test_ack_without_an_offset_is_kept_wherever_the_record_is(spark: SparkSessio
     assert tally(spark, forget)["kept"] == 20
 
 
-def test_only_copies_after_the_first_are_duplicates(spark: SparkSession) -> None:
+def test_duplicates_are_the_copies_after_the_first(spark: SparkSession) -> None:
     _, read = agreeing()
     read += [moved(read[3], offset=10), moved(read[3], offset=11)]
     rows = copies.extra_copies(log_table(spark, read)).collect()
@@ -139,7 +139,7 @@ def test_records_tell_whose_they_are_and_whether_they_are_whole(spark: SparkSess
     assert other == 0
 
 
-def test_every_fault_at_once_is_counted_shown_and_judged(spark: SparkSession) -> None:
+def test_faults_all_at_once_are_counted_shown_and_judged(spark: SparkSession) -> None:
     sent, read = agreeing()
     clean = examined(spark, sent, read, RANGES)
     assert judge(settings(20), clean.counts, stopped=None, recreated=False).verdict == "Passed"

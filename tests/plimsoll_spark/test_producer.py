@@ -13,11 +13,11 @@ from plimsoll_spark.producer import Plan, Sender
 from plimsoll_spark.records import Encoder, hash_of, key_of
 from plimsoll_spark.settings import Produce
 
-NOBODY = "127.0.0.1:9"
+NO_SERVER = "127.0.0.1:9"
 
 
 def a_plan(directory: Path, *, records: int, stop_in_s: float = 60.0, **client: Any) -> Plan:
-    config = client_config(NOBODY, Produce(records=records), 1)
+    config = client_config(NO_SERVER, Produce(records=records), 1)
     return Plan(
         run="r",
         topic="t",
@@ -58,7 +58,7 @@ def test_full_queue_holds_records_back_and_loses_none(tmp_path: Path) -> None:
     assert sorted(row["sequence"] for row in rows) == list(range(25))
 
 
-def test_nothing_is_sent_after_the_deadline_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_producer_sends_nothing_after_the_deadline_and_reports_the_reason(tmp_path: Path) -> None:
     plan = a_plan(tmp_path, records=100_000, stop_in_s=-1.0)
     rows = ledger_of(plan)
     told = json.loads(plan.progress.read_text())
@@ -66,7 +66,7 @@ def test_nothing_is_sent_after_the_deadline_and_the_reason_is_told(tmp_path: Pat
     assert "deadline" in told["stopped"]
 
 
-def test_no_record_is_sent_before_its_time(tmp_path: Path) -> None:
+def test_record_is_never_sent_before_its_time(tmp_path: Path) -> None:
     plan = replace(a_plan(tmp_path, records=40), records_per_second=80.0)
     before_ms = time.time() * 1000
     rows = ledger_of(plan)

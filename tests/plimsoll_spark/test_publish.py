@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from plimsoll_spark.publish import ConfigMapPublisher, DirectoryPublisher, PublishFailed
+from plimsoll_spark.publish import (
+    ConfigMapPublisher,
+    DirectoryPublisher,
+    PublishFailed,
+    publisher_for,
+)
+from plimsoll_spark.settings import Report
 
 
 class ApiServer(ThreadingHTTPServer):
@@ -19,7 +25,7 @@ class ApiServer(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.statuses: list[int] = []
-        self.seen: list[tuple[str, str, dict[str, object]]] = []
+        self.seen: list[tuple[str, str | None, dict[str, object]]] = []
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -68,6 +74,15 @@ def test_publisher_patches_config_map_with_all_report_files(api: ApiServer, acco
     assert body == {"data": {"verdict.json": "{}", "report.html": "<p>"}}
 
 
+def test_api_server_that_asks_for_no_credentials_gets_none(api: ApiServer) -> None:
+    server = f"http://127.0.0.1:{api.server_address[1]}"
+    asked = Report(config_map="soak-report", namespace="kafka", server=server)
+    publisher_for(asked).put({"verdict.json": "{}"}, within_s=5)
+    path, token, _ = api.seen[0]
+    assert path == "/api/v1/namespaces/kafka/configmaps/soak-report"
+    assert token is None
+
+
 def test_token_is_read_anew_for_every_patch(api: ApiServer, account: Path) -> None:
     reports = publisher(api, account)
     reports.put({"progress.json": "1"}, within_s=5)
@@ -90,9 +105,9 @@ def test_refusal_is_final(api: ApiServer, account: Path) -> None:
 
 
 def test_absent_api_server_is_given_up_when_time_is_up(account: Path) -> None:
-    nobody = ConfigMapPublisher("kafka", "r", server="http://127.0.0.1:9", account=account)
+    unreachable = ConfigMapPublisher("kafka", "r", server="http://127.0.0.1:9", account=account)
     with pytest.raises(PublishFailed, match="could not be patched"):
-        nobody.put({"progress.json": "{}"}, within_s=0.2)
+        unreachable.put({"progress.json": "{}"}, within_s=0.2)
 
 
 def test_directory_takes_the_same_files(tmp_path: Path) -> None:

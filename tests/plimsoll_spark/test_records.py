@@ -10,7 +10,7 @@ def test_value_has_the_size_asked_for_and_carries_its_sequence() -> None:
         assert sequence_of(value) == 2**40
 
 
-def test_two_runs_vouch_for_the_same_record_differently() -> None:
+def test_checksums_of_the_same_record_differ_between_runs() -> None:
     mine = Encoder(run="mine", producer=0, record_bytes=64).value(7)
     other = Encoder(run="other", producer=0, record_bytes=64).value(7)
     assert hash_of(mine) != hash_of(other)

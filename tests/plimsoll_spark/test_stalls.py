@@ -65,7 +65,7 @@ def test_partitions_are_told_apart_and_records_without_one_left_out(spark: Spark
     assert longest(spark, first + second + nowhere) == {0: (2, 50), 1: (2, 90)}
 
 
-def test_nothing_waits_between_a_record_given_up_and_the_next_one_sent(
+def test_stall_does_not_count_time_between_a_failed_record_and_the_next_one(
     spark: SparkSession,
 ) -> None:
     sent = rows(0, (0, 5, "acked"), (10, 900, UNKNOWN), (5_000, 5_030, "acked"))

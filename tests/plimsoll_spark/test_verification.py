@@ -60,7 +60,7 @@ class Job:
             self.process.wait()
 
 
-def test_nothing_is_lost_when_a_broker_is_killed_in_mid_write(
+def test_verification_loses_nothing_when_a_broker_is_killed_in_mid_write(
     cluster: LocalCluster, spark_jars: Path, tmp_path: Path
 ) -> None:
     cluster.create_topic("driven", PARTITIONS, {"min.insync.replicas": "2"})

@@ -2,9 +2,9 @@
 
 import pytest
 
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import NAMED_MAX, decode_request, encode_request
 from plimsoll_wire.primitives import MalformedMessage
-from plimsoll_wire.versions import ApiKey
 
 
 def list_offsets(count: int) -> bytes:
@@ -20,7 +20,7 @@ def reassignment(partitions: int, replicas: int) -> bytes:
     return encode_request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, values)
 
 
-def test_as_many_as_there_may_be_are_read() -> None:
+def test_request_with_as_many_elements_as_the_limit_is_read() -> None:
     read = decode_request(ApiKey.LIST_OFFSETS, 7, list_offsets(NAMED_MAX - 1))
     assert len(read.topics[0].partitions) == NAMED_MAX - 1
     read = decode_request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, reassignment(12_000, 5))

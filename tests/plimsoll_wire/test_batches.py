@@ -131,7 +131,7 @@ def test_last_sequence_wraps():
     assert parse_header(a_batch()).last_sequence is None
 
 
-def test_only_whole_batches_below_the_limit_are_taken():
+def test_batches_are_taken_only_whole_and_below_the_limit():
     first, second, third = a_batch(0, 10), a_batch(10, 10), a_batch(20, 10)
     data = first + second + third
     assert whole_batches(data, 30, len(data)) == (len(data), 30)

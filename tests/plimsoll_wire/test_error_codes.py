@@ -25,12 +25,12 @@ def test_error_code_has_the_name_and_number_of_kafka(code: Code):
     assert ErrorCode(int(code)).name.upper() == code.name
 
 
-def test_every_refusal_has_a_code_of_kafka_and_a_name_of_its_own():
+def test_refusal_reasons_all_have_a_kafka_code_and_a_name_of_their_own():
     assert {reason.code for reason in Reason} <= {int(code) for code in Code}
     assert len({reason.value for reason in Reason}) == len(Reason.__members__)
 
 
-def test_no_other_module_states_an_error_code():
+def test_error_codes_are_stated_in_one_module():
     stated = {
         str(path.relative_to(ROOT))
         for path in PRODUCT

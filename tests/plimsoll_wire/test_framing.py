@@ -1,4 +1,4 @@
-"""Frames come out the same however the bytes come in; nobody makes us keep what they announce."""
+"""Frames do not depend on how the bytes arrive; an announced length reserves no memory."""
 
 import struct
 

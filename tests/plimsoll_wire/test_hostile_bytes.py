@@ -7,8 +7,8 @@ import pytest
 from tests.fuzz.frames import REQUESTS, Frames
 from tests.fuzz.targets import TARGETS
 
+from plimsoll_wire.api_versions import SUPPORTED
 from plimsoll_wire.headers import parse_request_header
-from plimsoll_wire.versions import SUPPORTED
 
 INPUTS = 600
 
@@ -28,7 +28,7 @@ def test_spoilt_requests_raise_nothing_unexpected(name):
         TARGETS[name](frames.control_frame()[4:])
 
 
-def test_every_api_in_every_version_is_made_and_can_be_read_before_it_is_spoilt():
+def test_generated_frames_cover_every_api_and_version_and_are_readable_before_damage():
     frames = Frames(3, UUID(int=3))
     for key, version in REQUESTS:
         header = parse_request_header(bytearray(frames.request(key, version)[4:]))
@@ -36,6 +36,6 @@ def test_every_api_in_every_version_is_made_and_can_be_read_before_it_is_spoilt(
     assert {key for key, _ in REQUESTS} == set(SUPPORTED)
 
 
-def test_same_seed_makes_the_same_frames():
+def test_frame_generator_with_the_same_seed_makes_the_same_frames():
     one, same = Frames(5, UUID(int=5)), Frames(5, UUID(int=5))
     assert [one.frame() for _ in range(50)] == [same.frame() for _ in range(50)]

@@ -9,9 +9,9 @@ from kio.index import load_response_schema
 from tests.plimsoll_wire.test_codecs import every_message, values_of
 
 from plimsoll_wire import produce
+from plimsoll_wire.encoding import shape
 from plimsoll_wire.messages import decode_response, encode_response
 from plimsoll_wire.primitives import MESSAGE_CHARS_MAX
-from plimsoll_wire.schema import shape
 
 LONG = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=40), st.just(2_000))
 

@@ -119,7 +119,7 @@ def xerial(records: bytes, block: int = 700) -> bytes:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 @pytest.mark.parametrize("size", [10, 300_000])
-def test_every_codec_opens_to_what_was_closed(codec, size):
+def test_codecs_all_decompress_to_what_was_compressed(codec, size):
     records = records_of([size] * 5)
     assert bytes(opened(codec, compressed(codec, records), len(records))) == records
     if codec == SNAPPY:
@@ -127,7 +127,7 @@ def test_every_codec_opens_to_what_was_closed(codec, size):
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
-def test_nothing_opens_to_more_than_is_allowed(codec):
+def test_decompression_beyond_the_limit_is_refused(codec):
     records = records_of([100_000] * 5)
     for data in (compressed(codec, records), *([xerial(records)] if codec == SNAPPY else [])):
         with pytest.raises(TooLarge):

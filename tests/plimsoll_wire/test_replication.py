@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 
 from plimsoll_wire import fetch
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, decode_response, encode_response
 from plimsoll_wire.replication import (
     FETCH_VERSION,
@@ -15,7 +16,6 @@ from plimsoll_wire.replication import (
     decode_fetch,
     encode_fetch,
 )
-from plimsoll_wire.versions import ApiKey
 
 TOPIC = UUID(int=0xABC)
 LIMITS = FetchLimits(wait_ms_max=500, bytes_max=1000, partition_bytes_max=100)

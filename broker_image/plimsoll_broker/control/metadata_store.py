@@ -19,9 +19,9 @@ import msgspec
 
 from plimsoll_broker.storage.disk import Disk, DiskFile
 from plimsoll_core.cluster.image import apply_all
-from plimsoll_core.cluster.metadata_versions import MetadataTooNew, read_records
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.snapshot import decode_image, encode_image
+from plimsoll_core.cluster.unknown_records import MetadataTooNew, read_records
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_core.messages.requests import LogPosition

@@ -19,13 +19,13 @@ import msgspec
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.control.client import ControllerAddress, ControllerClient
-from plimsoll_broker.control.connection import ControlConnection, connect
+from plimsoll_broker.control.controller_client import ControllerAddress, ControllerClient
+from plimsoll_broker.control.controller_connection import ControlConnection, connect
 from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata, advance
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.cluster.metadata_versions import MetadataTooNew
+from plimsoll_core.cluster.image_encoding import decode_image
 from plimsoll_core.cluster.model import ClusterImage
-from plimsoll_core.cluster.snapshot import decode_image
+from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.messages.requests import LogPosition

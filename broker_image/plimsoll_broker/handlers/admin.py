@@ -12,7 +12,7 @@ from plimsoll_broker.handlers.elect_leaders import elect_leaders
 from plimsoll_broker.handlers.metadata import metadata
 from plimsoll_broker.handlers.reassignments import alter_reassignments, list_reassignments
 from plimsoll_broker.server.dispatch import Handler
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 
 def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:

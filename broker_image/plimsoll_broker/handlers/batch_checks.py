@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from plimsoll_broker.storage.config import TimeLimits
+from plimsoll_broker.storage.log_config import TimeLimits
 from plimsoll_core.errors import Code
 from plimsoll_wire.batches import (
     CODEC_MASK,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_core.cluster import listeners
+from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.model import Broker, ClusterImage, Endpoint, Partition
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
@@ -66,7 +66,7 @@ class ClusterView:
 
 def endpoint_of(broker: Broker) -> Endpoint | None:
     """Where clients reach the broker."""
-    return listeners.for_clients(broker)
+    return listener_peers.for_clients(broker)
 
 
 def admin_target(view: ClusterView) -> int:

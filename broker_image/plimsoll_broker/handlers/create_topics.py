@@ -19,8 +19,8 @@ from plimsoll_core.cluster.topic_configs import canonical, split_min_isr
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
-from plimsoll_wire.versions import ApiKey
 
 _DEFAULTS_VERSION = 4
 """From here on -1 stands for the cluster's default."""

@@ -13,8 +13,8 @@ from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import DeleteTopics, TopicAnswer
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
-from plimsoll_wire.versions import ApiKey
 
 _IDS_VERSION = 6
 

@@ -7,10 +7,10 @@ from typing import Any
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.server.dispatch import Handler, RequestContext
-from plimsoll_broker.storage.checkpoints import uuid_text
+from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
-from plimsoll_wire.versions import ApiKey
 
 _BROKERS = 1
 

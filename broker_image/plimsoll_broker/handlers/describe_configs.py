@@ -22,8 +22,8 @@ from plimsoll_core.cluster.topic_configs import (
     ConfigKey,
 )
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
-from plimsoll_wire.versions import ApiKey
 
 _TOPIC = 2
 _BROKER = 4

@@ -25,8 +25,8 @@ from plimsoll_core.messages.requests import (
     Answer,
     Refused,
 )
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
-from plimsoll_wire.versions import ApiKey
 
 _KINDS: dict[int, ElectionKind] = {0: "Preferred", 1: "Unclean"}
 _PREFERRED = 0

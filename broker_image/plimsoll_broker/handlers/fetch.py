@@ -21,7 +21,7 @@ from plimsoll_broker.handlers.fetch_session import FetchSession
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, Reply, RequestContext
-from plimsoll_core.cluster.listeners import Port, may_ask
+from plimsoll_core.cluster.listener_peers import Port, may_ask
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
 from plimsoll_wire.fetch import (

@@ -9,13 +9,12 @@ partition's part of the answer is as true as if it had been asked for alone.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
 from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.failures import Answering
+from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.fetch_reading import RESPONSE_BYTES_MAX, WAIT_MS_MAX, read
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.replication.hosted_partition import Hosted
@@ -23,6 +22,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.server.sending import Granted
 from plimsoll_core.errors import Code
+from plimsoll_process.waits import set_within
 from plimsoll_wire.fetch import (
     Buffer,
     FetchedPartition,
@@ -224,9 +224,7 @@ class LongPoll(Poll):
                     encode = partial(self._encode, read.topics, self._told(read))
                     return Granted(await aside.do(encode), read.size)
                 self.drop(read)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(end_s):
-                        await self._woken.wait()
+                await set_within(self._woken, end_s - loop.time())
         finally:
             self.connection.account.forget(self)
             for hosted in self._listening:

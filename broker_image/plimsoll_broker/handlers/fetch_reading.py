@@ -13,7 +13,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.values import EndOffset, FollowerFetch
+from plimsoll_core.replica.replica_values import EndOffset, FollowerFetch
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition
 
 RESPONSE_BYTES_MAX = 16 * 2**20

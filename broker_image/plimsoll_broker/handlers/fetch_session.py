@@ -15,7 +15,7 @@ import asyncio
 from typing import NamedTuple
 from uuid import UUID
 
-from plimsoll_broker.failures import Answering
+from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.fetch_reading import (
     RESPONSE_BYTES_MAX,
     WAIT_MS_MAX,
@@ -29,7 +29,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import ConnectionState, Reply
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.leader import FollowerProgress, Presence
+from plimsoll_core.replica.follower_progress import FollowerProgress, Presence
 from plimsoll_wire.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_response
 
 PARTITIONS_MAX = 100_000
@@ -110,7 +110,7 @@ class FetchSession:
     def fetch(self, request: FetchRequest) -> Reply | asyncio.Future[Reply | None]:
         """Take up what has changed, count for everything, answer when there is something to say."""
         if self._future is not None and not self._future.done():
-            self._future.set_result(self._reply(self._look()))  # nobody waits for two at once
+            self._future.set_result(self._reply(self._look()))  # a follower waits for one at a time
         self._request = request
         self._next_epoch = self._next_epoch % _EPOCH_MAX + 1
         for topic_id, indexes in request.forgotten:

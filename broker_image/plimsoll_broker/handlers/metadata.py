@@ -16,11 +16,11 @@ from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
-from plimsoll_broker.storage.checkpoints import uuid_text
+from plimsoll_broker.storage.checkpoint_formats import uuid_text
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
 from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
-from plimsoll_wire.versions import ApiKey
 
 _LISTENER_CODE_VERSION = 6
 _NULLABLE_NAME_VERSION = 12

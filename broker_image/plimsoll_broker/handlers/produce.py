@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from plimsoll_broker.failures import Answering
+from plimsoll_broker.handler_failures import Answering
 from plimsoll_broker.handlers.batch_checks import BadSent, check_times
 from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
@@ -25,11 +25,11 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
-from plimsoll_core.cluster import listeners
+from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.replica.values import Append, Duplicate
+from plimsoll_core.replica.replica_values import Append, Duplicate
 from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.produce import (
@@ -60,7 +60,7 @@ class _ResultPlace(NamedTuple):
 
 
 class _Answer:
-    """One request's answers as they come; it is whole once `whole` was called and nobody waits."""
+    """One request's answers, complete once `whole` was called and no partition's is pending."""
 
     __slots__ = ("_future", "_remaining", "failed", "request", "results", "version")
 
@@ -92,8 +92,8 @@ class _Answer:
                 self._future.set_result(encode_response(self.version, self.results))
 
     def whole(self) -> asyncio.Future[Reply | None] | None:
-        """Nothing more is added.  None: nobody waits either.  The request is let go, so that the
-        memory of its batches can be freed while their writer waits."""
+        """No partition is added any more; None: no answer is pending.  The reference to the request
+        is dropped, so that the memory of its batches is freed while the commit is waited for."""
         del self.request
         self._remaining -= 1
         if self._remaining:
@@ -289,7 +289,7 @@ class ProduceHandler:
         if partition is None or partition.leader is None:
             return None
         broker = image.brokers.get(partition.leader)
-        endpoint = None if broker is None else listeners.for_clients(broker)
+        endpoint = None if broker is None else listener_peers.for_clients(broker)
         if broker is None or endpoint is None:
             return None
         return broker.id, partition.leader_epoch, endpoint.host, endpoint.port

@@ -22,8 +22,8 @@ from plimsoll_core.messages.reassignments import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Answer, Refused
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_request, encode_response
-from plimsoll_wire.versions import ApiKey
 
 
 def alter_reassignments(view: ClusterView) -> Handler:

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from plimsoll_broker.control.client import ControllerClient
+from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.fetch import FetchHandler
+from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
+from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
+from plimsoll_broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
-from plimsoll_broker.handlers.producer_ids import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Handler
-from plimsoll_core.cluster.listeners import Port
+from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.ids import BrokerLifetime
 from plimsoll_core.messages.requests import Answer, Forwarded
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 
 def routes(

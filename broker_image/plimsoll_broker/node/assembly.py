@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from plimsoll_broker.clock import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
-from plimsoll_broker.control.client import ControllerClient
+from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.routes import replication_routes, routes
+from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.client_limits import client_limits
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.fetcher_pool import FetcherPool
-from plimsoll_broker.replication.maintenance import Upkeep
+from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.replication.replica_manager import (
     ControllerEpochs,
     ReplicaManager,
@@ -33,10 +33,10 @@ from plimsoll_broker.server.client_memory_waits import ClientMemory
 from plimsoll_broker.server.connection_limits import MIB, ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.storage.store import LogStore
-from plimsoll_core.cluster.listeners import Port
+from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_core.cluster.listener_peers import Port
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
-from plimsoll_core.replica.lease import LeaderLease
+from plimsoll_core.replica.leader_lease import LeaderLease
 
 REPLICATION_LIMITS = ListenerLimits(
     connections_max=1024,

@@ -17,26 +17,27 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
-from plimsoll_broker.clock import monotonic_ms
 from plimsoll_broker.config import BrokerConfig
-from plimsoll_broker.control.client import ControllerClient, NoController, Peers
+from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.assembly import assemble
+from plimsoll_broker.node.broker_metrics import MetricsServer
 from plimsoll_broker.node.heartbeats import Heartbeats
-from plimsoll_broker.node.metrics import MetricsServer
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.disk import Disk, StorageError
-from plimsoll_broker.storage.store import LogStore
-from plimsoll_core.cluster import listeners
-from plimsoll_core.cluster.metadata_versions import UNDERSTOOD, MetadataTooNew
+from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_core.cluster import listener_peers
 from plimsoll_core.cluster.model import Endpoint
+from plimsoll_core.cluster.record_versions import UNDERSTOOD
+from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages.requests import Refused, RegisterBroker, Registered
 from plimsoll_core.release import RELEASE
-from plimsoll_core.replica.lease import LeaderLease
+from plimsoll_core.replica.leader_lease import LeaderLease
 from plimsoll_process.loop_holds import LoopHolds
 
 logger = logging.getLogger("plimsoll.lifecycle")
@@ -201,10 +202,10 @@ class BrokerNode:
     def _endpoints(self) -> tuple[Endpoint, ...]:
         """The clients' comes first: brokers of version 0.1 take whatever does."""
         host, port = self.config.reachable.host, self.config.reachable.port
-        clients = Endpoint(name=listeners.CLIENTS, host=host, port=port)
+        clients = Endpoint(name=listener_peers.CLIENTS, host=host, port=port)
         if (own := self.config.replication) is None:
             return (clients,)
-        return clients, Endpoint(name=listeners.REPLICATION, host=host, port=own.port)
+        return clients, Endpoint(name=listener_peers.REPLICATION, host=host, port=own.port)
 
     async def _register(
         self, stream: MetadataStream, directory_id: UUID, previous: int | None, *, empty: bool

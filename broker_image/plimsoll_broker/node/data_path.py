@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.clock import monotonic_ms
+from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.replication.hosted_partition import effective_configs
-from plimsoll_broker.replication.maintenance import Upkeep
+from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.reporting.isr_proposals import ProposalSender
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_broker.storage.store import Found, LogStore
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage
 
 

@@ -8,18 +8,18 @@ docs/simulation.md, "Counterexamples", R26 for how long a stop may wait.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
-from plimsoll_broker.clock import monotonic_ms
-from plimsoll_broker.control.client import ControllerClient, HeartbeatResult
+from plimsoll_broker.control.controller_client import ControllerClient, HeartbeatResult
 from plimsoll_broker.control.metadata_stream import MetadataStream
-from plimsoll_core.cluster.metadata_versions import UNDERSTOOD
+from plimsoll_broker.monotonic_clock import monotonic_ms
+from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import BrokerEpoch
 from plimsoll_core.messages.requests import Heartbeat, HeartbeatAnswer, Refused
 from plimsoll_core.release import RELEASE
-from plimsoll_core.replica.lease import LeaderLease
+from plimsoll_core.replica.leader_lease import LeaderLease
+from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.lifecycle")
 
@@ -86,9 +86,7 @@ class Heartbeats:
             if left_ms <= 0:
                 return False
             self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_ms / 1000):
-                    await self._changed.wait()
+            await set_within(self._changed, left_ms / 1000)
         return True
 
     async def run(self) -> None:
@@ -99,9 +97,7 @@ class Heartbeats:
             await self._beat()
             interval_ms = HURRIED_INTERVAL_MS if self._hurried else INTERVAL_MS
             left_ms = max(10, interval_ms - (monotonic_ms() - started_ms))
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_ms / 1000):
-                    await self._kick.wait()
+            await set_within(self._kick, left_ms / 1000)
 
     def _extend_lease(self, sent_ms: int, result: HeartbeatResult) -> None:
         """By a confirmed answer; a controller that does not say after how much silence it fences

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 _NONE = 2**60
-"""Kernels say "no limit" in version 1 by a number near the largest; nobody has as much."""
+"""cgroup v1 states "no limit" by a number near the largest, which no machine has."""
 
 
 def read_text(path: str) -> str | None:

@@ -18,7 +18,7 @@ from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.storage.checkpoints import Partition
+from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_core.ids import BrokerId
 
 

@@ -2,7 +2,7 @@
 
 The replica manager keeps it at the newest metadata and asks under which limit a partition is
 copied; fetchers take what they may ask for from a limit's bucket, which all leaders share.  Whose
-limit counts is `plimsoll_core.cluster.movers`' to say.
+limit counts is `plimsoll_core.cluster.move_owners`' to say.
 """
 
 from __future__ import annotations
@@ -10,15 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plimsoll_core.cluster.model import ClusterImage, Partition
-from plimsoll_core.cluster.movers import (
-    CLUSTER,
-    Limit,
-    Mover,
-    is_limited,
-    limit_of,
-    mover_of,
-    running,
-)
+from plimsoll_core.cluster.move_limits import CLUSTER, Limit, is_limited, limit_of
+from plimsoll_core.cluster.move_owners import Mover, mover_of, running
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.throttle import Bucket
 

@@ -9,7 +9,6 @@ reconnects with bounded backoff.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -27,14 +26,15 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection, PeerLost
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.cluster import listeners
+from plimsoll_core.cluster import listener_peers
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_core.replica import follower, truncation
 from plimsoll_core.replica.follower import ErrorAction, FetchPosition
+from plimsoll_core.replica.replica_values import EndOffset
 from plimsoll_core.replica.throttle import Bucket
 from plimsoll_core.replica.truncation import Reset
-from plimsoll_core.replica.values import EndOffset
+from plimsoll_process.waits import set_within
 from plimsoll_wire.batches import BatchError, BatchHeader, check_crc, iter_headers
 from plimsoll_wire.replication import (
     EARLIEST,
@@ -199,9 +199,7 @@ class Fetcher:
         """Wait until it is due; what is followed or the limit may change meanwhile."""
         while (wait_ms := due_in_ms()) != 0:
             self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):
-                    await self._changed.wait()
+            await set_within(self._changed, None if wait_ms is None else wait_ms / 1000)
 
     def _request(self, limits: FetchLimits) -> bytes | None:
         """None: what was to be asked is no longer followed."""
@@ -219,7 +217,7 @@ class Fetcher:
         if self._connection is None:
             image = self._manager.image
             broker = None if image is None else image.brokers.get(self._leader)
-            endpoint = None if broker is None else listeners.for_followers(broker)
+            endpoint = None if broker is None else listener_peers.for_followers(broker)
             if endpoint is None:
                 raise PeerLost("the leader has no address")
             self._connection = await PeerConnection.open(endpoint.host, endpoint.port, CONNECT_S)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plimsoll_broker.storage.config import LogConfig, TimeLimits
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
 from plimsoll_core.cluster.topic_configs import BROKER_DEFAULTS, integer_of
 from plimsoll_core.replica.replica import Replica

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from plimsoll_broker.background.threads import in_thread
-from plimsoll_broker.failures import CommitPathFailed
+from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.ready import Ready
+from plimsoll_core.replica.replica_values import Append
 from plimsoll_core.replica.truncation import Reset
-from plimsoll_core.replica.values import Append
 from plimsoll_wire.batches import BatchHeader, stamp, stamp_append_time
 
 logger = logging.getLogger("plimsoll.driver")

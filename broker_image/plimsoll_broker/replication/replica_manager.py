@@ -19,27 +19,27 @@ from immutables import Map
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.copy_limits import Movement
-from plimsoll_broker.replication.flushing import Flusher
+from plimsoll_broker.replication.flush_schedule import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, effective_configs
-from plimsoll_broker.replication.log_reopening import Reopening
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.new_partitions import Opener
-from plimsoll_broker.replication.partition_steps import Stepping, Woken
+from plimsoll_broker.replication.once_per_turn import Stepping, Woken
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
-from plimsoll_broker.replication.roles import Roles
+from plimsoll_broker.replication.reopening_claims import Reopening
+from plimsoll_broker.replication.role_changes import Roles
 from plimsoll_broker.replication.traffic import Traffic
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.store import Found, LogStore
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
-from plimsoll_core.replica.context import ReplicaContext
-from plimsoll_core.replica.lease import LeaderLease, from_followers
+from plimsoll_core.replica.leader_lease import LeaderLease, from_followers
 from plimsoll_core.replica.ready import NOTHING
 from plimsoll_core.replica.replica import Replica
+from plimsoll_core.replica.replica_context import ReplicaContext
 from plimsoll_core.replica.role import FAILED
 
 logger = logging.getLogger("plimsoll.replicas")
@@ -230,7 +230,7 @@ class ReplicaManager:
             self.fetchers.limits_changed()
 
     def open_later(self, key: PartitionKey) -> None:
-        """With the opener's next turn; at a start, when nobody is served yet, now."""
+        """With the opener's next turn; at a start, when the broker serves no client yet, now."""
         if self._opens_all:
             self.open_now(key)
         else:

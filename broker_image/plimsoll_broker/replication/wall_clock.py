@@ -3,8 +3,8 @@
 Upkeep asks before it looks for what is too old.  A clock that was set a week ahead would make every
 record old at once, here and, as followers begin where their leader does, on every replica.  The
 clock that never steps says how far the wall clock should have come since the start; when the two
-are further apart than clocks are ever slewed, nobody knows which time is right, and nothing goes
-for its age until they agree again or the broker is started again.  Size-based retention goes on.
+are further apart than clocks are ever slewed, neither can be trusted, and nothing is deleted for
+its age until they agree again or the broker is started again.  Size-based retention goes on.
 """
 
 from __future__ import annotations

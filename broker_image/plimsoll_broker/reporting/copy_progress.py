@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from plimsoll_broker.control.client import ControllerClient, NoController
+from plimsoll_broker.control.controller_client import ControllerClient, NoController
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.ids import BrokerLifetime

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Protocol
 
-from plimsoll_broker.control.client import NoController
+from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.replication.proposal_queue import Proposed
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import PartitionKey

@@ -9,13 +9,11 @@ does not know whose answer counts, or whether it only feeds the estimate of what
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plimsoll_broker.control.client import ControllerClient, NoController
+from plimsoll_broker.control.controller_client import ControllerClient, NoController
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.ids import BrokerLifetime, LeaderEpoch
@@ -26,6 +24,7 @@ from plimsoll_core.messages.requests import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
+from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.recovery")
 
@@ -76,9 +75,7 @@ class RecoveryReports:
             for failed in self._failed():
                 await self._report(failed)
             await self._tell(self._complete())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PERIOD_MS / 1000):
-                    await self._manager.report_due.wait()
+            await set_within(self._manager.report_due, PERIOD_MS / 1000)
 
     def _failed(self) -> list[Report]:
         """What still counts on a log that is out of service."""

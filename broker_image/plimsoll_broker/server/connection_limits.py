@@ -1,14 +1,18 @@
-"""One listener's limits for its connections: numbers, sizes, times.
+"""One listener's limits for its connections: numbers, sizes, times, and which one is closed.
 
 Made with a `Server`; sessions and the server keep to it.  Each listener has limits of
-its own, so that what clients use up is nothing that brokers need.  Values and one decision; no I/O.
+its own, so that what clients use up is nothing that brokers need.  Values and two decisions: which
+connection makes room for a new one, and which is overdue; no I/O.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from plimsoll_wire.versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey
 
 MIB = 1024 * 1024
 SLOWEST_REQUEST = 16 * 1024
@@ -19,8 +23,8 @@ SLOWEST_READER = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLimits:
-    """`connections_max`: open at a time; beyond it the one that was silent for longest is closed
-    for a new one, or, where `makes_room` is False, the new one is turned away.
+    """`connections_max`: open at a time; beyond it the one that made no request for longest is
+    closed for a new one, or, where `makes_room` is False, the new one is turned away.
     `silent_ms_max`: how long a new connection may send nothing; `idle_ms_max`: a
     client that waits for nothing.  `half_closed_ms_max`: one that sends no more but waits.
     `request_ms_max`: from a request's first byte to its last, and longer for large ones
@@ -59,6 +63,56 @@ class ListenerLimits:
         times = (self.silent_ms_max, self.idle_ms_max, self.half_closed_ms_max)
         others = (self.request_ms_max, self.unread_ms_max, self.unread_short_ms_max)
         return max(min(*times, *others, self.starved_ms_max) // 4, 10)
+
+
+class MayBeClosed(Protocol):
+    """A connection, as far as the choice of one to close looks at it."""
+
+    @property
+    def is_broker(self) -> bool: ...
+
+
+C = TypeVar("C", bound=MayBeClosed)
+
+
+class RequestOrder(Generic[C]):
+    """A listener's open connections, by the time of their last request."""
+
+    def __init__(self) -> None:
+        # Each with its last request the longest ago first.  Strangers have made none.
+        self.strangers: OrderedDict[C, None] = OrderedDict()
+        self.clients: OrderedDict[C, None] = OrderedDict()
+        self.brokers: OrderedDict[C, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.strangers) + len(self.clients) + len(self.brokers)
+
+    def __iter__(self) -> Iterator[C]:
+        return iter([*self.strangers, *self.clients, *self.brokers])
+
+    def opened(self, connection: C) -> None:
+        self.strangers[connection] = None
+
+    def requested(self, connection: C) -> None:
+        """It made a request, and is the last that makes room."""
+        ordered = self.brokers if connection.is_broker else self.clients
+        if connection in ordered:
+            ordered.move_to_end(connection)
+        else:
+            self.closed(connection)
+            ordered[connection] = None
+
+    def closed(self, connection: C) -> None:
+        for ordered in (self.strangers, self.clients, self.brokers):
+            ordered.pop(connection, None)
+
+    def makes_room(self) -> C | None:
+        """The client that made no request for longest, first of those that never made any; a
+        broker's connection is never closed for a new one."""
+        for ordered in (self.strangers, self.clients):
+            if ordered:
+                return next(iter(ordered))
+        return None
 
 
 REASONS = (

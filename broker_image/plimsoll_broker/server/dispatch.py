@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
+from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
 from plimsoll_wire.messages import encode_response
-from plimsoll_wire.versions import SUPPORTED, ApiKey, Versions
 
 Buffer = bytes | bytearray | memoryview
 Reply = Buffer | Sequence[Buffer]

@@ -1,19 +1,17 @@
 """The broker's listener: accepts connections and keeps them within its limits.
 
-Made by the broker's lifecycle with a `Dispatch`.  It never looks into a request.  When it is full,
-the client that was silent for longest makes room for a new one, first of those that never said
-anything; brokers' connections are never closed to make room.
+Made by the broker's lifecycle with a `Dispatch`.  It never looks into a request.  Which connection
+makes room for a new one when it is full, and which is overdue, `connection_limits` decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 
 from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.connection_limits import ListenerLimits, overdue
+from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder, overdue
+from plimsoll_broker.server.connection_session import ServerStats, Session, SessionOwner
 from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.session import ServerStats, Session, SessionOwner
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01
@@ -37,10 +35,8 @@ class Server:
         self.port = 0
         self.limits = limits or ListenerLimits()
         self.memory = memory
-        # Each by when something was last heard of it, the longest ago first.
-        self._strangers: OrderedDict[Session, None] = OrderedDict()
-        self._clients: OrderedDict[Session, None] = OrderedDict()
-        self._brokers: OrderedDict[Session, None] = OrderedDict()
+        # The open connections.
+        self._open: RequestOrder[Session] = RequestOrder()
         self._server: asyncio.Server | None = None
         self._unswept: list[Session] = []
         self._portion = _SWEPT_MIN
@@ -52,14 +48,14 @@ class Server:
             memory=memory,
             stats=self.stats,
             opened=self._opened,
-            heard=self._heard,
-            closed=self._closed,
+            heard=self._open.requested,
+            closed=self._open.closed,
             failed=self._failed,
         )
 
     @property
     def connections(self) -> int:
-        return len(self._strangers) + len(self._clients) + len(self._brokers)
+        return len(self._open)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; port 0 lets the kernel choose.  Returns the port."""
@@ -85,7 +81,7 @@ class Server:
         self._server.close()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for session in self._all():
+        for session in list(self._open):
             session.close("shutdown")
         await self._server.wait_closed()
         self._server = None
@@ -93,39 +89,21 @@ class Server:
     def _session(self) -> Session:
         return Session(self._owner)
 
-    def _all(self) -> list[Session]:
-        return [*self._strangers, *self._clients, *self._brokers]
-
     def _opened(self, session: Session) -> bool:
         if self.connections >= self.limits.connections_max and not self._make_room():
             self.stats.turned_away += 1
             return False
         self.stats.accepted += 1
-        self._strangers[session] = None
+        self._open.opened(session)
         return True
 
     def _make_room(self) -> bool:
-        """Close the client that was silent for longest, if there is any."""
-        if not self.limits.makes_room:
+        """Close a client, if there is any that may be closed."""
+        session = self._open.makes_room() if self.limits.makes_room else None
+        if session is None:
             return False
-        for sessions in (self._strangers, self._clients):
-            if sessions:
-                next(iter(sessions)).close("made-room")
-                return True
-        return False
-
-    def _heard(self, session: Session) -> None:
-        """It made a request, and is the last that makes room."""
-        sessions = self._brokers if session.is_broker else self._clients
-        if session in sessions:
-            sessions.move_to_end(session)
-        else:
-            self._closed(session)
-            sessions[session] = None
-
-    def _closed(self, session: Session) -> None:
-        for sessions in (self._strangers, self._clients, self._brokers):
-            sessions.pop(session, None)
+        session.close("made-room")
+        return True
 
     def _failed(self, error: BaseException) -> None:
         if self._failure is not None and not self._failure.done():
@@ -141,7 +119,7 @@ class Server:
         now = asyncio.get_running_loop().time()
         short = self.memory is not None and self.memory.replies.short
         if not self._unswept:
-            self._unswept = self._all()
+            self._unswept = list(self._open)
             self._portion = max(_SWEPT_MIN, len(self._unswept) // _SWEEP_PORTIONS)
         sessions = self._unswept[: self._portion]
         del self._unswept[: self._portion]

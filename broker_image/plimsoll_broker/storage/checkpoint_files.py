@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from plimsoll_broker.storage import checkpoints
-from plimsoll_broker.storage.checkpoints import Partition
+from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.checkpoint_formats import Partition
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.offsets import OffsetFile
+from plimsoll_broker.storage.offset_file import OffsetFile
 
 
 class CheckpointFiles:
@@ -25,9 +25,9 @@ class CheckpointFiles:
         self.logs: dict[Partition, Log] = {}
         # Of these a thread opens the log anew: until it is over their lines stay as they are.
         self.reopening: set[Partition] = set()
-        self._high_watermarks = self._offsets(checkpoints.HIGH_WATERMARKS)
-        self._recovery_points = self._offsets(checkpoints.RECOVERY_POINTS)
-        self._log_starts = self._offsets(checkpoints.LOG_STARTS)
+        self._high_watermarks = self._offsets(checkpoint_formats.HIGH_WATERMARKS)
+        self._recovery_points = self._offsets(checkpoint_formats.RECOVERY_POINTS)
+        self._log_starts = self._offsets(checkpoint_formats.LOG_STARTS)
         self._files = (self._recovery_points, self._log_starts, self._high_watermarks)
 
     def _offsets(self, name: str) -> OffsetFile:

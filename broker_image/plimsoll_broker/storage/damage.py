@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from plimsoll_broker.storage.extent import Extent, reindex
 from plimsoll_broker.storage.segment import Segment
+from plimsoll_broker.storage.trusted_extent import Extent, reindex
 from plimsoll_wire.batches import BadBatch, BatchError, BatchHeader
 
 

@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from plimsoll_broker.storage.disk import Disk, DiskFile
+from plimsoll_broker.storage.log_values import EpochFileVersion, Flush, Settling
+from plimsoll_broker.storage.producer_snapshots import PendingSnapshot
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_broker.storage.snapshots import PendingSnapshot
-from plimsoll_broker.storage.values import EpochFileVersion, Flush, Settling
 
 
 class Unsynced:

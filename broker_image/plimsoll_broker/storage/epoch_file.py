@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import Disk
-from plimsoll_broker.storage.values import EpochFileVersion
+from plimsoll_broker.storage.log_values import EpochFileVersion
 from plimsoll_core.replica.leader_epochs import EpochCache
 
 
@@ -21,7 +21,7 @@ class EpochFile:
 
     def __init__(self, disk: Disk, directory: Path, epochs: EpochCache) -> None:
         self._disk = disk
-        self._path = directory / checkpoints.EPOCHS
+        self._path = directory / checkpoint_formats.EPOCHS
         self._epochs = epochs
         self._saved = -1
         self._synced = -1
@@ -33,7 +33,7 @@ class EpochFile:
         if self._synced == version:
             return None
         if self._saved != version:
-            data = checkpoints.encode_epochs(self._epochs.entries)
+            data = checkpoint_formats.encode_epochs(self._epochs.entries)
             self._disk.replace(self._path, data, sync=False)
             self._saved = version
         return EpochFileVersion(self._path, version)

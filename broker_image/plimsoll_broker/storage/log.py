@@ -12,17 +12,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from plimsoll_broker.storage import retention
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Buffer, StorageError, StorageFault
 from plimsoll_broker.storage.durability import Unsynced
 from plimsoll_broker.storage.epoch_file import EpochFile
-from plimsoll_broker.storage.reading import LogReader
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_reading import LogReader
+from plimsoll_broker.storage.log_values import Flush, LogContents, LogPlace, Settling
+from plimsoll_broker.storage.offsets_by_time import OpenedBytes, Step, first_at_or_after, newest
+from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.rolling import is_full
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_broker.storage.snapshots import ProducerSnapshots
-from plimsoll_broker.storage.timestamps import OpenedBytes, Step, first_at_or_after, newest
-from plimsoll_broker.storage.values import Flush, LogContents, LogPlace, Settling
-from plimsoll_core.replica.flushing import countable_end
+from plimsoll_core.replica.countable_end import countable_end
 from plimsoll_wire.batches import BatchError, BatchHeader
 
 
@@ -266,8 +266,8 @@ class Log:
         self.log_start_offset = self.log_end_offset = offset
 
     def begin_settle(self) -> Settling | None:
-        """After a cut: what must be synced before the next append, which does so itself if nobody
-        has.  None: nothing."""
+        """After a cut: what must be synced before the next append, which does so itself if no
+        thread has.  None: nothing."""
         return self.unsynced.begin_settle()
 
     def settled(self, settling: Settling) -> None:

@@ -19,17 +19,17 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from plimsoll_broker.storage import checkpoints
-from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.damage import Damaged, batch_at, damage, damaged
 from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_broker.storage.extent import Extent, reindex, resume, verify
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_values import LogContents, LogPlace
+from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import Segment
-from plimsoll_broker.storage.snapshots import ProducerSnapshots
-from plimsoll_broker.storage.values import LogContents, LogPlace
+from plimsoll_broker.storage.trusted_extent import Extent, reindex, resume, verify
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_core.replica.producer_sequences import ProducerStates
 from plimsoll_wire.batches import BadBatch, BatchError
 
 logger = logging.getLogger("plimsoll.storage")
@@ -177,8 +177,8 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
 
 
 def _drop_below(segments: list[Segment], start: int) -> None:
-    """Retention had removed them, and a power cut brought them back: as they are now nobody looks
-    at them."""
+    """Retention had removed these segments, and a power cut brought them back: their content is
+    not read."""
     while len(segments) > 1 and segments[1].base_offset <= start:
         segments.pop(0).remove()
 
@@ -325,8 +325,8 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: in
     A file that is missing or disagrees with a batch is not believed: all headers are read instead.
     """
     everything = bool(scan.terms) and scan.read_from == segments[0].base_offset
-    data = None if everything else place.disk.read(place.directory / checkpoints.EPOCHS)
-    entries = None if data is None else checkpoints.decode_epochs(data)
+    data = None if everything else place.disk.read(place.directory / checkpoint_formats.EPOCHS)
+    entries = None if data is None else checkpoint_formats.decode_epochs(data)
     cache = EpochCache()
     if everything:
         _assign(cache, scan.terms)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.segment import Segment
 
 

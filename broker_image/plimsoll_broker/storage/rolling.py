@@ -6,7 +6,7 @@ segment.index.bytes.
 
 from __future__ import annotations
 
-from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.segment import POSITION_MAX, Segment
 from plimsoll_wire.batches import BatchHeader
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plimsoll_broker.storage.disk import Buffer, Disk, DiskFile
 from plimsoll_broker.storage.index import OffsetIndex, TimeIndex
-from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_core.replica.producer_sequences import ProducerStates
 from plimsoll_wire.batches import (
     HEADER_SIZE,
     BadBatch,
@@ -91,9 +91,9 @@ class Segment:
         self.size = position
 
     def begin_write_back(self) -> Callable[[], None] | None:
-        """After an append of what comes by the gigabyte: what has the kernel begin to write it, if
-        it is much; else the kernel does so seconds later with all of it at once, and everybody
-        else's writes wait.  It may wait for the disk itself."""
+        """After an append of a moved replica's bytes: the call by which the kernel begins to write
+        them, if they are many; else the kernel writes all of them at once seconds later, and the
+        other logs' writes wait.  The call may wait for the disk."""
         begun, size = self._begun, self.size - self._begun
         if size < WRITE_BACK_BYTES:
             return None

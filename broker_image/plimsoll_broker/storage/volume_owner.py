@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from plimsoll_broker.storage import checkpoints
-from plimsoll_broker.storage.checkpoints import Meta
+from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.checkpoint_formats import Meta
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 
 
@@ -25,12 +25,12 @@ class VolumeRefused:
 def read(disk: Disk, directory: Path) -> Meta | None:
     """The broker that formatted the volume; None when none did.  Raises StorageError where neither
     file says."""
-    path = directory / checkpoints.META_PROPERTIES
-    copy = directory / checkpoints.META_COPY
+    path = directory / checkpoint_formats.META_PROPERTIES
+    copy = directory / checkpoint_formats.META_COPY
     found = [data for each in (path, copy) if (data := disk.read(each)) is not None]
     if not found:
         return None
-    meta = next((meta for data in found if (meta := checkpoints.decode_meta(data))), None)
+    meta = next((meta for data in found if (meta := checkpoint_formats.decode_meta(data))), None)
     if meta is None:
         raise StorageError(StorageFault.CORRUPT, path, "it is no meta.properties of version 1")
     return meta
@@ -38,8 +38,8 @@ def read(disk: Disk, directory: Path) -> Meta | None:
 
 def keep(disk: Disk, directory: Path, meta: Meta) -> None:
     """Both files say so from now on."""
-    data = checkpoints.encode_meta(meta)
-    for name in (checkpoints.META_PROPERTIES, checkpoints.META_COPY):
+    data = checkpoint_formats.encode_meta(meta)
+    for name in (checkpoint_formats.META_PROPERTIES, checkpoint_formats.META_COPY):
         if disk.read(directory / name) != data:
             disk.replace(directory / name, data, sync=True)
 

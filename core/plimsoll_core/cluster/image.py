@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from plimsoll_core.cluster import rebalance_records as rebalances
 from plimsoll_core.cluster import records as r
-from plimsoll_core.cluster.indexes import count_preferred, move_hosted
-from plimsoll_core.cluster.metadata_versions import newer_than
+from plimsoll_core.cluster.image_indexes import count_preferred, move_hosted
 from plimsoll_core.cluster.model import (
     Broker,
     ClusterImage,
@@ -28,6 +27,7 @@ from plimsoll_core.cluster.model import (
     PartitionKey,
     Topic,
 )
+from plimsoll_core.cluster.record_versions import newer_than
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
 
 HOUR_MS = 3_600_000

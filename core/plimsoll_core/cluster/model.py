@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 from immutables import Map
 
+from plimsoll_core.cluster.effective_min_isr import effective_min_isr
 from plimsoll_core.ids import (
     BrokerEpoch,
     BrokerId,
@@ -116,7 +117,7 @@ class Partition(_Stored, frozen=True, kw_only=True):
     @property
     def effective_min_isr(self) -> int:
         """The protocol's m(p): never above the number of settled replicas, never below 1."""
-        return max(1, min(self.min_isr, len(set(self.replicas) - set(self.adding))))
+        return effective_min_isr(self.min_isr, self.replicas, self.adding)
 
 
 class TopicObject(_Stored, frozen=True, kw_only=True):
@@ -332,7 +333,7 @@ class ClusterImage(msgspec.Struct, frozen=True, kw_only=True):
     that came back from one runs; another revision is tried on one broker first.  `leaving`: brokers
     that are being emptied.  `newcomers`: members that were added to those that there were, until
     they have joined.  `released`: volumes that may be deleted, by the uids of their claims,
-    and whose they were.  `metadata_version`: what the log may hold (`metadata_versions`).
+    and whose they were.  `metadata_version`: what the log may hold (`record_versions`).
     """
 
     cluster_id: UUID

@@ -3,7 +3,7 @@
 A record states what is true afterwards, and its `cause`.  Partition records are columnar: one
 record for all partitions of a topic that change alike, with ranges of indexes; epochs are stated
 as steps, so that partitions in different terms still share one record.  `image.apply` is the only
-reader.  Kinds and fields are only ever added, each with its row in `metadata_versions`: what is
+reader.  Kinds and fields are only ever added, each with its row in `record_versions`: what is
 newer than the finalised metadata version is not written, and what a reader does not know it refuses
 (a field that it left out would make its image another one).
 """

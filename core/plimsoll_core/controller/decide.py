@@ -13,19 +13,16 @@ from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.decommissioning import set_leaving
 from plimsoll_core.controller.brokers.fencing import proven_dead
 from plimsoll_core.controller.brokers.heartbeat import heartbeat
-from plimsoll_core.controller.brokers.membership import (
-    set_members,
-    settle_newcomers,
-    unregister,
-    volume_gone,
-)
-from plimsoll_core.controller.brokers.producer_ids import allocate
+from plimsoll_core.controller.brokers.membership import set_members, settle_newcomers
+from plimsoll_core.controller.brokers.producer_id_blocks import allocate
 from plimsoll_core.controller.brokers.registration import register
 from plimsoll_core.controller.brokers.restart_grants import request_restart, withdraw_restart
+from plimsoll_core.controller.brokers.unregistration import unregister, volume_gone
 from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
-from plimsoll_core.controller.moves.copy_reports import limit, report_copies
+from plimsoll_core.controller.moves.copy_reports import report_copies
+from plimsoll_core.controller.moves.movement_limit import limit
 from plimsoll_core.controller.moves.partition_move import alter_reassignments
 from plimsoll_core.controller.moves.reassignment_object import object_gone as reassignment_gone
 from plimsoll_core.controller.moves.reassignment_object import run
@@ -33,14 +30,15 @@ from plimsoll_core.controller.moves.rebalance_begin import begin as begin_rebala
 from plimsoll_core.controller.moves.rebalance_object import object_gone as rebalance_gone
 from plimsoll_core.controller.moves.rebalance_object import run as run_rebalance
 from plimsoll_core.controller.partitions.alter_partition import alter_partition
-from plimsoll_core.controller.partitions.elections import elect_leaders, name_leaders
 from plimsoll_core.controller.partitions.failed_logs import report_failed
+from plimsoll_core.controller.partitions.named_leaders import name_leaders
+from plimsoll_core.controller.partitions.requested_elections import elect_leaders
 from plimsoll_core.controller.partitions.unclean_recovery import report
 from plimsoll_core.controller.periodic import tick
 from plimsoll_core.controller.take_over import activate
 from plimsoll_core.controller.topics.client_topics import create_topics, delete_topics
 from plimsoll_core.controller.topics.declared_topics import declare, detach
-from plimsoll_core.controller.topics.deletion import object_gone
+from plimsoll_core.controller.topics.deletion_grace import object_gone
 from plimsoll_core.errors import Refusal
 from plimsoll_core.messages import membership as members
 from plimsoll_core.messages import reassignments as moves

@@ -6,12 +6,12 @@ Called for Tick.  Brokers come first: who is gone decides who may lead.
 
 from __future__ import annotations
 
-from plimsoll_core.controller.brokers.fencing import end_sessions
-from plimsoll_core.controller.brokers.metadata_version import finalize
+from plimsoll_core.controller.brokers.metadata_finalization import finalize
 from plimsoll_core.controller.brokers.restart_grants import end_restarts
+from plimsoll_core.controller.brokers.session_expiry import end_sessions
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.moves.copy_reports import note_away
-from plimsoll_core.controller.partitions.elections import return_leaders
+from plimsoll_core.controller.moves.lost_targets import note_away
+from plimsoll_core.controller.partitions.leadership_return import return_leaders
 from plimsoll_core.controller.partitions.unclean_recovery import recover_overdue
 from plimsoll_core.messages.requests import Answer, Done, Tick
 

@@ -9,8 +9,8 @@ from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.phrasing import NAMED_AT_MOST, brokers_text, counted, first_few
 from plimsoll_core.planner.draft import PlanDraft
+from plimsoll_core.planner.fewest_moves import spread
 from plimsoll_core.planner.layout import vacancy
-from plimsoll_core.planner.replicas import spread
 from plimsoll_core.planner.request import AddBrokers, RemoveBrokers
 from plimsoll_core.planner.survey import Rows, Survey
 
@@ -26,7 +26,8 @@ def add(survey: Survey, goal: AddBrokers) -> PlanDraft | Refusal:
             ),
         )
     rows = survey.rows()
-    bound = spread(survey.layout(rows, receivers=survey.usable, free=survey.free))
+    layout = survey.layout(rows, receivers=survey.usable, free=survey.free)
+    bound = spread(layout, fewest_copies=True)
     survey.leadership(rows, free=survey.free).even_out()
     return PlanDraft(rows=rows, lower_bound=bound, evened=survey.usable, skipped=survey.skipped())
 
@@ -43,7 +44,8 @@ def remove(survey: Survey, goal: RemoveBrokers) -> PlanDraft | Refusal:
             row[:] = [vacancy(n) if broker in leaving else broker for n, broker in enumerate(row)]
     if refusal := _too_few(survey, rows, survivors):
         return refusal
-    bound = spread(survey.layout(rows, receivers=survivors, free=survey.free))
+    layout = survey.layout(rows, receivers=survivors, free=survey.free)
+    bound = spread(layout, fewest_copies=True)
     leadership = survey.leadership(rows, free=survey.free, receivers=survivors)
     for p in sorted(urgent):
         leadership.succeed(p, survey.home[p])

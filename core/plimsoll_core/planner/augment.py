@@ -2,10 +2,12 @@
 
 Called by the planner for replicas (a shift moves one) and for preferred leaderships (a shift
 reorders one list).  When nothing can go from an over-full broker straight to one that lacks, a
-chain over→x→under is looked for: an augmenting path, the cheapest first.
+chain over→x→under is looked for: an augmenting path, the cheapest first.  Neither takes back a
+shift that a later one makes needless; `cancel` does.
 Source: the protocol's rule for adding brokers; for `level`, Harvey, Ladner, Lovász and Tamir,
 "Semi-matchings for bipartite graphs and load balancing": when no path leads from a broker to one
-with two less, no other outcome is more even.
+with two less, no other outcome is more even; for `cancel`, Klein, "A primal method for minimal cost
+flows": a flow is the cheapest when its residual network has no cycle of negative cost.
 """
 
 from __future__ import annotations
@@ -78,6 +80,20 @@ def level(net: Shifts) -> None:
             stuck |= find(net, source, [broker for _, broker in goals])
 
 
+def cancel(net: Shifts) -> None:
+    """Shift along cycles of negative cost until there is none: the counts stay as even, for less.
+
+    Where shifts do not get in each other's way, no outcome that is as even costs less then.
+    """
+    while cycle := _negative_cycle(net):
+        for source, target in cycle:
+            # Chosen anew, as in a chain.  In a cycle no two shifts have a source or a target in
+            # common, so none takes away what another needs, and each still costs as little.
+            found = net.cheapest(source, target)
+            assert found is not None, "a shift took away what another of its cycle needs"
+            net.shift(found[1], source, target)
+
+
 def direct(net: Shifts, source: BrokerId, goals: Sequence[BrokerId]) -> set[BrokerId]:
     for goal in goals:
         found = net.cheapest(source, goal)
@@ -124,3 +140,49 @@ def _follow(net: Shifts, came: Mapping[BrokerId, BrokerId], goal: BrokerId) -> b
         net.shift(found[1], source, target)
         target = source
     return True
+
+
+def _negative_cycle(net: Shifts) -> list[tuple[BrokerId, BrokerId]] | None:
+    """The shifts of a cycle whose costs add up to less than nothing, by Bellman and Ford.
+
+    A chain from a broker to one with one less swaps their counts: a way back that shifts nothing,
+    at no cost, makes a cycle of it.
+    """
+    ways = _ways(net)
+    cost = dict.fromkeys(net.receivers, 0)
+    came: dict[BrokerId, BrokerId] = {}
+    at: BrokerId | None = None
+    for _ in net.receivers:
+        at = None
+        for (source, target), (price, _) in ways.items():
+            if cost[source] + price < cost[target]:
+                cost[target] = cost[source] + price
+                came[target] = source
+                at = target
+        if at is None:
+            break
+    if at is None:
+        return None
+    # Costs fell in as many rounds as there are brokers, so a cycle lies that many steps back.
+    for _ in net.receivers:
+        at = came[at]
+    cycle = [(came[at], at)]
+    while cycle[-1][0] != at:
+        cycle.append((came[cycle[-1][0]], cycle[-1][0]))
+    return [way for way in cycle if ways[way][1]]
+
+
+def _ways(net: Shifts) -> dict[tuple[BrokerId, BrokerId], tuple[int, bool]]:
+    """(source, target) → the least cost, and whether that is a shift."""
+    ways: dict[tuple[BrokerId, BrokerId], tuple[int, bool]] = {}
+    for source in net.receivers:
+        for target in net.receivers:
+            if source == target:
+                continue
+            found = net.cheapest(source, target)
+            prices = [] if found is None else [(found[0], True)]
+            if net.count[target] == net.count[source] + 1:
+                prices.append((0, False))
+            if prices:
+                ways[source, target] = min(prices)
+    return ways

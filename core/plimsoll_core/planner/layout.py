@@ -17,6 +17,9 @@ from plimsoll_core.planner.placement import Row
 
 ARRIVED = BrokerId(-1)
 """The queue of partitions that a broker does not hold yet; the others go by leader."""
+SAVING, EXCHANGING = BrokerId(-2), BrokerId(-3)
+"""The queues of partitions of which the target holds a copy already, though it is not in the row:
+the source holds none yet, so that one copy less is made, or holds one as well."""
 LOOK_AT_MOST = 32
 """How many equally good partitions are compared for how crowded their topics are."""
 
@@ -63,8 +66,9 @@ class Layout:
         self._opening = opening
         self._held: dict[BrokerId, dict[int, None]] = {}
         self._queues: dict[BrokerId, dict[BrokerId, list[int]]] = {}
-        self._returns: dict[BrokerId, list[int]] = {}
-        self._fronts: dict[tuple[BrokerId, BrokerId, BrokerId | None], int] = {}
+        # (source, target, SAVING or EXCHANGING) → partitions.
+        self._returns: dict[tuple[BrokerId, BrokerId, BrokerId], list[int]] = {}
+        self._fronts: dict[tuple[BrokerId, BrokerId, BrokerId], int] = {}
         self._copies: dict[tuple[BrokerId, BrokerId], int] = {}
         self._crowd: dict[tuple[int, BrokerId], int] = {}
         for p, row in enumerate(self.rows):
@@ -80,6 +84,10 @@ class Layout:
         return sorted(
             (p, broker) for broker, held in self._held.items() if broker < 0 for p in held
         )
+
+    def copies(self) -> int:
+        """How many replicas are where none was, vacancies included."""
+        return sum(self._copies.values())
 
     # --- what may move -------------------------------------------------------------------------
 
@@ -110,10 +118,11 @@ class Layout:
         Of those that stay so far: non-leaders first, then the fewest copies from one leader to
         this follower, then whose topic has more here and less there.
         """
-        home, queues = self._opening.home, self._queues.get(source, {})
-        back = self._fitting(self._returns.get(target, []), source, target, None)
-        if back:
-            return min(((source in home[p]) - 1, p) for p in back)
+        for cost, group in ((-1, SAVING), (0, EXCHANGING)):
+            returns = self._returns.get((source, target, group), [])
+            if back := self._fitting(returns, source, target, group):
+                return cost, min(back)
+        queues = self._queues.get(source, {})
         order = sorted(
             (leader != ARRIVED, leader == source, self._copies.get((leader, target), 0), leader)
             for leader in queues
@@ -125,10 +134,10 @@ class Layout:
         return None
 
     def _fitting(
-        self, queue: list[int], source: BrokerId, target: BrokerId, leader: BrokerId | None
+        self, queue: list[int], source: BrokerId, target: BrokerId, group: BrokerId
     ) -> list[int]:
-        """The next few; leader None is the queue of those that would go back to the target."""
-        held, way = self._held.get(source, {}), (source, target, leader)
+        """The next few of the queue; `group`: the leader, or which queue it is."""
+        held, way = self._held.get(source, {}), (source, target, group)
         front, end = self._fronts.get(way, 0), len(queue)
         while front < end:
             p = queue[front]
@@ -176,6 +185,7 @@ class Layout:
                 known = broker < 0 or broker in home
                 group = self._opening.leaders[p] if known else ARRIVED
                 self._queues.setdefault(broker, {}).setdefault(group, []).append(p)
-        for broker in home:
-            if broker not in row:
-                self._returns.setdefault(broker, []).append(p)
+                returning = EXCHANGING if broker in home else SAVING
+                for target in home:
+                    if target not in row and target in self.count:
+                        self._returns.setdefault((broker, target, returning), []).append(p)

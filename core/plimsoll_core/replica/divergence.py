@@ -7,8 +7,8 @@ leader epochs, and decides nothing else.  Source: KIP-320, docs/protocol.md §4.
 from __future__ import annotations
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.context import LogView
-from plimsoll_core.replica.values import EndOffset
+from plimsoll_core.replica.replica_context import LogView
+from plimsoll_core.replica.replica_values import EndOffset
 
 
 def check_position(log: LogView, offset: int, last_fetched_epoch: int | None) -> Code | EndOffset:

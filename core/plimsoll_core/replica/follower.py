@@ -10,8 +10,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.context import LogView
-from plimsoll_core.replica.values import BatchInfo
+from plimsoll_core.replica.replica_context import LogView
+from plimsoll_core.replica.replica_values import BatchInfo
 
 
 class FetchPosition(NamedTuple):

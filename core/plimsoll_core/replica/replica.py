@@ -16,13 +16,30 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower
-from plimsoll_core.replica.context import LogView, ReplicaContext
+from plimsoll_core.replica.acknowledgement import (
+    check_at_commit,
+    check_before_append,
+    check_waiting,
+)
+from plimsoll_core.replica.deletable_offset import deletable_offset
 from plimsoll_core.replica.divergence import check_position
-from plimsoll_core.replica.isr import UNDECIDED, CommittedIsr, IsrState, proposal_in_flight
-from plimsoll_core.replica.leader import INELIGIBLE_BACKOFF_MS, Leader
+from plimsoll_core.replica.high_watermark import committable
+from plimsoll_core.replica.isr_membership import expansion, shrinkage
+from plimsoll_core.replica.latest_offset import latest_for_consumer
+from plimsoll_core.replica.leader import Leader
+from plimsoll_core.replica.leader_epoch_check import check_leader_epoch
+from plimsoll_core.replica.maximal_isr import CommittedIsr, IsrState, proposal_in_flight
+from plimsoll_core.replica.proposal_answers import INELIGIBLE_BACKOFF_MS, ProposalOutcome, outcome
 from plimsoll_core.replica.ready import NOTHING, Ready
+from plimsoll_core.replica.replica_context import LogView, ReplicaContext
+from plimsoll_core.replica.replica_values import (
+    Append,
+    BatchInfo,
+    Duplicate,
+    EndOffset,
+    FollowerFetch,
+)
 from plimsoll_core.replica.role import FAILED, FOLLOWING, HALTED, Leading, Role, succeed
-from plimsoll_core.replica.values import Append, BatchInfo, Duplicate, EndOffset, FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter, Answered, ParkedFetches, Waiters
 
 
@@ -152,8 +169,9 @@ class Replica:
         leader = self.leader
         if leader is None:
             return self._not_leading()
-        if acks == -1 and not leader.enough_in_sync:
-            return Code.NOT_ENOUGH_REPLICAS
+        code = check_before_append(leader, acks)
+        if code is not Code.NONE:
+            return code
         log = self.log
         if batch.producer_id >= 0:
             verdict = log.producers.check(batch)
@@ -175,8 +193,7 @@ class Replica:
         """Where a client may have the log begin: at `offset`, with -1 at the high watermark."""
         if self.leader is None:
             return self._not_leading()
-        wanted = self.high_watermark if offset == -1 else offset
-        return wanted if 0 <= wanted <= self.high_watermark else Code.OFFSET_OUT_OF_RANGE
+        return deletable_offset(offset, self.high_watermark)
 
     @property
     def low_watermark(self) -> int:
@@ -193,26 +210,23 @@ class Replica:
         leader = self.leader
         if leader is None:
             return
-        shrinkage = leader.shrinkage(self._around, self.log.log_end_offset, now_ms)
-        if shrinkage is not None:
-            leader.set_isr(shrinkage)
-            self._proposal = shrinkage.proposal
+        leaving = shrinkage(leader, self._around, self.log.log_end_offset, now_ms)
+        if leaving is not None:
+            leader.set_isr(leaving)
+            self._proposal = leaving.proposal
 
     def altered(self, proposal: IsrProposal, answer: PartitionAnswer | None, now_ms: int) -> bool:
         """The controller's answer (None: no answer came).  True: send the same proposal again."""
         leader = self.leader
         if leader is None or proposal_in_flight(leader.isr) is not proposal:
             return False
-        if answer is None:
-            return True
-        if answer.code == Code.NONE:
+        found = outcome(answer)
+        if found is ProposalOutcome.COMMITTED and answer is not None:
             self._committed(leader, answer)
-            return False
-        if answer.code == Code.INELIGIBLE_REPLICA:
+        elif found is ProposalOutcome.NOT_APPLIED:
             leader.not_before_ms = now_ms + INELIGIBLE_BACKOFF_MS
             self._settle(leader, CommittedIsr(committed=leader.isr.committed))
-            return False
-        return answer.code not in UNDECIDED
+        return found is ProposalOutcome.UNANSWERED
 
     def _committed(self, leader: Leader, answer: PartitionAnswer) -> None:
         current = (
@@ -234,9 +248,10 @@ class Replica:
 
     def _in_sync_set_changed(self) -> None:
         leader = self.leader
-        if leader is not None and not leader.enough_in_sync:
-            # The high watermark is frozen: waiting longer could only end in a timeout.
-            code = Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        if leader is None:
+            return
+        code = check_waiting(leader)
+        if code is not Code.NONE:
             self._answers.extend(self.waiters.for_commit.fail_all(code))
 
     def _fail_waiters(self, code: Code) -> None:
@@ -245,23 +260,13 @@ class Replica:
 
     # --- being asked --------------------------------------------------------------------------
 
-    def check_epoch(self, leader_epoch: int | None) -> Code:
-        """A stale asker must hear that it is stale before anything else (KIP-320)."""
-        if leader_epoch is not None:
-            known = self.partition.leader_epoch
-            if leader_epoch < known:
-                return Code.FENCED_LEADER_EPOCH
-            if leader_epoch > known:
-                return Code.UNKNOWN_LEADER_EPOCH
-        return Code.NONE
-
     def _not_leading(self) -> Code:
         return Code.KAFKA_STORAGE_ERROR if self.role is FAILED else Code.NOT_LEADER_OR_FOLLOWER
 
     def _check_leading(self, leader_epoch: int | None) -> Code:
         if self.role is FAILED:
             return Code.KAFKA_STORAGE_ERROR
-        stale = self.check_epoch(leader_epoch)
+        stale = check_leader_epoch(leader_epoch, self.partition.leader_epoch)
         if stale is not Code.NONE:
             return stale
         return Code.NONE if self.leader is not None else Code.NOT_LEADER_OR_FOLLOWER
@@ -301,26 +306,20 @@ class Replica:
         self._end_moved = True
 
     def _consider(self, leader: Leader, candidate: BrokerId, now_ms: int) -> None:
-        expansion = leader.expansion(candidate, self._around, self.high_watermark, now_ms)
-        if expansion is not None:
-            leader.set_isr(expansion)  # counted from now on, before the proposal is even sent
-            self._proposal = expansion.proposal
+        joining = expansion(leader, candidate, self._around, self.high_watermark, now_ms)
+        if joining is not None:
+            leader.set_isr(joining)  # counted from now on, before the proposal is even sent
+            self._proposal = joining.proposal
 
     def latest_offset(self, leader_epoch: int | None, *, for_replica: bool) -> int | Code:
-        """Where the log ends for the asker.
-
-        A new leader does not know yet how far the last term committed: a consumer that is told
-        too little would see the log shrink.
-        """
+        """Where the log ends for the asker."""
         code = self._check_leading(leader_epoch)
         if code is not Code.NONE:
             return code
         if for_replica:
             return self.log.log_end_offset
         assert self.leader is not None
-        if self.high_watermark < self.leader.start_offset:
-            return Code.OFFSET_NOT_AVAILABLE
-        return self.high_watermark
+        return latest_for_consumer(self.leader, self.high_watermark)
 
     def end_offset_for(self, epoch: int, leader_epoch: int | None) -> EndOffset | Code | None:
         """Where term `epoch` ended; None when nothing is known of it."""
@@ -361,15 +360,14 @@ class Replica:
     # --- handing over -------------------------------------------------------------------------
 
     def _commit(self, leader: Leader) -> None:
-        candidate = leader.committable(self.log.countable_end)
+        candidate = committable(leader, self.log.countable_end)
         if candidate is None or candidate <= self.high_watermark:
             return
         self.high_watermark = candidate
         self._commit_moved = True
 
     def _complete(self, leader: Leader) -> None:
-        short = len(leader.isr.maximal) < leader.min_isr
-        code = Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND if short else Code.NONE
+        code = check_at_commit(leader)
         self._answers += self.waiters.for_commit.reached(self.high_watermark, code)
         if self.waiters.for_flush:
             self._answers += self.waiters.for_flush.reached(self.log.countable_end, Code.NONE)

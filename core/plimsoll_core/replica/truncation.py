@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from plimsoll_core.replica.context import LogView
-from plimsoll_core.replica.values import EndOffset
+from plimsoll_core.replica.replica_context import LogView
+from plimsoll_core.replica.replica_values import EndOffset
 
 
 class Reset(NamedTuple):

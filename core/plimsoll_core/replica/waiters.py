@@ -76,8 +76,8 @@ class AckWaiters:
 
 class Waiters:
     """Produces of one partition: `for_commit` with acks=all, `for_flush` with acks=1, where what is
-    acknowledged must be on the leader's disk; `for_start`: deletions, until everybody's log begins
-    that far."""
+    acknowledged must be on the leader's disk; `for_start`: deletions, until the log of every
+    in-sync replica begins there."""
 
     __slots__ = ("for_commit", "for_flush", "for_start")
 

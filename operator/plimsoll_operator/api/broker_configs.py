@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from plimsoll_core.cluster.metadata_versions import NEWEST, RELEASES
+from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
 from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.errors import Reason, Refusal
@@ -32,14 +33,14 @@ def broker_configs_of(cluster: LogCluster) -> dict[str, str] | Refusal:
     return broker_configs(stated)
 
 
-def settings_of(cluster: LogCluster, session_timeout_ms: int | None = None) -> Settings:
-    """What the LogCluster and the chart say about deciding."""
+def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
+    """What the LogCluster says about deciding; what it does not, the `chart` says."""
     topics = cluster.spec.topics or Topics()
     defaults, limits = topics.defaults or TopicDefaults(), topics.limits or TopicLimits()
     factor = default_replication_factor(cluster)
-    plain, maintenance = Settings(), cluster.spec.maintenance or Maintenance()
-    return Settings(
-        session_timeout_ms=session_timeout_ms or plain.session_timeout_ms,
+    plain, maintenance = chart or Settings(), cluster.spec.maintenance or Maintenance()
+    return replace(
+        plain,
         default_partitions=defaults.partitions or plain.default_partitions,
         default_replication_factor=factor,
         default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -22,6 +23,12 @@ def condition(type_: str, status: bool | None, reason: str, message: str) -> Con
     return Condition(
         type=type_, status=states[status], reason=reason, message=message[:MESSAGE_LENGTH_MAX]
     )
+
+
+def is_true(body: dict[str, Any], type_: str) -> bool:
+    """Whether an object, as the API server has it, shows the condition as True."""
+    shown = (body.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == type_ and one["status"] == "True" for one in shown)
 
 
 def unready(ready: Condition, stalled: Condition) -> Condition:

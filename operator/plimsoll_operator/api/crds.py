@@ -177,7 +177,7 @@ TOPIC = Kind(
         *_READY_COLUMNS,
     ),
     selectable=(".spec.clusterRef.name", ".spec.topicName"),
-    wide=frozenset({"Topic"}),  # a name of 249 characters makes everybody's lines as long
+    wide=frozenset({"Topic"}),  # a name of 249 characters makes every line as long
 )
 
 REASSIGNMENT = Kind(

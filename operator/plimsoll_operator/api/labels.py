@@ -39,7 +39,7 @@ COMPONENT = "app.kubernetes.io/component"
 INSTANCE = "app.kubernetes.io/instance"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 
-# Kubernetes' own, on nodes, namespaces, pods of a StatefulSet and volume claims.
+# Kubernetes' own, on nodes, namespaces, pods of a StatefulSet or a Job, and volume claims.
 HOSTNAME = "kubernetes.io/hostname"
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 ZONE = "topology.kubernetes.io/zone"
@@ -47,6 +47,8 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """A taint: a person vouches that nothing runs on the node any more."""
 POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
+JOB_NAME = "batch.kubernetes.io/job-name"
+JOB_UID = "batch.kubernetes.io/controller-uid"
 VOLUME_PROTECTION = "kubernetes.io/pvc-protection"
 """A finalizer: a volume claim stays while a pod uses it."""
 

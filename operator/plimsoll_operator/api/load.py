@@ -1,7 +1,7 @@
 """User files (YAML) and API objects (JSON) as typed values, or a sentence about what is wrong.
 
 Called by local mode (`-f FILE`) and by the operator's watches.  The API server has already checked
-what comes from it; a file has been checked by nobody, so unknown fields are refused here too.
+its objects; files have not been checked, so unknown fields are refused here too.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from plimsoll_core.cluster.records import Record
 from plimsoll_core.errors import Reason
 from plimsoll_core.ids import ControllerEpoch
 from plimsoll_core.messages.requests import Done
-from plimsoll_operator.controller.clock import Clock
 from plimsoll_operator.controller.commit_queue import CommitQueue, refused
+from plimsoll_operator.controller.controller_stats import ControllerStats
+from plimsoll_operator.controller.decision_clock import Clock
 from plimsoll_operator.controller.journal import Journal, Restored
 from plimsoll_operator.controller.recent_batches import MetadataTail
-from plimsoll_operator.controller.stats import ControllerStats
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
     LogCorrupt,

@@ -1,15 +1,14 @@
-"""The broker that one connection to the controllers' port speaks for, and the limits of connections
-that have not named one yet.
+"""The broker that one connection to the controllers' port speaks for.
 
 The server asks before it passes a request on.  A connection speaks for one broker, the first that
 it names, for good: whatever names another broker or another lifetime there is refused.  It has
 *shown* who it is once the metadata log knows the lifetime that it names.  That is no proof, there
-are no certificates yet: it keeps strangers, mistakes and half-open connections within bounds.
+are no certificates yet: it keeps strangers, mistakes and half-open connections within bounds
+(`unidentified_connections`).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
 from uuid import UUID
 
 from plimsoll_core.cluster.model import ClusterImage
@@ -19,13 +18,6 @@ from plimsoll_core.messages.metadata_stream import FetchMetadata
 from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_wire.control import BrokerRequest
-
-STRANGERS_MAX = 256
-"""Connections that have not named a broker yet; one more closes the oldest of them."""
-STRANGERS_BYTES_MAX = 32 * 1024 * 1024
-"""What all of them together may have sent of requests that are not whole yet."""
-STRANGER_MS_MAX = 30_000
-"""So long it may take to show it; a broker that waits to be let in connects again."""
 
 
 class Speaker:
@@ -88,37 +80,3 @@ class Speaker:
 def _registered(image: ClusterImage, broker_id: BrokerId | None) -> BrokerEpoch | None:
     broker = None if broker_id is None else image.brokers.get(broker_id)
     return None if broker is None else broker.broker_epoch
-
-
-class ClosableConnection(Protocol):
-    """What is closed when it is too much."""
-
-    def close(self, why: str) -> None: ...
-
-
-class Strangers:
-    """All connections of a server that have not named a broker, oldest first."""
-
-    def __init__(self) -> None:
-        self._held: dict[ClosableConnection, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def came(self, connection: ClosableConnection) -> None:
-        """One more; the oldest gives way."""
-        self._held[connection] = 0
-        if len(self._held) > STRANGERS_MAX:
-            oldest = next(iter(self._held))
-            del self._held[oldest]
-            oldest.close("too many connections that named no broker")
-
-    def left(self, connection: ClosableConnection) -> None:
-        """The connection is closed, or has named its broker."""
-        self._held.pop(connection, None)
-
-    def holds(self, connection: ClosableConnection, size: int) -> bool:
-        """So many bytes of it wait for the rest of a request; False: that is too much."""
-        if connection in self._held:
-            self._held[connection] = size
-        return sum(self._held.values()) <= STRANGERS_BYTES_MAX

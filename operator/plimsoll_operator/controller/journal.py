@@ -1,6 +1,6 @@
 """The controller's side of the metadata log: replay it, and append decisions at its end.
 
-`runtime` calls it, `metalog` stores.  It decides nothing and never re-orders.
+`controller_term` calls it, `metalog` stores.  It decides nothing and never re-orders.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import groupby
 from uuid import UUID
 
 from plimsoll_core.cluster.image import apply_all
-from plimsoll_core.cluster.metadata_versions import MetadataTooNew
+from plimsoll_core.cluster.image_encoding import decode_image
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.records import Record
-from plimsoll_core.cluster.snapshot import decode_image
+from plimsoll_core.cluster.unknown_records import MetadataTooNew
 from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
 from plimsoll_operator.controller.recent_batches import MetadataTail

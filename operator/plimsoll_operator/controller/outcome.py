@@ -31,5 +31,5 @@ class ControllerOptions:
     the log; after that it is listened for, for `listen_ms`, before anything is committed."""
     listen_ms: int = 10_000
     opinion_ms: int = 60_000
-    """For how long a hand-over is remembered.  Longer than the pause in which somebody else may
-    lead; what was seen before that says nothing about brokers that fall silent much later."""
+    """For how long a hand-over is remembered.  Longer than the pause in which another operator may
+    lead; older observations say nothing about brokers that fall silent much later."""

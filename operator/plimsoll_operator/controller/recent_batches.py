@@ -13,6 +13,7 @@ from enum import Enum
 
 from plimsoll_core.ids import MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy
+from plimsoll_process.waits import set_within
 
 TAIL_BYTES_MAX = 8 * 1024 * 1024
 UPDATE_BYTES_MAX = 4 * 1024 * 1024
@@ -86,12 +87,7 @@ class MetadataTail:
         """Until there is something after `offset`, or the time has passed."""
         if self.end > offset:
             return
-        grown = self._grown
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                await grown.wait()
-        except TimeoutError:
-            return
+        await set_within(self._grown, timeout_ms / 1000)
 
     def _nonce_at(self, offset: MetadataOffset) -> str | None:
         if offset == self.start:

@@ -79,6 +79,8 @@ METADATA_SNAPSHOTS = Kind(
 
 USER_KINDS = (LOG_CLUSTERS, TOPICS, REASSIGNMENTS, REBALANCES, VERIFICATIONS)
 """What users apply."""
+RUN_ONCE = (REASSIGNMENTS, REBALANCES, VERIFICATIONS)
+"""What is carried out once, and then stays as a record of it."""
 _CHILDREN = (
     CONFIG_MAPS,
     SERVICES,

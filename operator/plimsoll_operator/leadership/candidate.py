@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import Outcome
-from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.leadership.lease import Acquired, Lease, LeaseLoss
 from plimsoll_operator.reconcile.stall_causes import Cause
+from plimsoll_process.waits import cancelled
 
 logger = logging.getLogger("plimsoll.candidate")
 
@@ -88,9 +89,9 @@ class Candidate:
                 if not leading.done():
                     await self._leader.stop()
                     await asyncio.wait([leading], timeout=STOP_S_MAX)
-                await _cancelled(leading)
+                await cancelled(leading)
         finally:
-            await _cancelled(holding)
+            await cancelled(holding)
 
     async def _after(self, outcome: Outcome, holding: asyncio.Future[LeaseLoss]) -> float:
         logger.warning("%s: the controller ended: %s", self._leader.controller.name, outcome.value)
@@ -119,10 +120,3 @@ class Candidate:
         )
         await self._leader.say(Cause(reason="TwoControllers", message=text))
         return float(min(DEPOSED_S * 2 ** (self._deposed - 1), DEPOSED_S_MAX))
-
-
-async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel and wait; a failure of its own is raised where the result is read."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])

@@ -22,18 +22,18 @@ from plimsoll_core.cluster.records import (
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
-from plimsoll_operator.controller.runtime import Controller
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_operator.leadership.pod_evidence import evidence_of
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
-from plimsoll_operator.leadership.services import Parts
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.reconcile import registry
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
+from plimsoll_operator.reconcile.cluster.release_versions import pin
 from plimsoll_operator.reconcile.cluster.render import unclean_recovery_of
-from plimsoll_operator.reconcile.cluster.versions import pin
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.topic.render import unhealthy_of
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
@@ -44,7 +44,7 @@ from plimsoll_operator.status.record_events import (
     occurrences,
     unclean_elections,
 )
-from plimsoll_operator.status.writer import StatusWriter, Target
+from plimsoll_operator.status.status_writer import StatusWriter, Target
 
 logger = logging.getLogger("plimsoll.leader")
 
@@ -66,7 +66,7 @@ class LedCluster:
             cluster_id=cluster_id,
             name=found.metadata.name,
             log=log,
-            settings=settings_of(found, parts.options.session_timeout_ms),
+            settings=settings_of(found, parts.options.settings),
             identity=parts.options.identity,
             options=ControllerOptions(always_confirmed=parts.alone),
         )
@@ -140,10 +140,10 @@ class LedCluster:
 
     async def say(self, cause: Cause) -> None:
         """Why the cluster is not led, written at once."""
-        self.term.stall_causes[StallSource.LEADERSHIP] = cause
-        await self._write_cluster()
+        await self._say(StallSource.LEADERSHIP, cause)
 
-    async def _write_cluster(self) -> None:
+    async def _say(self, source: StallSource, cause: Cause) -> None:
+        self.term.stall_causes[source] = cause
         await self._writer.write(Target(LOG_CLUSTERS, *self.term.key))
 
     def _tell(self, occurrence: Occurrence) -> None:
@@ -193,8 +193,7 @@ class LedCluster:
             raise Retry("the controller is not active", after_ms=500)
         await pin(self.term)
         if work.task is Task.CLUSTER and (found := self.term.cluster) is not None:
-            timeout_ms = self._parts.options.session_timeout_ms
-            self.controller.settings = settings_of(found, timeout_ms)
+            self.controller.settings = settings_of(found, self._parts.options.settings)
         await registry.reconcile(self.term, work)
         if work.task is Task.CLUSTER:
             self._racks.review()
@@ -250,8 +249,7 @@ class LedCluster:
         if outcome in (Outcome.STALLED, Outcome.TOO_NEW) and refusal is not None:
             why = (refusal.reason, refusal.message)
             cause = Cause(reason=refusal.reason, message=refusal.message, serves=False)
-            self.term.stall_causes[StallSource.CONTROLLER] = cause
-            await self._write_cluster()
+            await self._say(StallSource.CONTROLLER, cause)
             if why != self._stalled_for:
                 self._stalled_for = why
                 self._tell(Occurrence(key=why[0], reason=why[0], message=why[1], warning=True))

@@ -22,7 +22,7 @@ from plimsoll_operator.controller.commit_queue import refused
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import NODES, PODS
-from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 logger = logging.getLogger("plimsoll.racks")

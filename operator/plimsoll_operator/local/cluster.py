@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,33 +18,33 @@ from plimsoll_core.controller.brokers.membership import next_members
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.release import RELEASE
 from plimsoll_operator.api.cluster_ids import cluster_id, kafka_id
-from plimsoll_operator.clocks import monotonic_ms, wall_ms
-from plimsoll_operator.controller.server import ControllerServer
-from plimsoll_operator.kube.cache import Key, Objects
-from plimsoll_operator.kube.client import Kube
+from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.transport import MemoryTransport
-from plimsoll_operator.leadership.services import Parts
-from plimsoll_operator.local import earlier
+from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.leadership.process_parts import Parts
+from plimsoll_operator.local import earlier_run
 from plimsoll_operator.local.api_endpoint import ApiEndpoint
+from plimsoll_operator.local.background_tasks import BackgroundTasks
 from plimsoll_operator.local.documents import Documents, stranger
+from plimsoll_operator.local.drivers import DriverPods
+from plimsoll_operator.local.kept_objects import LocalObjects
+from plimsoll_operator.local.kubelet import LocalPods
 from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports, Remembered, plan
 from plimsoll_operator.local.machine import Machine
-from plimsoll_operator.local.objects import LocalObjects
 from plimsoll_operator.local.pods import BrokerPods
+from plimsoll_operator.local.spark import why_no_driver
 from plimsoll_operator.local.start import CannotRun, Start
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.metalog.interface import LogCorrupt, MetadataLog, OpenedLog
 from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process.object_watches import ObjectWatches
 from plimsoll_operator.process.operator import Operator
-from plimsoll_operator.status.metrics import Metrics
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
+from plimsoll_operator.status.operator_metrics import Metrics
+from plimsoll_process.waits import cancelled
 
 R = TypeVar("R")
-
-NO_DRIVER = (
-    "A local cluster starts no Spark drivers: run `python -m plimsoll_spark.verification` by hand,"
-    " as spark/README.md shows."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class LocalCluster:
         self._layout = DirectoryLayout(wishes.root)
         self._stop_wanted = asyncio.Event()
         # All that run now; one that fails ends the cluster.
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = BackgroundTasks(self.fail)
         # The first error of any part, which `run` raises.
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -104,34 +104,37 @@ class LocalCluster:
         self._layout.prepare()
         # Ids and ports; brokers that join later are added.
         planned = self._planned = self._plan()
-        image = await earlier.committed(self._layout, planned.cluster_id)
+        image = await earlier_run.committed(self._layout, planned.cluster_id)
         objects = LocalObjects(self._layout)
-        pods = BrokerPods(objects.server, self._layout, self._ports, restart=self._wishes.restart)
+        brokers = BrokerPods(
+            objects.server, self._layout, self._ports, restart=self._wishes.restart
+        )
+        pods = LocalPods(brokers, self._drivers(objects))
         machine = Machine(objects.server, pods, self.fail)
         api = ApiEndpoint(objects.server, planned.api_port)
         parts = self._parts(objects)
-        start = Start(parts, objects, pods, self._wishes.documents, image)
+        start = Start(parts, objects, brokers, self._wishes.documents, image)
         start.prepare(planned.cluster_id)
-        operator = self._spawn("operator", self._operate(parts))
+        operator = self._tasks.spawn(self._operate(parts), "operator")
         workloads = members = None
         try:
             if await self._until_stop(start.led()) is not None:
-                workloads = self._spawn("workloads", machine.run())
+                workloads = self._tasks.spawn(machine.run(), "workloads")
                 members = await self._until_stop(start.run())
             if members is not None:
                 await self._serve(api)
                 objects.save()
-                self._spawn("objects", objects.save_forever())
-                when_ready(self._ready(members, api.url, pods))
+                self._tasks.spawn(objects.save_forever(), "objects")
+                when_ready(self._ready(members, api.url, brokers))
                 await self._until_stop(self._stop_wanted.wait())
         finally:
-            # Brokers first, while the controller can still grant them their leave.
+            # While the controller can still grant brokers their leave.
             if workloads is not None:
-                await _cancelled(workloads)
+                await cancelled(workloads)
             await pods.stop_all()
-            await _cancelled(operator)
-            for task in list(self._tasks):
-                await _cancelled(task)
+            await cancelled(operator)
+            for task in self._tasks:
+                await cancelled(task)
             await api.stop()
         if members is not None:
             objects.save()
@@ -154,6 +157,15 @@ class LocalCluster:
             self._layout.remember(self._planned)
         return self._planned.brokers[broker_id]
 
+    def _drivers(self, objects: LocalObjects) -> DriverPods:
+        """Clients begin with any of the brokers: all that there are, when a driver starts."""
+
+        def bootstrap() -> str:
+            return _addresses(self._planned.brokers.values())
+
+        api = f"http://{LOOPBACK}:{self._planned.api_port}"
+        return DriverPods(objects.server, self._layout, bootstrap=bootstrap, api=api)
+
     def _parts(self, objects: LocalObjects) -> Parts:
         kube = Kube(MemoryTransport(objects.server))
         port = self._planned.controller_port
@@ -162,7 +174,8 @@ class LocalCluster:
                 identity=f"local-{os.getpid()}",
                 broker_image=f"plimsoll-broker:{RELEASE}",
                 controllers=(f"{LOOPBACK}:{port}",),
-                no_driver=NO_DRIVER,
+                spark_image=f"plimsoll-spark:{RELEASE}",
+                no_driver=why_no_driver(os.environ),
             ),
             kube=kube,
             lease_kube=kube,
@@ -202,27 +215,15 @@ class LocalCluster:
             f" local` runs on {self._wishes.root}."
         )
 
-    def _ready(self, members: tuple[BrokerId, ...], api: str, pods: BrokerPods) -> LocalReady:
-        ports = [self._ports(int(broker_id)).kafka for broker_id in members]
+    def _ready(self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods) -> LocalReady:
         return LocalReady(
-            bootstrap=",".join(f"{LOOPBACK}:{port}" for port in ports),
+            bootstrap=_addresses(self._ports(int(broker_id)) for broker_id in members),
             controller=f"{LOOPBACK}:{self._planned.controller_port}",
             api=api,
-            pids=pods.pids,
+            pids=brokers.pids,
         )
 
     # --- tasks ------------------------------------------------------------------------------------
-
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.fail(error)
 
     def fail(self, error: BaseException) -> None:
         """It cannot go on: `run` raises the error."""
@@ -240,12 +241,10 @@ class LocalCluster:
                 self._failed.result()
             return working.result() if working.done() else None
         finally:
-            await _cancelled(stop)
-            await _cancelled(working)
+            await cancelled(stop)
+            await cancelled(working)
 
 
-async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """Cancel and wait; a failure of its own is raised by whoever reads the result."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])
+def _addresses(ports: Iterable[Ports]) -> str:
+    """As Kafka clients take them."""
+    return ",".join(f"{LOOPBACK}:{one.kafka}" for one in ports)

@@ -14,7 +14,7 @@ from uuid import UUID, uuid4
 import msgspec
 import yaml
 
-from plimsoll_operator.metalog.files import write_whole
+from plimsoll_operator.metalog.directory_files import write_whole
 
 LOOPBACK = "127.0.0.1"
 
@@ -63,6 +63,13 @@ class DirectoryLayout:
 
     def broker_config(self, broker_id: int) -> Path:
         return self.root / f"broker-{broker_id}.json"
+
+    def pod(self, name: str) -> Path:
+        """The volumes of a driver's pod, while it runs."""
+        return self.root / "pods" / name
+
+    def pod_log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
 
     @property
     def objects(self) -> Path:

@@ -1,7 +1,8 @@
 """The controllers beside the API server in memory, run when something has changed, and on a clock.
 
-Garbage, StatefulSets and pods; changes that come together are looked at together.  It also tells
-the log what the API server would tell: Events, and how far objects are that ask for something once.
+Garbage, StatefulSets, Jobs and pods; changes that come together are looked at together.  It also
+tells the log what the API server would tell: Events, and how far objects are that ask for something
+once.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import logging
 from collections.abc import Callable
 
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory import jobs
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.memory.workloads import Workloads
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.local.pods import BrokerPods
+from plimsoll_operator.local.kubelet import LocalPods
+from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.local")
 
@@ -24,34 +27,31 @@ CLOCK_S = 2.0
 TOGETHER_S = 0.01
 EVENTS_MAX = 1_000
 """Of each API; a real API server forgets them after an hour."""
-WORKLOADS = frozenset({resources.PODS, resources.STATEFUL_SETS, resources.VOLUME_CLAIMS})
-ONCE = frozenset({resources.REASSIGNMENTS, resources.REBALANCES, resources.VERIFICATIONS})
+WORKLOADS = frozenset(
+    {resources.PODS, resources.STATEFUL_SETS, resources.VOLUME_CLAIMS, resources.JOBS}
+)
 
 
 class Machine:
     """`run` until it is cancelled."""
 
     def __init__(
-        self, server: MemoryApiServer, pods: BrokerPods, failed: Callable[[BaseException], None]
+        self, server: MemoryApiServer, pods: LocalPods, failed: Callable[[BaseException], None]
     ) -> None:
         self._server = server
         self._workloads = Workloads(server, pods)
         # Set by what the controllers may have to act on.
         self._changed = asyncio.Event()
-        pods.on_change = self._changed.set
-        pods.on_failure = failed
+        pods.tell(self._changed.set, failed)
         server.store.observers.append(self._observe)
 
     async def run(self) -> None:
         while True:
             self._changed.clear()
+            jobs.reconcile(self._server)
             self._workloads.reconcile()
-            try:
-                async with asyncio.timeout(CLOCK_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
-            await asyncio.sleep(TOGETHER_S)
+            if await set_within(self._changed, CLOCK_S):
+                await asyncio.sleep(TOGETHER_S)
 
     def _observe(self, change: ObjectChange) -> None:
         kind = change.resource.kind
@@ -61,7 +61,7 @@ class Machine:
         if kind == resources.EVENTS and change.type == "ADDED":
             _tell_event(change.after.body)
             self._show_event(change.after.body)
-        elif kind in ONCE and change.type == "MODIFIED":
+        elif kind in resources.RUN_ONCE and change.type == "MODIFIED":
             before = {} if change.before is None else change.before.body
             _tell_progress(before, change.after.body)
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -23,11 +22,12 @@ from plimsoll_operator.kube.memory.kubelets import RuntimeState
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.local.brokers import BrokerProcess
+from plimsoll_operator.local.background_tasks import BackgroundTasks
+from plimsoll_operator.local.broker_processes import BrokerProcess
+from plimsoll_operator.local.kept_objects import NODE
 from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports
-from plimsoll_operator.local.objects import NODE
 from plimsoll_operator.manifests.configmap import FILE
-from plimsoll_operator.metalog.files import write_whole
+from plimsoll_operator.metalog.directory_files import write_whole
 
 PROBE_S = 2.0
 PROBE_STARTING_S = 0.25
@@ -67,7 +67,7 @@ class BrokerPods:
         # As the directory's file says.
         self._shown: dict[str, int] = {}
         # Pods' lives, their probes and their stops.
-        self._helpers: set[asyncio.Task[None]] = set()
+        self._helpers = BackgroundTasks(lambda error: self.on_failure(error))
 
     # --- what kubelets ask ------------------------------------------------------------------------
 
@@ -80,15 +80,15 @@ class BrokerPods:
             broker_id, self._layout, restart=self._restart, changed=self._changed
         )
         before = [one.task for one in self._pods.values() if one.process.broker_id == broker_id]
-        running = _Running(process, self._spawn(self._run(pod, process, before)))
+        running = _Running(process, self._helpers.spawn(self._run(pod, process, before)))
         self._pods[pod["metadata"]["uid"]] = running
         running.task.add_done_callback(lambda _: self._changed())
-        self._spawn(self._probe_forever(running))
+        self._helpers.spawn(self._probe_forever(running))
 
     def stop(self, pod: Object, grace_seconds: int) -> None:
         running = self._pods.get(pod["metadata"]["uid"])
         if running is not None:
-            self._spawn(running.process.stop(1000 * grace_seconds))
+            self._helpers.spawn(running.process.stop(1000 * grace_seconds))
 
     def state(self, pod: Object) -> RuntimeState | None:
         running = self._pods.get(pod["metadata"]["uid"])
@@ -135,7 +135,7 @@ class BrokerPods:
     async def stop_all(self) -> None:
         """Everything ends as cleanly as it can."""
         await asyncio.gather(*(one.process.stop() for one in self._pods.values()))
-        for task in list(self._helpers):
+        for task in self._helpers:
             task.cancel()
         await asyncio.gather(*self._helpers, return_exceptions=True)
 
@@ -184,17 +184,6 @@ class BrokerPods:
             self._shown = pids
             self._layout.show_pids(pids)
         self.on_change()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._helpers.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._helpers.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.on_failure(error)
 
 
 def local_config(text: str, pod: Object, data: Path, ports: Ports) -> bytes:

@@ -22,18 +22,19 @@ from plimsoll_operator.api.load import Resource, Unreadable, from_object
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.controller.runtime import Controller
+from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.memory.stateful_sets import found
 from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.leadership.services import Led, Parts
-from plimsoll_operator.local import earlier
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.leadership.process_parts import Led, Parts
+from plimsoll_operator.local import earlier_run
 from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
-from plimsoll_operator.local.objects import LocalObjects, NotApplied
+from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
 from plimsoll_operator.local.pods import BrokerPods
+from plimsoll_operator.local.undeclared_objects import drop_undeclared
 from plimsoll_operator.reconcile.topic.request import named_leaders
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 START_MS_MAX = 120_000
 LOOK_MS = 20
@@ -41,7 +42,6 @@ REFUSED_MS = 500
 """A refusal from before the last broker took part is reviewed when it does."""
 NAMING_MS_MAX = 10_000
 """Brokers tell of their logs once a second: that a leader is refused may be about the moment."""
-ONCE = (resources.REASSIGNMENTS, resources.REBALANCES, resources.VERIFICATIONS)
 
 
 class CannotRun(Exception):
@@ -74,7 +74,7 @@ class Start:
         cluster = local_cluster(self._documents.cluster)
         cluster = replace(cluster, metadata=replace(cluster.metadata, uid=str(cluster_id)))
         objects = self._objects
-        self._drop_undeclared()
+        drop_undeclared(objects, self._documents)
         known = found(objects.server, resources.LOG_CLUSTERS, *self._key)
         if known is not None and _cluster_id(known) != cluster_id:
             # Somebody deleted the object and made another one: it is not of this directory.
@@ -83,25 +83,13 @@ class Start:
         before = known.metadata["generation"] if known else 0
         try:
             self._is_edited = objects.apply(cluster).metadata["generation"] != before
-            for topic in earlier.declared_topics(self._image, cluster):
+            for topic in earlier_run.declared_topics(self._image, cluster):
                 if found(objects.server, resources.TOPICS, *topic.key) is None:
                     objects.apply(topic)
         except NotApplied as error:
             raise CannotRun(str(error)) from error
         if self._is_edited:
             objects.drop_brokers()
-
-    def _drop_undeclared(self) -> None:
-        """What files declared at an earlier start, and do not now; topics stay."""
-        objects, others = self._objects, self._documents.others
-        declared = {(KIND_OF[type(one).__name__], one.metadata.uid) for one in others}
-        for stored in list(objects.of_files(resources.LOG_CLUSTERS)):
-            if stored.key != self._key:
-                objects.drop(stored)
-        for kind in ONCE:
-            for stored in list(objects.of_files(kind)):
-                if (kind, stored.metadata["uid"]) not in declared:
-                    objects.drop(stored)
 
     async def led(self) -> Led:
         """Until this process leads the cluster: nobody else uses the directory.  Raises CannotRun,

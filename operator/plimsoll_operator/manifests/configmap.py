@@ -14,8 +14,8 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests import release_0_1
-from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.digest import digest
+from plimsoll_operator.manifests.manifest_context import Context
 
 FILE = "broker.json"
 DIRECTORY = "/etc/plimsoll"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 
 DNS_PORTS = ({"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"})
 

@@ -12,7 +12,7 @@ from typing import Literal
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.labels import PURPOSE, Manifest
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 
 Purpose = Literal["drain", "fill"]
 

@@ -15,7 +15,7 @@ import msgspec
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 
 RELEASE = "0.1"
 RESOURCES: Manifest = {

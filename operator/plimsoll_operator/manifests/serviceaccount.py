@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 
 
 def service_account(context: Context) -> Manifest:

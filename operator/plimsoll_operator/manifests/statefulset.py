@@ -16,8 +16,8 @@ from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.logcluster import Brokers, PodTemplate
 from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
-from plimsoll_operator.manifests.context import Context
 from plimsoll_operator.manifests.digest import digest
+from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.security import container_security, pod_security
 
 CONTAINER = "broker"

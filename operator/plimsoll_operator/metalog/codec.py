@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import msgspec
 
-from plimsoll_core.cluster.metadata_versions import MetadataTooNew, read_records
 from plimsoll_core.cluster.records import Record, SnapshotTaken
+from plimsoll_core.cluster.unknown_records import MetadataTooNew, read_records
 from plimsoll_operator.metalog.interface import (
     AppendRefused,
     Batch,

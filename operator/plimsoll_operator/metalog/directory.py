@@ -19,7 +19,7 @@ from pathlib import Path
 from uuid import UUID
 
 from plimsoll_core.cluster.records import SnapshotTaken
-from plimsoll_operator.metalog import codec, files, log_assembly, snapshots
+from plimsoll_operator.metalog import codec, directory_files, log_integrity, snapshot_due
 from plimsoll_operator.metalog.interface import (
     AppendConflict,
     AppendRefused,
@@ -51,11 +51,11 @@ class DirectoryLog:
         self._poll_ms = poll_ms
         self._lock: int | None = None
         self._tail: _Tail | None = None
-        self._follower: log_assembly.LogFollower | None = None
+        self._follower: log_integrity.LogFollower | None = None
         self._writing: asyncio.Future[None] | None = None
         self._turn = asyncio.Lock()
-        self._history = log_assembly.History()
-        self._weight = snapshots.Weight()
+        self._history = log_integrity.History()
+        self._weight = snapshot_due.Weight()
 
     async def open(self) -> OpenedLog:
         await self._settle()
@@ -63,7 +63,7 @@ class DirectoryLog:
         self._close_tail()
         self._path.mkdir(parents=True, exist_ok=True)
         self._take_lock()
-        files.claim(self._path, self._cluster_id)
+        directory_files.claim(self._path, self._cluster_id)
         for leftover in self._path.glob("*.tmp"):
             leftover.unlink(missing_ok=True)  # the thread of a cancelled snapshot renames its own
         found, (opened, follower) = self._read()
@@ -103,17 +103,19 @@ class DirectoryLog:
     ) -> str:
         last_sequence = self._history.sequence_of(end_offset, nonce)
         name = f"snapshot-{end_offset:020d}-{controller_epoch:010d}-{secrets.token_hex(4)}.zlib"
-        stored = await asyncio.to_thread(snapshots.compress, image_bytes)
-        header = files.SnapshotHeader(
+        stored = await asyncio.to_thread(snapshot_due.compress, image_bytes)
+        header = directory_files.SnapshotHeader(
             end_offset=end_offset,
             last_sequence=last_sequence,
             nonce=nonce,
             controller_epoch=controller_epoch,
             image_size=len(image_bytes),
-            sha256=snapshots.sha256(stored),
+            sha256=snapshot_due.sha256(stored),
         )
         try:
-            await asyncio.to_thread(files.write_snapshot, self._path, name, header, stored)
+            await asyncio.to_thread(
+                directory_files.write_snapshot, self._path, name, header, stored
+            )
         except OSError as error:
             raise LogUnavailable(f"snapshot {name} cannot be written: {error}") from error
         return name
@@ -134,15 +136,15 @@ class DirectoryLog:
         if not path.exists():
             raise LogCorrupt(f"snapshot {taken.name} was taken, but is not there")
         self._start_new_file(follower.tip.next_sequence)
-        for old in sorted(self._path.glob(files.SNAPSHOTS_GLOB)):
+        for old in sorted(self._path.glob(directory_files.SNAPSHOTS_GLOB)):
             if old.name.split("-")[1] < taken.name.split("-")[1]:
                 old.unlink(missing_ok=True)
-        for file in files.read_batch_files(self._path):
+        for file in directory_files.read_batch_files(self._path):
             if file.batches and file.batches[-1].end_offset <= taken.end_offset:
                 file.path.unlink(missing_ok=True)
-        files.sync_directory(self._path)
+        directory_files.sync_directory(self._path)
         self._history.forget_below(taken.end_offset)
-        self._weight = snapshots.Weight(snapshot_bytes=path.stat().st_size)
+        self._weight = snapshot_due.Weight(snapshot_bytes=path.stat().st_size)
 
     def needs_snapshot(self) -> bool:
         return self._weight.due()
@@ -179,18 +181,20 @@ class DirectoryLog:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _read(self) -> tuple[list[files.BatchFile], tuple[OpenedLog, log_assembly.LogFollower]]:
-        gap: log_assembly.Gap | None = None
+    def _read(
+        self,
+    ) -> tuple[list[directory_files.BatchFile], tuple[OpenedLog, log_integrity.LogFollower]]:
+        gap: log_integrity.Gap | None = None
         for _ in range(READS_MAX):
-            files.check_owner(self._path, self._cluster_id)
-            stored = files.read_snapshots(self._path)
+            directory_files.check_owner(self._path, self._cluster_id)
+            stored = directory_files.read_snapshots(self._path)
             try:
-                found = files.read_batch_files(self._path)
+                found = directory_files.read_batch_files(self._path)
                 batches = {batch.sequence: batch for file in found for batch in file.batches}
-                return found, log_assembly.assemble(stored, batches)
+                return found, log_integrity.assemble(stored, batches)
             except FileNotFoundError:
                 continue
-            except log_assembly.Gap as error:
+            except log_integrity.Gap as error:
                 gap = error
         raise LogRegressed(f"the metadata log in {self._path} is incomplete: {gap}")
 
@@ -203,7 +207,7 @@ class DirectoryLog:
             return []
 
     def _weigh(self, opened: OpenedLog) -> None:
-        self._weight = snapshots.Weight(
+        self._weight = snapshot_due.Weight(
             batch_bytes=sum(len(batch.records_json) for batch in opened.batches)
         )
         if opened.snapshot is not None:
@@ -211,7 +215,7 @@ class DirectoryLog:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def _held(self) -> tuple[_Tail, log_assembly.LogFollower]:
+    def _held(self) -> tuple[_Tail, log_integrity.LogFollower]:
         if self._tail is None or self._follower is None or self._writing is not None:
             raise AppendConflict("the metadata log must be opened again before it is written to")
         return self._tail, self._follower
@@ -227,7 +231,7 @@ class DirectoryLog:
             raise LogUnavailable(f"{self._path} is in use by another process") from None
         self._lock = descriptor
 
-    def _open_tail(self, found: list[files.BatchFile], opened: OpenedLog) -> None:
+    def _open_tail(self, found: list[directory_files.BatchFile], opened: OpenedLog) -> None:
         if not found:
             self._start_new_file(opened.tip.next_sequence)
             return
@@ -239,14 +243,14 @@ class DirectoryLog:
         self._tail = _Tail(path=newest.path, descriptor=descriptor, size=newest.good_bytes)
 
     def _start_new_file(self, first_sequence: int) -> None:
-        path = files.batches_path(self._path, first_sequence)
+        path = directory_files.batches_path(self._path, first_sequence)
         if self._tail is not None and self._tail.path == path:
             return
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             raise AppendConflict(f"another process has written to {self._path}") from None
-        files.sync_directory(self._path)
+        directory_files.sync_directory(self._path)
         self._close_tail()
         self._tail = _Tail(path=path, descriptor=descriptor, size=0)
 
@@ -269,7 +273,7 @@ class DirectoryLog:
 
     def _check_end(self, tail: _Tail, batch: Batch) -> None:
         status = os.fstat(tail.descriptor)
-        next_file = files.batches_path(self._path, batch.sequence)
+        next_file = directory_files.batches_path(self._path, batch.sequence)
         elsewhere = next_file != tail.path and next_file.exists()
         if status.st_nlink == 0 or status.st_size != tail.size or elsewhere:
             raise AppendConflict(f"another process has written to {self._path}")

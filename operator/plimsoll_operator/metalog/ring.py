@@ -3,7 +3,7 @@
 Batch n goes into slot n mod M by an update that carries the resourceVersion under which the slot's
 previous content was read: the compare-and-set of the whole log.  A slot's sequence only grows, so
 a writer that slept while the ring went round, candidate or controller, always meets a newer one.
-An emptied slot still says whose batch it held.  Called by `kubernetes`; knows nothing of chains.
+An emptied slot still says whose batch it held.  Called by `ring_log`; knows nothing of chains.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from plimsoll_operator.metalog.interface import (
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
 from plimsoll_operator.metalog.kube_objects import Item, Metadata, ObjectReader
-from plimsoll_operator.metalog.log_assembly import Emptied
+from plimsoll_operator.metalog.log_integrity import Emptied
 
 FINAL_REFUSALS = frozenset({400, 403, 413, 415, 422})
 STRICT = {"fieldValidation": "Strict"}

@@ -14,9 +14,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from plimsoll_operator.api import labels
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.follow import follow
+from plimsoll_operator.kube.port import Listed, Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     DISRUPTION_BUDGETS,
@@ -30,9 +30,10 @@ from plimsoll_operator.kube.resources import (
     VOLUME_CLAIMS,
     Kind,
 )
-from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.kube.seen_objects import Key, key_of
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.supervisor import Clusters
-from plimsoll_operator.reconcile.context import Task, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
 
 logger = logging.getLogger("plimsoll.owned")
 
@@ -57,15 +58,14 @@ class SeenChildren:
 
     kind: Kind
     marks: dict[Key, tuple[Hashable, str]] | None = None
-    version: str = ""
     changed: list[tuple[Key, str, bool]] = field(default_factory=list)
     """(object, the cluster of its label, whether it is gone)."""
 
-    def list(self, items: tuple[Object, ...], version: str) -> None:
+    def list(self, items: tuple[Object, ...]) -> None:
         """A fresh list: what differs from what was known has changed; the first tells nothing."""
-        before, self.marks, self.version = self.marks, {}, version
+        before, self.marks = self.marks, {}
         for item in items:
-            self.marks[_key(item)] = (self._mark(item["metadata"]), _cluster(item))
+            self.marks[key_of(item)] = (self._mark(item["metadata"]), _cluster(item))
         for key, (mark, cluster) in self.marks.items():
             if before is not None and before.get(key, (None, ""))[0] != mark:
                 self.changed.append((key, cluster, False))
@@ -74,8 +74,7 @@ class SeenChildren:
 
     def event(self, type_: str, item: Object) -> None:
         assert self.marks is not None, "events follow a list"
-        key, meta = _key(item), item["metadata"]
-        self.version = meta["resourceVersion"]
+        key, meta = key_of(item), item["metadata"]
         if type_ == "DELETED":
             self.marks.pop(key, None)
             self.changed.append((key, _cluster(item), True))
@@ -122,21 +121,17 @@ class OwnedWatches:
                 await asyncio.sleep(REFUSED_SECONDS if refused else AGAIN_SECONDS)
 
     async def _look(self, seen: SeenChildren, namespace: str | None) -> None:
-        """One list, and the changes after it until the watch ends."""
+        """One list, and the changes after it until it has to be listed again."""
         kube = self._parts.watch_kube
         selector = None if seen.kind is NAMESPACES else labels.CLUSTER
-        found = await kube.list(seen.kind, namespace, label_selector=selector, metadata_only=True)
-        seen.list(found.items, found.resource_version)
-        self._tell(seen)
-        while True:
-            changes = kube.changes(seen.kind, namespace, selector, seen.version, metadata_only=True)
-            async with aclosing(changes):
-                async for change in changes:
-                    if change["type"] == "ERROR":
-                        return  # too old: list again
-                    if change["type"] != "BOOKMARK":
-                        seen.event(change["type"], change["object"])
-                        self._tell(seen)
+        following = follow(kube, seen.kind, namespace, selector, metadata_only=True)
+        async with aclosing(following) as told:
+            async for news in told:
+                if isinstance(news, Listed):
+                    seen.list(news.items)
+                else:
+                    seen.event(news["type"], news["object"])
+                self._tell(seen)
 
     def _tell(self, seen: SeenChildren) -> None:
         changed, seen.changed = seen.changed, []
@@ -155,10 +150,6 @@ class OwnedWatches:
         for topic in self._parts.objects.topics:
             if topic.metadata.namespace == name != topic.cluster_key[0]:
                 self._clusters.offer(topic.cluster_key, Work(Task.TOPIC, topic.key))
-
-
-def _key(item: Object) -> Key:
-    return item["metadata"].get("namespace") or "", item["metadata"]["name"]
 
 
 def _cluster(item: Object) -> str:

@@ -15,10 +15,10 @@ import msgspec
 from plimsoll_core.errors import Reason
 from plimsoll_operator.api.conditions import condition, merge
 from plimsoll_operator.api.meta import Condition, ObjectMeta
-from plimsoll_operator.kube.cache import INVALID_SPEC, Key
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS, Kind
-from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.reconcile.registry import BY_RESOURCE, KINDS, OF_A_CLUSTER
 
 logger = logging.getLogger("plimsoll.strays")

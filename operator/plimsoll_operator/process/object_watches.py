@@ -11,7 +11,8 @@ import logging
 from contextlib import aclosing
 
 from plimsoll_operator.kube.errors import ApiError
-from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.follow import follow
+from plimsoll_operator.kube.port import KubeApi, Listed
 from plimsoll_operator.kube.resources import USER_KINDS, Kind
 from plimsoll_operator.process.watch_receiver import WatchReceiver
 
@@ -48,17 +49,12 @@ class ObjectWatches:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _look(self, kind: Kind) -> None:
-        """One list, and the changes after it until a watch ends with an error."""
-        found = await self._kube.list(kind)
-        for body in found.items:
-            self._receiver.take(kind, {"type": "ADDED", "object": body})
-        self._listed.add(kind)
-        version = found.resource_version
-        while True:
-            async with aclosing(self._kube.changes(kind, None, None, version)) as changes:
-                async for change in changes:
-                    if change["type"] == "ERROR":
-                        return  # too old: list again
-                    version = change["object"]["metadata"]["resourceVersion"]
-                    if change["type"] != "BOOKMARK":
-                        self._receiver.take(kind, change)
+        """One list, and the changes after it until it has to be listed again."""
+        async with aclosing(follow(self._kube, kind)) as told:
+            async for seen in told:
+                if isinstance(seen, Listed):
+                    for body in seen.items:
+                        self._receiver.take(kind, {"type": "ADDED", "object": body})
+                    self._listed.add(kind)
+                else:
+                    self._receiver.take(kind, seen)

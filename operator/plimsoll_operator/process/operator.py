@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.child_watches import OwnedWatches
 from plimsoll_operator.process.missing_cluster import look_after_strays
 from plimsoll_operator.process.resync import resync

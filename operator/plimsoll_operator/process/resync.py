@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
-from plimsoll_operator.leadership.services import Parts
+from plimsoll_operator.kube.seen_objects import Key, key_of
+from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.process.supervisor import Clusters
-from plimsoll_operator.reconcile.context import Work
+from plimsoll_operator.reconcile.reconcile_term import Work
 from plimsoll_operator.reconcile.registry import OF_A_CLUSTER
 
 logger = logging.getLogger("plimsoll.resync")
@@ -35,7 +35,7 @@ async def resync(parts: Parts, clusters: Clusters) -> None:
 
 async def _compare(parts: Parts, clusters: Clusters) -> None:
     objects = parts.objects
-    listed = {_key(o): o for o in await _all(parts, LOG_CLUSTERS)}
+    listed = {key_of(o): o for o in await _all(parts, LOG_CLUSTERS)}
     for body in listed.values():
         if cluster := objects.clusters.put(body):
             clusters.seen(cluster)
@@ -45,7 +45,7 @@ async def _compare(parts: Parts, clusters: Clusters) -> None:
             clusters.gone(known.key)
     for kind in OF_A_CLUSTER:
         shelf = kind.shelf(objects)
-        listed = {_key(o): o for o in await _all(parts, kind.resource)}
+        listed = {key_of(o): o for o in await _all(parts, kind.resource)}
         for body in listed.values():
             shelf.put(body)
         for found in [f for f in shelf if f.key not in listed]:
@@ -70,7 +70,3 @@ async def _is_gone(parts: Parts, kind: Kind, key: Key) -> bool:
     except NotFound:
         return True
     return False
-
-
-def _key(body: Object) -> Key:
-    return body["metadata"]["namespace"], body["metadata"]["name"]

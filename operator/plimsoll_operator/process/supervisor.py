@@ -15,14 +15,14 @@ from uuid import UUID
 from plimsoll_operator.api.cluster_ids import cluster_id
 from plimsoll_operator.api.labels import short_id
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError, Unavailable
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.candidate import Candidate
 from plimsoll_operator.leadership.cluster_identity import objection
 from plimsoll_operator.leadership.lease import Lease
 from plimsoll_operator.leadership.led_cluster import LedCluster
-from plimsoll_operator.leadership.services import Parts
-from plimsoll_operator.reconcile.context import Work
+from plimsoll_operator.leadership.process_parts import Parts
+from plimsoll_operator.reconcile.reconcile_term import Work
 
 logger = logging.getLogger("plimsoll.clusters")
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from plimsoll_operator.kube.cache import Key, Objects
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, Kind
+from plimsoll_operator.kube.seen_objects import Key, Objects, key_of
 from plimsoll_operator.process.supervisor import Clusters
-from plimsoll_operator.reconcile.context import Task, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.reconcile.registry import BY_RESOURCE
 
 Event = dict[str, Any]
@@ -50,5 +50,4 @@ class WatchReceiver:
 def _read(event: Event) -> tuple[bool, Object, Key]:
     """Whether the object is gone, the object, and its key."""
     body = dict(event["object"])
-    meta = body["metadata"]
-    return event.get("type") == "DELETED", body, (meta["namespace"], meta["name"])
+    return event.get("type") == "DELETED", body, key_of(body)

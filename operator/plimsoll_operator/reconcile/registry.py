@@ -19,7 +19,6 @@ from plimsoll_operator.api.reassignment import ReassignmentStatus
 from plimsoll_operator.api.rebalance import RebalanceStatus
 from plimsoll_operator.api.topic import TopicStatus
 from plimsoll_operator.api.verification import VerificationStatus
-from plimsoll_operator.kube.cache import INVALID_SPEC, Key, Objects, Shelf
 from plimsoll_operator.kube.resources import (
     LOG_CLUSTERS,
     REASSIGNMENTS,
@@ -28,18 +27,19 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
     Kind,
 )
-from plimsoll_operator.reconcile.cluster import metadata_log
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, Shelf
+from plimsoll_operator.reconcile.cluster import metadata_log_repair
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.cluster import render as cluster_render
-from plimsoll_operator.reconcile.context import Task, Term, Work
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.topic import reconcile as topic
 from plimsoll_operator.reconcile.topic import render as topic_render
 from plimsoll_operator.reconcile.verification import reconcile as verification
-from plimsoll_operator.status.writer import StatusDraft, Target
+from plimsoll_operator.status.status_writer import StatusDraft, Target
 
 Reconcile = Callable[[Term, Key], Awaitable[None]]
 
@@ -97,7 +97,11 @@ def _render_reconciled(resource: Kind, term: Term, key: Key) -> StatusDraft | No
         return None
     generation, status = reconciled
     return StatusDraft(
-        uid=found.metadata.uid, status=status, generation=generation, shown=shelf.conditions(key)
+        uid=found.metadata.uid,
+        status=status,
+        generation=generation,
+        shown=shelf.conditions(key),
+        version=found.metadata.resource_version,
     )
 
 
@@ -155,7 +159,7 @@ BY_RESOURCE = {kind.resource: kind for kind in KINDS}
 RECONCILERS: dict[Task, Reconcile] = {kind.task: kind.reconcile for kind in KINDS} | {
     Task.ROLLS: lambda term, _: restarts.reconcile(term),
     Task.ABSENT_TOPICS: lambda term, _: deletion_proof.reconcile(term),
-    Task.LOG: lambda term, _: metadata_log.reconcile(term),
+    Task.LOG: lambda term, _: metadata_log_repair.reconcile(term),
 }
 
 

@@ -7,19 +7,17 @@ partitions in less than full health are shown one by one, the worst of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import msgspec
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
-from plimsoll_core.controller.partitions.health import Outlook
-from plimsoll_core.phrasing import brokers_text, sentence_start
+from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook
 from plimsoll_operator.api import labels
 from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.api.cluster_status import (
-    BlockedAction,
     BootstrapServers,
     BrokersStatus,
     Exposure,
@@ -148,11 +146,11 @@ def _serving(partitions: list[Partition], sight: Sight) -> Condition:
         "Ready",
         True,
         "Serving",
-        f"{_have(len(partitions))} a leader and at least min ISR.",
+        f"{have(len(partitions))} a leader and at least min ISR.",
     )
 
 
-def _have(partitions: int) -> str:
+def have(partitions: int) -> str:
     return "1 partition has" if partitions == 1 else f"{partitions} partitions have"
 
 
@@ -240,64 +238,3 @@ def _topics(topics: list[Topic]) -> TopicsStatus:
             for until_ms, name in pending[:PENDING_MAX]
         ),
     )
-
-
-def cluster_conditions(
-    image: ClusterImage, status: LogClusterStatus, troubles: str = ""
-) -> tuple[Condition, Condition]:
-    """Ready and Reconciling, by what the cluster is doing.  `troubles`: sentences about what keeps
-    brokers away, for a condition that waits for brokers."""
-    brokers, partitions = status.brokers, status.partitions
-    assert brokers is not None
-    assert partitions is not None
-    why = f" {troubles}" if troubles else ""
-    return _cluster_ready(image, brokers, partitions, why), _reconciling(image, brokers, why)
-
-
-def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condition:
-    going = sorted({*image.leaving} | (set(image.brokers) - set(image.members)))
-    if image.newcomers or brokers.desired > len(image.members) > 0:
-        verb = "joins" if len(image.newcomers) == 1 else "join"
-        who = f"{brokers.desired} brokers are asked for"
-        if image.newcomers:
-            who = f"{sentence_start(brokers_text(image.newcomers))} {verb}"
-        text = f"{who}: {brokers.ready} of {len(image.members)} brokers take part."
-        return condition("Reconciling", True, "AddingBrokers", text + why)
-    if going and image.members:
-        left = sum(len(image.hosted.get(b, ())) for b in going)
-        verb, are = ("leaves", "is") if len(going) == 1 else ("leave", "are")
-        what = f"{left} replicas are still there" if left else f"{are} empty and being removed"
-        text = f"{sentence_start(brokers_text(going))} {verb}: {what}."
-        return condition("Reconciling", True, "RemovingBrokers", text)
-    if len(image.members) > brokers.desired:
-        text = f"There are {len(image.members)} brokers, {brokers.desired} are asked for."
-        return condition("Reconciling", True, "RemovingBrokers", text)
-    if brokers.ready < brokers.desired:
-        text = f"{brokers.ready} of {brokers.desired} brokers take part."
-        return condition("Reconciling", True, "WaitingForBrokers", text + why)
-    return condition("Reconciling", False, "Done", "The cluster is as its spec says.")
-
-
-def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
-    """The first of what waits; the others are in the status."""
-    more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
-    return condition("Blocked", True, rows[0].reason, rows[0].sentence + more)
-
-
-def _cluster_ready(
-    image: ClusterImage, brokers: BrokersStatus, partitions: PartitionsStatus, why: str
-) -> Condition:
-    """Brokers that join a serving cluster do not make it less ready."""
-    old = [b for b in image.members if b not in image.newcomers]
-    missing = sum(b not in image.brokers for b in old) if old else brokers.desired
-    if partitions.offline:
-        text = f"{partitions.offline} of {partitions.total} partitions have no leader."
-        return condition("Ready", False, "PartitionsOffline", text + why)
-    if partitions.under_min_isr:
-        text = f"{partitions.under_min_isr} of {partitions.total} partitions are below min ISR."
-        return condition("Ready", False, "UnderMinISR", text + why)
-    if brokers.ready == 0 or missing > 0:
-        text = f"{brokers.ready} of {brokers.desired} brokers have joined so far."
-        return condition("Ready", False, "WaitingForBrokers", text + why)
-    text = f"{_have(partitions.total)} a leader and at least min ISR."
-    return condition("Ready", True, "Serving", text)

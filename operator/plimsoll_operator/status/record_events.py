@@ -23,7 +23,7 @@ from plimsoll_core.cluster.records import (
     TopicRemoved,
 )
 from plimsoll_core.ids import BrokerId
-from plimsoll_operator.status.causes import is_planned, word
+from plimsoll_operator.status.planned_shrinks import is_planned, word
 
 LENGTH_MAX = 1_000
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_sim.hosts.payload import ident_of
-from plimsoll_sim.oracle.committed import CommittedBatch, Copy, PartitionGhost, Violation
+from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
 from plimsoll_wire.batches import iter_headers
 
 READ_BYTES = 2**30

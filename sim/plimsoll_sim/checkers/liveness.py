@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.desired.state import DesiredState
+from plimsoll_sim.checkers.shown_statuses import unshown
+from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.clients import Client
-from plimsoll_sim.hosts.members import drains
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 
@@ -17,7 +17,7 @@ class Healed(Protocol):
     """What is looked at of a simulated cluster."""
 
     ghost: MetadataGhost
-    wishes: DesiredState
+    objects: AppliedObjects
     brokers: dict[int, BrokerHost]
     operators: list[OperatorHost]
     clients: list[Client]
@@ -39,7 +39,7 @@ def unfinished(world: Healed) -> list[str]:
             left.append(f"broker {host.id} lags behind the metadata")
     left += [
         f"topic {topic.topic_name} does not exist"
-        for topic in world.wishes.topics.values()
+        for topic in world.objects.topics.values()
         if topic.topic_name not in image.topic_ids
     ]
     left += _members(world)
@@ -48,16 +48,16 @@ def unfinished(world: Healed) -> list[str]:
     left += _rebalances(world)
     left += [f"broker {b} is away by grant" for b in image.grants]
     left += [
-        f"broker {host.id} runs revision {host.revision!r}"
+        f"broker {host.id} runs image {host.tag!r}"
         for host in world.brokers.values()
-        if not host.removed and host.revision != world.wishes.revision
+        if host.running and host.tag != world.objects.image_tag
     ]
     left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
-    return left
+    return left or list(unshown(world.objects, image))
 
 
 def _moves(world: Healed) -> list[str]:
-    """Every reassignment ends, and what was dropped is hosted by nobody."""
+    """Every reassignment ends, and no broker hosts a dropped replica."""
     image = world.ghost.image
     left = [
         f"{world.ghost.partitions[key].name} still moves: {p}"
@@ -69,14 +69,13 @@ def _moves(world: Healed) -> list[str]:
         for row in image.reassignments.values()
         if row.phase == "Running"
     ]
-    for wanted in world.wishes.topics.values():
+    for wanted in world.objects.topics.values():
         topic_id = image.topic_ids.get(wanted.topic_name)
         topic = None if topic_id is None else image.topics[topic_id]
         if topic is not None and topic.replication_factor != wanted.replication_factor:
             left.append(f"{topic.name} has another replication factor than {wanted}")
-    left += [
-        f"{gone} is remembered" for gone in world.wishes.gone_moves if gone in image.reassignments
-    ]
+    gone = world.objects.gone
+    left += [f"{gone[uid]} is remembered" for uid in image.reassignments if uid in gone]
     for host in world.brokers.values():
         for hosted in host.manager or ():
             p = image.partitions.get(hosted.key)
@@ -114,11 +113,10 @@ def _members(world: Healed) -> list[str]:
     """A drain ends, and what it emptied is gone."""
     image = world.ghost.image
     left = []
-    if image.members != world.wishes.members:
-        left.append(f"members are {image.members}, not {world.wishes.members}")
+    if image.members != world.objects.members:
+        left.append(f"members are {image.members}, not {world.objects.members}")
     if image.leaving:
         left.append(f"{image.leaving} are still leaving")
-    left += [f"{row.object.name} is remembered: {row}" for row in drains(image)]
     for host in world.brokers.values():
         broker_id = BrokerId(host.id)
         if broker_id not in image.members and (host.running or broker_id in image.brokers):
@@ -128,11 +126,13 @@ def _members(world: Healed) -> list[str]:
 
 def _rebalances(world: Healed) -> list[str]:
     """Every one ends, and what is gone is forgotten."""
-    image, wishes = world.ghost.image, world.wishes
+    image, objects = world.ghost.image, world.objects
     left = []
-    for uid, found in wishes.rebalances.items():
-        row = image.rebalances.get(uid)
+    for name, found in objects.rebalances.items():
+        row = image.rebalances.get(found.metadata.uid)
         if row is None or row.phase in ("Beginning", "Running"):
-            left.append(f"{found.metadata.name} has not ended: {row}")
-    left += [f"{gone} is remembered" for gone in wishes.gone_rebalances if gone in image.rebalances]
+            left.append(f"{name} has not ended: {row}")
+    left += [
+        f"{objects.gone[uid]} is remembered" for uid in image.rebalances if uid in objects.gone
+    ]
     return left

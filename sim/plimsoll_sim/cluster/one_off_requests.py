@@ -20,7 +20,8 @@ from plimsoll_sim.hosts.client_calls import (
     Lost,
     delete_records_values,
 )
-from plimsoll_sim.oracle.committed import PartitionGhost
+from plimsoll_sim.oracle.partition_ghost import PartitionGhost
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.replication import (
     NEW_SESSION,
     FetchLimits,
@@ -30,7 +31,6 @@ from plimsoll_wire.replication import (
     decode_fetch,
     encode_fetch,
 )
-from plimsoll_wire.versions import ApiKey
 
 LIMITS = FetchLimits(0, 2**20, 2**20)
 NOT_DONE = frozenset({Code.OFFSET_OUT_OF_RANGE, Code.NOT_LEADER_OR_FOLLOWER})
@@ -71,7 +71,7 @@ async def delete_records(
 
 
 async def delete_once(host: str, ghost: PartitionGhost, offset: int) -> None:
-    """By somebody who does not care what comes of it."""
+    """By a client that ignores the outcome."""
     caller = Caller("somebody")
     try:
         connection = await caller.connect(host)

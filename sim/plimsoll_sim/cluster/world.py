@@ -18,33 +18,38 @@ from msgspec.structs import replace
 from plimsoll_broker.node.broker import CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.records import Record
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_core.messages.requests import Request
 from plimsoll_operator.kube.memory.store import ObjectChange
-from plimsoll_sim.checkers.clients import ClientChecker
-from plimsoll_sim.checkers.disks import check_marker
-from plimsoll_sim.checkers.leases import LeaseChecker
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_sim.checkers.acked_and_read import ClientChecker
+from plimsoll_sim.checkers.clean_marker import check_marker
 from plimsoll_sim.checkers.liveness import unfinished
-from plimsoll_sim.checkers.replicas import ReplicaChecker
-from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
+from plimsoll_sim.checkers.stale_serving import LeaseChecker
+from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.cluster.specs import cluster_spec, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
-from plimsoll_sim.desired.state import DesiredState
+from plimsoll_sim.desired.approvals import Approvals
+from plimsoll_sim.desired.objects import AppliedObjects
 from plimsoll_sim.engine.loop import Livelock, SimLoop
 from plimsoll_sim.engine.process import Process
-from plimsoll_sim.environment.kube import Weather, simulated_server
+from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simulated_server
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
+from plimsoll_sim.hosts.jobs import Jobs
+from plimsoll_sim.hosts.nodes import Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
-from plimsoll_sim.hosts.pods import Pods
-from plimsoll_sim.oracle.committed import MetadataGhost, Violation
+from plimsoll_sim.oracle.committed import MetadataGhost
+from plimsoll_sim.oracle.partition_ghost import Violation
 
 CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
-UNCLEAN = {"unclean.recovery.strategy": "Proactive"}
+CLUSTER_NAME = "sim"
+ORDER_US = 500_000
+"""How long a client waits before it asks again."""
 UP_US_MAX = 120_000_000
 HEALED_US_MAX = 400_000_000
 WAIT_STEPS_MAX = 80_000
@@ -75,7 +80,7 @@ class World:
         self.options = options
         self.rng = stream()
         self.entropy = random.Random(rng.getrandbits(64))
-        self.loop = SimLoop(stream())  # type: ignore[abstract]  # what nobody calls is missing
+        self.loop = SimLoop(stream())  # type: ignore[abstract]  # uncalled methods are missing
         self.network = Network(self.loop, stream(), options.latency_us)
         self.loop.network = self.network
         self.api_server = simulated_server(self.loop, stream())
@@ -85,10 +90,13 @@ class World:
         self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
-        self.wishes = DesiredState(members=tuple(map(BrokerId, options.broker_ids)))
+        self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
-        self.pods = Pods(self.loop, self.rng, self.note, self._started)
         self.brokers = self._brokers(stream())
+        self.nodes = Nodes(self.loop, self.rng, self.api_server, self.weather, self.brokers)
+        self.nodes.started, self.nodes.note = self._started, self.note
+        self.jobs = Jobs(self.loop, self.rng, self.api_server)
+        self.approvals = Approvals(self.loop, self.api_server, self.objects)
         self.operators = self._operators(stream())
         self.clients: list[Client] = []
         self.client_processes: list[Process] = []
@@ -102,8 +110,8 @@ class World:
         self._hosts: dict[Process, BrokerHost] = {}
         self._restarting: set[str] = set()
         self._checked_image = self.ghost.image
-        self._topics = 0
-        self._healed = False
+        # Whether whatever ends by itself is started again.
+        self.healed = False
         self._violation: Violation | None = None
 
     # --- building ---------------------------------------------------------------------------------
@@ -137,49 +145,39 @@ class World:
             server=self.api_server,
             weather=self.weather,
             rng=rng,
-            brokers=self.brokers,
-            wishes=self.wishes,
-            cluster_id=CLUSTER_ID,
             settings=Settings(
                 slice_partitions_max=options.slice_partitions_max,
                 flap_wait_ms_max=options.flap_wait_ms_max,
                 target_lost_ms=10_000,
-                metadata_version=options.metadata_version,
             ),
             slots=options.slots,
-            pods=self.pods,
         )
         self.ghost.strict_slices = options.slice_partitions_max > 10
         hosts = [OperatorHost(n, around) for n in range(options.operators)]
         self.network.names[CONTROLLERS] = [host.name for host in hosts]
         return hosts
 
-    def declare(self, name: str = TOPIC, **changes: object) -> DeclareTopic:
-        """Apply a Topic; `changes` are fields of the declaration."""
-        options = self.options
-        known = self.wishes.topics.get(name)
-        if known is None:
-            self._topics += 1
-            known = DeclareTopic(
-                object=TopicObject(namespace="sim", name=name, uid=f"uid-{self._topics}"),
-                topic_name=name,
-                partitions=options.partitions,
-                replication_factor=options.replication_factor,
-                min_isr=options.min_isr,
-                configs={} if options.unclean_recovery == "Balanced" else UNCLEAN,
-            )
-        wanted = self.wishes.topics[name] = replace(known, **changes)
-        return wanted
+    def declare(self, name: str = TOPIC, **changes: object) -> None:
+        """Apply a Topic, or change it; `changes` are fields of its spec."""
+        if name in self.objects.names(TOPICS):
+            self.objects.edit(TOPICS, name, **changes)
+        else:
+            spec = topic_spec(CLUSTER_NAME, self.options)
+            self.objects.create(TOPICS, name, replace(spec, **changes))
 
     def delete(self, name: str = TOPIC) -> None:
-        gone = self.wishes.topics.pop(name, None)
-        if gone is not None:
-            self.wishes.gone[gone.object.uid] = gone.object
+        if name in self.objects.names(TOPICS):
+            self.objects.delete(TOPICS, name)
+
+    def order(self, request: Request) -> None:
+        """A client's request: the next controller that is there gets it."""
+        if not any(host.pass_on(request) for host in self.operators):
+            self.later(ORDER_US, lambda: self.order(request))
 
     # --- processes --------------------------------------------------------------------------------
 
     def start_broker(self, host: BrokerHost) -> None:
-        self.pods.start(host)
+        self.nodes.start_container(host)
 
     def _started(self, host: BrokerHost) -> None:
         assert host.process is not None
@@ -190,10 +188,11 @@ class World:
             host.start()
 
     def start_all(self) -> None:
+        """The LogCluster is applied, and its operators come up; they make the brokers."""
+        spec = cluster_spec(self.options, CLUSTER_ID)
+        self.objects.create(LOG_CLUSTERS, CLUSTER_NAME, spec)
         for operator in self.operators:
             self.start_operator(operator)
-        for broker in self.brokers.values():
-            self.start_broker(broker)
 
     def start_clients(self) -> None:
         options = self.options
@@ -263,12 +262,12 @@ class World:
                 raise Crash(f"{process} ended: {process.ended!r}") from process.ended
             self.note(f"{process} ended: {process.ended!r}")
             check_marker(host.name, host.volume, Path(DATA))
-            if host.process is process and (process.ended is not None or self._healed):
-                self.pods.restart_soon(host)
+            if host.process is process and (process.ended is not None or self.healed):
+                self.nodes.start_soon(host)
             return
         if process.ended is not None:
             raise Crash(f"{process} ended: {process.ended!r}") from process.ended
-        if self._healed:
+        if self.healed:
             for operator in self.operators:
                 self.start_operator(operator)
 
@@ -295,8 +294,8 @@ class World:
             self._tempt()
 
     def until(self, condition: object, us_max: int, what: str) -> None:
-        """Step until it is so; raises NotAlive when it takes longer than `us_max`, or when somebody
-        is so busy that it would take the machine too long."""
+        """Step until it is so; raises NotAlive when it takes longer than `us_max`, or when a
+        process is so busy that it would take the machine too long."""
         deadline = self.loop.now_us + us_max
         n = 0
         while True:
@@ -310,10 +309,10 @@ class World:
     # --- healing ----------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Every fault ends and everybody is started again."""
+        """Every fault ends and every process is started again."""
         self.note("healing")
-        revisions.correct(self.wishes)
-        self._healed = True
+        revisions.correct(self.objects)
+        self.healed = True
         self.network.heal_all()
         self.network.slow.clear()
         self.loop.slow_io.clear()
@@ -333,7 +332,7 @@ class World:
             if broker.needs_restart:
                 broker.kill()
             self.start_broker(broker)
-        rebalances.heal(self.wishes, self.options.replication_factor)
+        rebalances.heal(self.objects, self.options.replication_factor)
 
     def settle(self) -> None:
         """After healing: clients come to an end, and everything becomes as it should."""

@@ -1,29 +1,30 @@
-"""Revisions of the brokers' pod template: numbers, some of an image that does not exist."""
+"""Tags of the brokers' image: numbers, some of an image that does not exist."""
 
 from __future__ import annotations
 
 import random
 
-from plimsoll_sim.desired.state import DesiredState
+from plimsoll_sim.desired.objects import AppliedObjects
 
 BAD = "bad"
-"""A revision that begins so does not start."""
+"""A tag that begins so cannot be pulled."""
 BAD_SHARE = 0.2
 
 
-def starts(revision: str) -> bool:
-    """Whether a pod of this revision comes up."""
-    return not revision.startswith(BAD)
+def starts(tag: str) -> bool:
+    """Whether a pod with this image comes up."""
+    return not tag.startswith(BAD)
 
 
-def change(wishes: DesiredState, rng: random.Random) -> str:
-    """Ask for another revision, perhaps one that does not start; returns it."""
-    number = int(wishes.revision.lstrip(BAD) or 0) + 1
-    wishes.revision = f"{BAD if rng.random() < BAD_SHARE else ''}{number}"
-    return wishes.revision
+def change(objects: AppliedObjects, rng: random.Random) -> str:
+    """Ask for another image, perhaps one that does not start; returns its tag."""
+    number = int(objects.image_tag.lstrip(BAD) or 0) + 1
+    tag = f"{BAD if rng.random() < BAD_SHARE else ''}{number}"
+    objects.set_image_tag(tag)
+    return tag
 
 
-def correct(wishes: DesiredState) -> None:
-    """Ask for a revision that starts, if the present one does not."""
-    if not starts(wishes.revision):
-        wishes.revision = str(int(wishes.revision.lstrip(BAD)) + 1)
+def correct(objects: AppliedObjects) -> None:
+    """Ask for an image that starts, if the present one does not."""
+    if not starts(objects.image_tag):
+        objects.set_image_tag(str(int(objects.image_tag.lstrip(BAD)) + 1))

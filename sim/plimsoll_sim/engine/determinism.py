@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from plimsoll_broker.replication import maintenance
+from plimsoll_broker.replication import periodic_chores
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import PROCESS
 
@@ -27,14 +27,14 @@ CHORES = ("RETENTION_MS", "RECOVERY_POINTS_MS", "HIGH_WATERMARKS_MS")
 @contextmanager
 def faster(by: int) -> Iterator[None]:
     """Brokers that are made meanwhile do their chores so many times as often: a run is short."""
-    before = {name: getattr(maintenance, name) for name in CHORES}
+    before = {name: getattr(periodic_chores, name) for name in CHORES}
     for name, period_ms in before.items():
-        setattr(maintenance, name, period_ms // by)
+        setattr(periodic_chores, name, period_ms // by)
     try:
         yield
     finally:
         for name, period_ms in before.items():
-            setattr(maintenance, name, period_ms)
+            setattr(periodic_chores, name, period_ms)
 
 
 @contextmanager

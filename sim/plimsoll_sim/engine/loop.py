@@ -45,7 +45,7 @@ def _outcome(work: Callable[[], T]) -> Callable[[], T]:
 
 
 def _own(context: Context | None) -> Context:
-    """An empty context is nobody's, and false."""
+    """An empty context belongs to no process, and is false."""
     return contextvars.copy_context() if context is None else context
 
 

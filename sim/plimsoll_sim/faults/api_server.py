@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.faults.processes import any_operator
 
 LOSSY_SHARE = 0.1

@@ -8,8 +8,8 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.elections import ElectLeaders
 from plimsoll_sim.cluster import one_off_requests
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.hosts.brokers import KAFKA_PORT, REPLICATION_PORT
 
 COMMITTED_SHARE = 0.7
@@ -22,7 +22,7 @@ def delete_records(context: FaultContext, rng: random.Random) -> str | None:
     world = context.world
     found = [
         (p, host, hosted)
-        for p, host in observe.led_partitions(world)
+        for p, host in observed_partitions.led_partitions(world)
         if (hosted := host.hosted(p.key))
     ]
     if not found:
@@ -40,11 +40,11 @@ def delete_records(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
-    """A Fetch as a replica that has everything, in an epoch that nobody registered or on the
-    clients' port; or as one that has nothing, where it is believed.  It names a controller epoch
-    that there is not."""
+    """A Fetch as a replica that has everything, in an unregistered epoch or on the clients' port;
+    or as a replica that has nothing, where the leader trusts it.  It names a controller epoch that
+    does not exist."""
     world = context.world
-    found = observe.followed_partitions(world)
+    found = observed_partitions.followed_partitions(world)
     if not found:
         return None
     p, leader, follower = rng.choice(found)
@@ -60,7 +60,7 @@ def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
     claim = one_off_requests.Claim(
         follower.id,
         broker.broker_epoch + ahead,
-        0 if believed else max(observe.log_end(p.key, leader), 0),
+        0 if believed else max(observed_partitions.log_end(p.key, leader), 0),
         rng.choice((0, 2**31)),
     )
     one_off_requests.by_somebody(world, one_off_requests.pretend(leader.name, port, p, claim))
@@ -69,19 +69,19 @@ def fetch_as_impostor(context: FaultContext, rng: random.Random) -> str | None:
 
 def elect_preferred_leaders(context: FaultContext, _: random.Random) -> str:
     """ElectLeaders of all partitions."""
-    context.world.wishes.orders.append(ElectLeaders(kind="Preferred", needed_only=True))
+    context.world.order(ElectLeaders(kind="Preferred", needed_only=True))
     return "of all partitions"
 
 
 def move_replicas(context: FaultContext, rng: random.Random) -> str | None:
     """AlterPartitionReassignments to any brokers; replaces a move under way."""
     world = context.world
-    wanted = world.wishes.topics.get(TOPIC)
+    wanted = world.objects.declared(TOPIC)
     if wanted is None:
         return None
     index = rng.randrange(wanted.partitions)
     replicas = rng.sample(list(world.brokers), wanted.replication_factor)
-    steps.request_move(world, index, tuple(BrokerId(one) for one in replicas))
+    shared_steps.request_move(world, index, tuple(BrokerId(one) for one in replicas))
     return f"{TOPIC}-{index} to {replicas}"
 
 
@@ -92,5 +92,5 @@ def cancel_move(context: FaultContext, rng: random.Random) -> str | None:
     if not moving:
         return None
     index = rng.choice(moving).index
-    steps.request_move(context.world, index, None)
+    shared_steps.request_move(context.world, index, None)
     return f"{TOPIC}-{index}"

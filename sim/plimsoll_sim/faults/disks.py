@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import random
 
-from plimsoll_sim.cluster.damage import change_disk, image_of
-from plimsoll_sim.faults import observe
-from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.cluster.lost_disk_content import change_disk, image_of
+from plimsoll_sim.faults import observed_partitions
+from plimsoll_sim.faults.fault_context import FaultContext
 
 SLOW_IO_US = (200_000, 3_000_000)
 """How long whatever goes to a thread takes there, at least and at most."""
 
 
 def fill_disk(context: FaultContext, rng: random.Random) -> str | None:
-    """It has room again later; nobody restarts the broker."""
-    host = observe.running_broker(context.world, rng)
+    """It has room again later, without a restart of the broker."""
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
     host.volume.full = True
@@ -28,7 +28,7 @@ def fill_disk(context: FaultContext, rng: random.Random) -> str | None:
 
 def break_disk(context: FaultContext, rng: random.Random) -> str | None:
     """Every write fails; the broker needs a restart once it is mended."""
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
     host.volume.broken = True
@@ -42,7 +42,7 @@ def break_disk(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def slow_disk(context: FaultContext, rng: random.Random) -> str | None:
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
     slow = context.world.loop.slow_io
@@ -56,7 +56,7 @@ def slow_disk(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def replace_disk_with_empty(context: FaultContext, rng: random.Random) -> str | None:
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
     change_disk(context.world, host, None)

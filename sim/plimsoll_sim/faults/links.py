@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from plimsoll_sim.environment.network import End
-from plimsoll_sim.faults import steps
-from plimsoll_sim.faults.context import FaultContext
-from plimsoll_sim.faults.steps import Link
+from plimsoll_sim.faults import shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext
+from plimsoll_sim.faults.shared_steps import Link
 
 ONE_WAY_SHARE = 0.3
 """How many cuts leave the way back open."""
@@ -39,7 +39,7 @@ def _cut(context: FaultContext, rng: random.Random, links: list[Link]) -> str:
     both = links if one_way else [*links, *[(b, a) for a, b in links]]
     for link in both:
         network.cut(*link)
-    context.heal_later(lambda: steps.heal(context.world, both))
+    context.heal_later(lambda: shared_steps.heal(context.world, both))
     return f"{links}{' one way' if one_way else ''}"
 
 
@@ -85,6 +85,6 @@ def stall_metadata_stream(context: FaultContext, rng: random.Random) -> str | No
 
 
 def _stall(context: FaultContext, ends: list[End]) -> str:
-    steps.stall(context.world, ends)
-    context.heal_later(lambda: steps.unstall(context.world, ends))
+    shared_steps.stall(context.world, ends)
+    context.heal_later(lambda: shared_steps.unstall(context.world, ends))
     return "; ".join(f"{end.process} to {end.peer.process}" for end in ends)

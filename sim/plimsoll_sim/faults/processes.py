@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from plimsoll_sim.cluster.damage import cut_power, image_of
+from plimsoll_sim.cluster.lost_disk_content import cut_power, image_of
 from plimsoll_sim.engine.process import Process
-from plimsoll_sim.faults import observe
-from plimsoll_sim.faults.context import FaultContext
+from plimsoll_sim.faults import observed_partitions
+from plimsoll_sim.faults.fault_context import FaultContext
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.operators import OperatorHost
 
@@ -20,7 +20,7 @@ ACTIVE_OPERATOR_SHARE = 0.7
 
 
 def kill_broker(context: FaultContext, rng: random.Random) -> str | None:
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
     host.kill()
@@ -30,7 +30,7 @@ def kill_broker(context: FaultContext, rng: random.Random) -> str | None:
 
 def stop_broker(context: FaultContext, rng: random.Random) -> str | None:
     """Cleanly; half of the time its disk is remembered as it is then (`restore_disk_image`)."""
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None or host.process is None:
         return None
     kept = rng.random() < 0.5
@@ -55,15 +55,14 @@ def cut_power_of_all_brokers(context: FaultContext, _: random.Random) -> str:
 
 def _cut_power(context: FaultContext, host: BrokerHost) -> str:
     """Also where no broker runs at the moment: what it wrote may not be on the disk yet."""
-    if host.running:
-        context.start_later(host)
+    context.start_later(host)
     lost = ", ".join(map(str, cut_power(context.world, host)))
     return f"{host.name}, data of [{lost}] is lost"
 
 
 def crash_broker_at_io(context: FaultContext, rng: random.Random) -> str | None:
     """In the midst of one of its next writes or syncs."""
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None or host.process is None:
         return None
     host.volume.crash_in = rng.randint(0, CRASH_WRITES_MAX)
@@ -72,14 +71,15 @@ def crash_broker_at_io(context: FaultContext, rng: random.Random) -> str | None:
 
 
 def pause_broker(context: FaultContext, rng: random.Random) -> str | None:
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     return None if host is None or host.process is None else _pause(context, host.process)
 
 
 def step_wall_clock(context: FaultContext, rng: random.Random) -> str | None:
-    """A broker's; for as long as its process lives."""
-    host = observe.running_broker(context.world, rng)
-    if host is None or host.process is None:
+    """A broker's that has begun to serve, for as long as its process lives: a clock that is wrong
+    when a broker starts is trusted (docs/guarantees.md, 29)."""
+    host = observed_partitions.running_broker(context.world, rng)
+    if host is None or host.process is None or host.manager is None:
         return None
     host.process.wall_offset_ms = rng.choice(CLOCK_STEPS_MS)
     return f"{host.name} by {host.process.wall_offset_ms} ms"

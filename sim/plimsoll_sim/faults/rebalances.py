@@ -1,16 +1,13 @@
-"""Rebalance objects as an administrator makes, pauses and gives them up.
-
-Planning and approval are the operator's own code (`plimsoll_operator.reconcile.rebalance`).
-"""
+"""Rebalance objects as an administrator makes, pauses and gives them up."""
 
 from __future__ import annotations
 
 import random
 
-from plimsoll_operator.api.meta import LocalClusterRef, ObjectMeta
-from plimsoll_operator.api.rebalance import Limits, Mode, Rebalance, RebalanceSpec
-from plimsoll_sim.desired import rebalances
-from plimsoll_sim.faults.context import FaultContext
+from plimsoll_operator.api.meta import LocalClusterRef
+from plimsoll_operator.api.rebalance import Limits, Mode, RebalanceSpec
+from plimsoll_operator.kube.resources import REBALANCES
+from plimsoll_sim.faults.fault_context import FaultContext
 
 OBJECTS_MAX = 3
 """Objects that exist at the same time."""
@@ -21,49 +18,47 @@ REMOVED_MAX = 1
 
 def start_rebalance(context: FaultContext, rng: random.Random) -> str | None:
     """An object of any mode; some wait for their approval."""
-    wishes = context.world.wishes
-    if len(wishes.rebalances) >= OBJECTS_MAX:
+    objects = context.world.objects
+    if len(objects.rebalances) >= OBJECTS_MAX:
         return None
-    name = f"rebalance-{len(wishes.rebalances) + len(wishes.gone_rebalances)}"
+    name = f"rebalance-{objects.made.get(REBALANCES, 0)}"
     mode = rng.choice(MODES)
     brokers = None
     if mode in ("AddBrokers", "RemoveBrokers"):
         most = ADDED_MAX if mode == "AddBrokers" else REMOVED_MAX
-        most = min(most, len(wishes.members))
-        chosen = rng.sample(list(wishes.members), rng.randint(1, most))
+        members = list(objects.members)
+        chosen = rng.sample(members, rng.randint(1, min(most, len(members))))
         brokers = tuple(sorted(int(broker) for broker in chosen))
     spec = RebalanceSpec(
-        cluster_ref=LocalClusterRef(name="sim"),
+        cluster_ref=LocalClusterRef(name=objects.name),
         mode=mode,
         brokers=brokers,
         approval=rng.choice(("Manual", "Automatic")),
         limits=Limits(concurrent_moves_per_broker=rng.choice((1, 2, 5))),
     )
-    meta = ObjectMeta(name=name, namespace="sim", uid=f"uid-of-{name}", generation=1)
-    wishes.rebalances[meta.uid] = Rebalance(metadata=meta, spec=spec)
+    objects.create(REBALANCES, name, spec)
     return f"{name}: {spec}"
 
 
 def end_rebalance(context: FaultContext, rng: random.Random) -> str | None:
     """An object is cancelled or deleted, whatever its phase."""
-    wishes = context.world.wishes
-    if not wishes.rebalances:
+    objects = context.world.objects
+    if not objects.rebalances:
         return None
-    uid = rng.choice(list(wishes.rebalances))
-    name = wishes.rebalances[uid].metadata.name
+    name = rng.choice(list(objects.rebalances))
     if rng.random() < 0.5:
-        rebalances.change(wishes, uid, cancelled=True)
+        objects.edit(REBALANCES, name, cancelled=True)
         return f"{name} is cancelled"
-    rebalances.delete(wishes, uid)
+    objects.delete(REBALANCES, name)
     return f"{name} is deleted"
 
 
 def pause_rebalance(context: FaultContext, rng: random.Random) -> str | None:
     """An object is paused; one that is paused goes on."""
-    wishes = context.world.wishes
-    if not wishes.rebalances:
+    objects = context.world.objects
+    if not objects.rebalances:
         return None
-    uid = rng.choice(list(wishes.rebalances))
-    found = wishes.rebalances[uid]
-    rebalances.change(wishes, uid, paused=not found.spec.paused)
-    return f"{found.metadata.name} {'goes on' if found.spec.paused else 'is paused'}"
+    name = rng.choice(list(objects.rebalances))
+    paused = bool(objects.rebalances[name].spec.paused)
+    objects.edit(REBALANCES, name, paused=None if paused else True)
+    return f"{name} {'goes on' if paused else 'is paused'}"

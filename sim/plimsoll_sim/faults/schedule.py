@@ -1,7 +1,7 @@
 """When faults strike: at the seed's times, in bursts, and right after a proposal or a commit.
 
-`table` says what they do.  As many as the run's options allow last at the same time, so that in
-between the cluster gets on with its work.
+`fault_table` says what they do.  As many as the run's options allow last at the same time, so that
+in between the cluster gets on with its work.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import random
 from functools import partial
 
 from plimsoll_sim.cluster.world import World
-from plimsoll_sim.faults.context import FaultContext
-from plimsoll_sim.faults.table import FAULTS
+from plimsoll_sim.faults.fault_context import FaultContext
+from plimsoll_sim.faults.fault_table import FAULTS
 
 BURST_GAP_MS = 30
 TEMPTED_MS = 20
@@ -43,6 +43,8 @@ class FaultSchedule:
         self.struck: list[int] = []
 
     def begin(self) -> None:
+        # Before this the LogCluster was not applied: no administrator restores that.
+        self._context.etcd_backup = self._world.etcd.backup()
         self._next()
         self._world.tempting.append(self._tempted)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 from uuid import UUID
 
@@ -14,9 +16,9 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process
-from plimsoll_sim.environment.disk import MOUNT, SimDisk, Volume
-from plimsoll_sim.environment.files import PowerCut
 from plimsoll_sim.environment.network import Network
+from plimsoll_sim.environment.power_cuts import PowerCut
+from plimsoll_sim.environment.simulated_disk import MOUNT, SimDisk, Volume
 
 KAFKA_PORT = 9092
 REPLICATION_PORT = 9091
@@ -35,10 +37,8 @@ class BrokerEnvironment(NamedTuple):
 
 
 class BrokerHost:
-    """`node` is the present process's broker, None while there is none.  `revision`: what its pod
-    runs; `template`: what its next one will, and `template_version` how often that was written.
-    `going`: its pod is being deleted; `stuck`: it cannot start what it should run.
-    `removed`: its StatefulSet is gone, so nobody starts it."""
+    """Its kubelet gives it a pod (`nodes`), whose container is started and ends, perhaps again and
+    again; `node` is the present process's broker, None while there is none."""
 
     def __init__(
         self,
@@ -59,17 +59,38 @@ class BrokerHost:
         self.volume = Volume(entropy, lambda: time.time_ns() // 1_000)
         self.process: Process | None = None
         self.node: BrokerNode | None = None
+        # How many pods it was given.
         self.lives = 0
+        # How often the present pod's container was started again.
+        self.restarts = 0
         self.needs_restart = False
-        self.revision = self.template = ""
-        self.template_version = 0
-        self.going = self.stuck = False
-        self.removed = False
-        self.removed_us = 0
+        # The uid of the pod that it runs, None: it was given none.
+        self.pod_uid: str | None = None
+        # The tag of the pod's image, and the revision that the pod names.
+        self.tag = self.revision = ""
+        # Its pod is being deleted.
+        self.going = False
+        self._claim_uid = ""
 
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.alive
+
+    @property
+    def crashed(self) -> bool:
+        """Whether its pod's container has ended otherwise than by its own end."""
+        process = self.process
+        return process is not None and not process.alive and not process.exited
+
+    @contextmanager
+    def as_if_alive(self) -> Iterator[None]:
+        """For a checker, which reads what a process held when it died."""
+        assert self.process is not None
+        self.process.alive = True
+        try:
+            yield
+        finally:
+            self.process.alive = False
 
     @property
     def manager(self) -> ReplicaManager | None:
@@ -96,20 +117,37 @@ class BrokerHost:
             return None
         return int(self.node._epoch)
 
-    def pod_uid(self) -> str:
-        return f"pod-{self.id}-{self.lives}"
+    @property
+    def powered_off(self) -> bool:
+        """Nothing runs there, its kubelet neither."""
+        return self.name in self._network.dark
 
-    def renew(self) -> None:
-        """Another pod, of the template as it is now."""
+    def power_on(self) -> None:
+        self._network.light(self.name)
+
+    def mount(self, claim_uid: str) -> None:
+        """The volume of a claim: another claim's is empty."""
+        if self._claim_uid not in ("", claim_uid):
+            self.volume.empty()
+        self._claim_uid = claim_uid
+
+    def give(self, pod_uid: str, tag: str) -> None:
+        """Another pod, whose container does not run yet."""
         self.lives += 1
-        self.revision, self.going = self.template, False
+        self.pod_uid, self.tag, self.going = pod_uid, tag, False
+        self.process, self.node, self.restarts = None, None, -1
+
+    def take(self) -> None:
+        """Its pod has ended, for good."""
+        self.pod_uid, self.going = None, False
 
     def start(self) -> Process:
+        """The container of its pod."""
         assert not self.running
-        self.renew()
+        self.restarts += 1
         self.needs_restart = self.volume.broken
-        self._network.light(self.name)
-        process = Process(self._loop, f"{self.name}#{self.lives}", self.name)
+        number = f"{self.lives}.{self.restarts}" if self.restarts else f"{self.lives}"
+        process = Process(self._loop, f"{self.name}#{number}", self.name)
         process.at_death.append(lambda: self._network.process_died(process))
         config = BrokerConfig(
             cluster_id=self.cluster_id,
@@ -120,7 +158,7 @@ class BrokerHost:
             replication=Address(host=self.name, port=REPLICATION_PORT),
             controllers=(f"{CONTROLLERS}:{CONTROLLER_PORT}",),
             rack=self.rack,
-            pod_uid=self.pod_uid(),
+            pod_uid=self.pod_uid,
             revision=self.revision,
             configs=self.configs,
             on_controller_loss=self.on_controller_loss,

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.hosts.brokers import KAFKA_PORT
 from plimsoll_sim.hosts.payload import records_of
+from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.framing import Framer
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
-from plimsoll_wire.versions import ApiKey, is_flexible
 
 ANSWER_S = 45.0
 TIMEOUT_MS = 30_000
@@ -129,7 +129,7 @@ class ProducerIdAndEpoch(NamedTuple):
 
 
 def sealed(sent: Sent, producer: ProducerIdAndEpoch | None) -> bytes:
-    """The batch as it is sent, by an idempotent producer's id and epoch or by nobody."""
+    """The batch as it is sent, with an idempotent producer's id and epoch or without."""
     by = (*producer, sent.sequence) if producer else (-1, -1, -1)
     now_ms = time.time_ns() // 1_000_000
     header = BatchHeader(0, 0, -1, 2, 0, 0, sent.records - 1, now_ms, now_ms, *by, sent.records)

@@ -28,8 +28,8 @@ from plimsoll_sim.hosts.client_calls import (
     sealed,
 )
 from plimsoll_sim.hosts.payload import ident_of
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import iter_headers
-from plimsoll_wire.versions import ApiKey
 
 WINDOW = 5
 MANY_RECORDS = (9, 20)

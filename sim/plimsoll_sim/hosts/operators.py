@@ -1,49 +1,40 @@
-"""A simulated operator process: the Lease, the metadata log, the controller and its server.
+"""A simulated operator process: the operator that ships, over the simulated API server and network.
 
-What an administrator wishes is in `DesiredState`; in place of kopf's handlers a task tells the
-controller again and again, until it is so.
+`process.operator.Operator` is what runs; here are the parts that it gets, as `__main__` makes them
+for a real one.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import random
 from dataclasses import dataclass
 from uuid import UUID
 
-from plimsoll_core.cluster.model import Broker
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.messages.reassignments import ReassignmentObjectGone
-from plimsoll_core.messages.rebalances import RebalanceObjectGone
-from plimsoll_core.messages.requests import Request, TopicObjectGone
-from plimsoll_core.planner.rebalance import Planned
-from plimsoll_operator.clocks import wall_ms
-from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
-from plimsoll_operator.controller.runtime import Controller
-from plimsoll_operator.controller.server import ControllerServer
-from plimsoll_operator.kube.client import Kube
+from plimsoll_core.messages.requests import Request
+from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.outcome import Outcome
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.leadership.candidate import Candidate
-from plimsoll_operator.leadership.lease import Lease
-from plimsoll_operator.metalog import kubernetes
+from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.leadership.process_parts import Led, Parts
+from plimsoll_operator.metalog import ring_log
 from plimsoll_operator.metalog.kube_api import TransportApi
 from plimsoll_operator.metalog.kube_objects import Place
-from plimsoll_operator.reconcile.rebalance.planning import Deciding, Rebalancing
-from plimsoll_operator.reconcile.stall_causes import Cause
-from plimsoll_sim.desired import rebalances
-from plimsoll_sim.desired.state import DesiredState
+from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.process.object_watches import ObjectWatches
+from plimsoll_operator.process.operator import Operator
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
+from plimsoll_operator.status.operator_metrics import Metrics
+from plimsoll_sim.desired.objects import IMAGE
 from plimsoll_sim.engine.loop import SimLoop
-from plimsoll_sim.engine.process import Process, current
-from plimsoll_sim.environment.kube import NAMESPACE, SimulatedTransport, Weather
+from plimsoll_sim.engine.process import Process
+from plimsoll_sim.environment.api_server_faults import SimulatedTransport, Weather
 from plimsoll_sim.environment.network import Network
-from plimsoll_sim.hosts import members
-from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, BrokerHost
-from plimsoll_sim.hosts.pods import Pods
-from plimsoll_sim.hosts.restarts import Roller
+from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, CONTROLLERS
 
-RECONCILE_S = 0.7
-CLUSTER_NAME = "sim"
 LOG_TIMEOUT_MS = 60_000
 """Longer than the weather lets anybody wait (`kube.GIVE_UP_US`)."""
 
@@ -57,126 +48,18 @@ class OperatorContext:
     server: MemoryApiServer
     weather: Weather
     rng: random.Random
-    brokers: dict[int, BrokerHost]
-    wishes: DesiredState
-    cluster_id: UUID
     settings: Settings
     slots: int
-    pods: Pods
 
 
-class SimLeader:
-    """`leadership.candidate.LeadsWithLease` without custom resources."""
+class _Leaders(dict[Key, Led]):
+    """Who leads here; and who led last."""
 
-    def __init__(
-        self, around: OperatorContext, controller: Controller, server: ControllerServer
-    ) -> None:
-        self._around = around
-        self.controller = controller
-        self._server = server
-        self.outcomes: list[Outcome] = []
-        self._rebalancing = Rebalancing(
-            Deciding(
-                image=lambda: controller.image,
-                soft=lambda: controller.soft,
-                settings=lambda: controller.settings,
-                now_ms=lambda: controller.now_ms,
-                wall_ms=wall_ms,
-                ask=controller.request,
-            )
-        )
+    last: Controller | None = None
 
-    async def run(self, vacant_ms: int = 0) -> Outcome:
-        self._server.add(self.controller, self._evidence)
-        around = self._around
-        roller = Roller(
-            self.controller,
-            around.brokers,
-            lambda: around.wishes.revision,
-            self._api,
-            around.pods.delete,
-        )
-        helpers = [asyncio.ensure_future(w) for w in (self._tell(), roller.forever())]
-        try:
-            outcome = await self.controller.run()
-            self.outcomes.append(outcome)
-            return outcome
-        finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.wait(helpers)
-            await self._server.remove(self.controller.cluster_id)
-
-    async def stop(self) -> None:
-        await self.controller.stop()
-
-    async def say(self, cause: Cause) -> None:
-        pass
-
-    async def _evidence(self, broker: Broker) -> str | None:
-        """A fresh look at the pod."""
-        around = self._around
-        weather = around.weather
-        await asyncio.sleep(around.rng.randint(*weather.latency_us) / 1_000_000)
-        if weather.down or weather.hung:
-            return None
-        host = around.brokers[int(broker.id)]
-        if host.running and host.pod_uid() == broker.pod_uid:
-            return None
-        return f"pod {broker.pod_uid} is gone"
-
-    def _api(self) -> tuple[float, bool]:
-        """How long a call to the API server takes now, and whether it comes through."""
-        around, weather = self._around, self._around.weather
-        seconds = around.rng.randint(*weather.latency_us) / 1_000_000
-        away = current() in weather.away_from
-        return seconds, not (weather.down or weather.hung or away)
-
-    async def _tell(self) -> None:
-        while True:
-            await self.controller.wait_active()
-            for request in self._requests():
-                await self.controller.request(request)
-            await self._rebalance()
-            around, image = self._around, self.controller.image
-            around.pods.reconcile(image, around.brokers, around.wishes.revision)
-            await asyncio.sleep(RECONCILE_S)
-
-    async def _rebalance(self) -> None:
-        """Look at each; who sees a plan that waits for its approval approves it."""
-        wishes = self._around.wishes
-        for uid in list(wishes.rebalances):
-            found = wishes.rebalances.get(uid)
-            if found is None:
-                continue
-            seen = await self._rebalancing.look(found)
-            planned = None if seen.sketch is None else seen.sketch.planned
-            waits = seen.answer is None and not found.spec.paused
-            if waits and isinstance(planned, Planned) and uid in wishes.rebalances:
-                rebalances.change(wishes, uid, approved_plan=planned.hash)
-
-    def _requests(self) -> list[Request]:
-        wishes = self._around.wishes
-        around, image = self._around, self.controller.image
-        requests = list(members.requests(image, wishes.members, around.brokers))
-        requests += list(wishes.topics.values())
-        for name, gone in sorted(wishes.gone.items()):
-            if name not in wishes.topics:
-                requests.append(
-                    TopicObjectGone(
-                        object=gone,
-                        server_now_ms=self._around.loop.now_us // 1_000,
-                        grace_ms=0,
-                        removals_per_hour_max=1_000,
-                    )
-                )
-        requests += list(wishes.moves.values())
-        requests += [ReassignmentObjectGone(object=one) for one in wishes.gone_moves.values()]
-        given_up = wishes.gone_rebalances.values()
-        requests += [RebalanceObjectGone(object=one) for one in given_up]
-        requests += wishes.orders
-        wishes.orders.clear()
-        return requests
+    def __setitem__(self, key: Key, led: Led) -> None:
+        super().__setitem__(key, led)
+        self.last = led.controller
 
 
 class OperatorHost:
@@ -186,9 +69,9 @@ class OperatorHost:
         self.name = f"operator-{number}"
         self._around = around
         self.process: Process | None = None
-        self.controller: Controller | None = None
-        self.leader: SimLeader | None = None
         self.lives = 0
+        self._leaders = _Leaders()
+        self._shown: Parts | None = None
 
     @property
     def running(self) -> bool:
@@ -196,7 +79,13 @@ class OperatorHost:
 
     @property
     def active(self) -> bool:
-        return self.running and self.controller is not None and self.controller.active
+        """Whether it leads."""
+        return self.running and any(led.controller.active for led in self._leaders.values())
+
+    @property
+    def ended(self) -> Outcome | None:
+        """How the last term of this process ended."""
+        return None if self._leaders.last is None else self._leaders.last.outcome
 
     def start(self) -> Process:
         around = self._around
@@ -204,36 +93,60 @@ class OperatorHost:
         around.network.dark.discard(self.name)
         process = Process(around.loop, f"{self.name}#{self.lives}", self.name)
         process.at_death.append(lambda: around.network.process_died(process))
-        self.process, self.controller, self.leader = process, None, None
+        self.process, self._leaders = process, _Leaders()
         process.start(self._main(process))
         return process
 
     async def _main(self, process: Process) -> None:
+        parts = self._shown = self._parts(process)
+        parts.metrics.watch(parts)
+        operator = Operator(parts, lambda receiver: ObjectWatches(parts.watch_kube, receiver))
+        await operator.run()
+
+    def _parts(self, process: Process) -> Parts:
         around = self._around
         transport = SimulatedTransport(around.server, around.weather, around.loop, around.rng)
-        api = TransportApi(transport, LOG_TIMEOUT_MS)
-        lease = Lease(
-            Kube(transport),
-            namespace=NAMESPACE,
-            name=CLUSTER_NAME,
-            identity=process.name,
-            wall_ms=wall_ms,
+        kube = Kube(transport)
+
+        def metadata_log(key: Key, cluster_id: UUID) -> ring_log.RingLog:
+            place = Place(namespace=key[0], cluster_name=key[1], cluster_id=cluster_id)
+            options = ring_log.RingOptions(slots=around.slots)
+            return ring_log.RingLog(TransportApi(transport, LOG_TIMEOUT_MS), place, options)
+
+        return Parts(
+            options=OperatorOptions(
+                identity=process.name,
+                broker_image=IMAGE,
+                spark_image="spark",
+                controllers=(f"{CONTROLLERS}:{CONTROLLER_PORT}",),
+                settings=around.settings,
+            ),
+            kube=kube,
+            lease_kube=kube,
+            status_kube=kube,
+            watch_kube=kube,
+            metadata_log=metadata_log,
+            objects=Objects(),
+            server=ControllerServer(self.name, CONTROLLER_PORT),
+            metrics=Metrics(),
+            now_ms=wall_ms,
+            monotonic_ms=monotonic_ms,
+            leaders=self._leaders,
         )
-        place = Place(namespace=NAMESPACE, cluster_name=CLUSTER_NAME, cluster_id=around.cluster_id)
-        log = kubernetes.RingLog(api, place, kubernetes.RingOptions(slots=around.slots))
-        self.controller = Controller(
-            cluster_id=around.cluster_id,
-            name=CLUSTER_NAME,
-            log=log,
-            settings=around.settings,
-            identity=process.name,
-            options=ControllerOptions(),
-        )
-        server = ControllerServer(self.name, CONTROLLER_PORT)
-        await server.start()
-        self.leader = SimLeader(around, self.controller, server)
-        candidate = Candidate(lease, self.leader, _no_objection)
-        await candidate.forever()
+
+    def pass_on(self, request: Request) -> bool:
+        """A client's request, which a broker passes on; False: this operator does not lead."""
+        if not self.active or self.process is None:
+            return False
+        for led in self._leaders.values():
+            self.process.call(led.controller.submit, request)
+        return True
+
+    def metrics(self) -> bytes:
+        """What Prometheus would read of this process."""
+        assert self.process is not None
+        assert self._shown is not None
+        return bytes(self.process.call(self._shown.metrics.render))
 
     def kill(self) -> None:
         if self.process is not None:
@@ -244,7 +157,3 @@ class OperatorHost:
         if self.process is not None and self.process.alive and self.process.main is not None:
             with contextlib.suppress(Exception):
                 self.process.call(self.process.main.cancel)
-
-
-async def _no_objection() -> None:
-    return None

@@ -1,6 +1,6 @@
 """What simulated producers write: records that a broker lets pass, the first with the batch's name.
 
-Called by the clients that write and by everybody who reads a log back.  The other records are
+Called by the clients that write and by all code that reads a log back.  The other records are
 empty.
 """
 

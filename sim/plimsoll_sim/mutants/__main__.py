@@ -19,8 +19,8 @@ from functools import partial
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import STEPS, Chase, Try, hunt
+from plimsoll_sim.mutants.kills_table import known, told, write
 from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
-from plimsoll_sim.mutants.table import known, told, write
 from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 

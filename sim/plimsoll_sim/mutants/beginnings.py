@@ -9,7 +9,7 @@ FOLLOWER = "core/plimsoll_core/replica/follower.py"
 TRUNCATION = "core/plimsoll_core/replica/truncation.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"
-UPKEEP = BROKER + "replication/maintenance.py"
+UPKEEP = BROKER + "replication/periodic_chores.py"
 ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_watermarks):\n"
 LOWERED = "            offsets.lower("
 LOWERED_TOGETHER = "            for partition, offset in offsets"
@@ -20,6 +20,7 @@ BEGINNINGS: tuple[Mutant, ...] = (
         rule="no checkpointed log start outlives the records below it (4.8)",
         scenarios=("S37c",),
         profile="beginnings",
+        by_chance=False,  # none of 300 runs; random lives of one log do (docs/simulation.md)
         edits=(
             Edit(CHECKPOINTS, f"{ALL}{LOWERED}", f"{OTHERS}{LOWERED}"),
             Edit(CHECKPOINTS, f"{ALL}{LOWERED_TOGETHER}", f"{OTHERS}{LOWERED_TOGETHER}"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from plimsoll_sim.mutants.mutant import Edit, Mutant
 
 LEADER = "core/plimsoll_core/replica/leader.py"
+JOINING = "core/plimsoll_core/replica/isr_membership.py"
+COMMIT_RULE = "core/plimsoll_core/replica/high_watermark.py"
 REPLICA = "core/plimsoll_core/replica/replica.py"
 DIVERGENCE = "core/plimsoll_core/replica/divergence.py"
 TRUNCATION = "core/plimsoll_core/replica/truncation.py"
 JUDGE = "core/plimsoll_core/controller/partitions/alter_partition.py"
 REGISTRATION = "core/plimsoll_core/controller/brokers/registration.py"
 RECOVERY = "core/plimsoll_core/controller/partitions/unclean_recovery.py"
-LIFETIMES = "core/plimsoll_core/replica/context.py"
+LIFETIMES = "core/plimsoll_core/replica/follower_lifetime.py"
 FETCHER = "broker_image/plimsoll_broker/replication/fetcher.py"
 FOLLOWING = "broker_image/plimsoll_broker/replication/follower_session.py"
 LOG = "broker_image/plimsoll_broker/storage/log.py"
@@ -23,13 +25,13 @@ GUARDS: tuple[Mutant, ...] = (
         rule="who joins the ISR holds everything up to where the leader's term began (4.5)",
         scenarios=("S05",),
         profile="heirs",
-        edits=(Edit(LEADER, " or end < self.start_offset:", ":"),),
+        edits=(Edit(JOINING, " or end < leader.start_offset:", ":"),),
     ),
     Mutant(
         name="join-below-high-watermark",
         rule="who joins the ISR holds everything up to the high watermark (4.5)",
         scenarios=("S05",),
-        edits=(Edit(LEADER, " or end < high_watermark or end <", " or end <"),),
+        edits=(Edit(JOINING, " or end < high_watermark or end <", " or end <"),),
     ),
     Mutant(
         name="count-committed-isr",
@@ -45,8 +47,8 @@ GUARDS: tuple[Mutant, ...] = (
         scenarios=("S07", "S10"),
         edits=(
             Edit(
-                LEADER,
-                "        if len(self.isr.committed) < self.min_isr:\n            return None\n",
+                COMMIT_RULE,
+                "    if len(leader.isr.committed) < leader.min_isr:\n        return None\n",
                 "",
             ),
         ),

@@ -119,6 +119,14 @@ def _told(chase: Chase) -> str:
 
 
 def _search(chase: Chase) -> Chase:
+    """What a run lets escape becomes an error that the pool can send: others would hang it."""
+    try:
+        return _chased(chase)
+    except Exception as error:
+        raise RuntimeError(f"{chase.mutant.name}, try {chase.tried}") from error
+
+
+def _chased(chase: Chase) -> Chase:
     become(chase.mutant)
     if not chase.scenarios:
         _play(chase)

@@ -18,8 +18,8 @@ TRUST: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 REPLICA,
-                "leader.committable(self.log.countable_end)",
-                "leader.committable(self.log.log_end_offset)",
+                "committable(leader, self.log.countable_end)",
+                "committable(leader, self.log.log_end_offset)",
             ),
         ),
     ),
@@ -62,8 +62,8 @@ TRUST: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 REPLICA,
-                "return wanted if 0 <= wanted <= self.high_watermark else Code",
-                "return wanted if 0 <= wanted <= self.log.log_end_offset else Code",
+                "return deletable_offset(offset, self.high_watermark)",
+                "return deletable_offset(offset, self.log.log_end_offset)",
             ),
         ),
     ),
@@ -101,7 +101,7 @@ TRUST: tuple[Mutant, ...] = (
         profile="strangers",
         edits=(
             Edit(
-                CORE + "replica/context.py",
+                CORE + "replica/follower_lifetime.py",
                 "if registered is None or broker_epoch > registered.broker_epoch:",
                 "if registered is None:",
             ),
@@ -114,7 +114,7 @@ TRUST: tuple[Mutant, ...] = (
         profile="strangers",
         edits=(
             Edit(
-                CORE + "cluster/listeners.py",
+                CORE + "cluster/listener_peers.py",
                 "    if port is Port.EVERYBODY:\n        return True\n",
                 "    return True\n",
             ),
@@ -127,8 +127,8 @@ TRUST: tuple[Mutant, ...] = (
         profile="strangers",
         edits=(
             Edit(
-                BROKER + "control/client.py",
-                "self._rumoured_epoch = max(self._rumoured_epoch, epoch)",
+                BROKER + "control/controller_client.py",
+                "self._rumour.heard_of(epoch)",
                 "self.highest_epoch = max(self.highest_epoch, epoch)",
             ),
         ),
@@ -139,7 +139,7 @@ TRUST: tuple[Mutant, ...] = (
         scenarios=("S44",),
         edits=(
             Edit(
-                CORE + "controller/brokers/metadata_version.py",
+                CORE + "controller/brokers/metadata_finalization.py",
                 "target = found.wanted if pinned else min(found.wanted, found.finalizable)",
                 "target = found.finalizable",
             ),

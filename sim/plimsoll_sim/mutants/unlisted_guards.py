@@ -9,7 +9,6 @@ BROKER = "broker_image/plimsoll_broker/"
 OPERATOR = "operator/plimsoll_operator/"
 REPLICA = CORE + "replica/replica.py"
 LOG = BROKER + "storage/log.py"
-STORE = BROKER + "storage/store.py"
 RECOVERY = BROKER + "storage/recovery.py"
 RING = OPERATOR + "metalog/ring.py"
 
@@ -95,7 +94,7 @@ CONTROLLER: tuple[Mutant, ...] = (
         scenarios=("S34",),
         edits=(
             Edit(
-                CORE + "controller/moves/partition_move.py",
+                CORE + "controller/moves/move_rollback.py",
                 "if trusted and len(left) < p.effective_min_isr and not forced:",
                 "if False:",
             ),
@@ -111,7 +110,7 @@ REPLICAS: tuple[Mutant, ...] = (
         profile="overtaken",
         edits=(
             Edit(
-                REPLICA,
+                CORE + "replica/proposal_answers.py",
                 "if answer.code == Code.INELIGIBLE_REPLICA:",
                 "if True:",
             ),
@@ -136,9 +135,9 @@ REPLICAS: tuple[Mutant, ...] = (
         profile="heirs",
         edits=(
             Edit(
-                REPLICA,
-                "        if self.high_watermark < self.leader.start_offset:\n"
-                "            return Code.OFFSET_NOT_AVAILABLE\n",
+                CORE + "replica/latest_offset.py",
+                "    if high_watermark < leader.start_offset:\n"
+                "        return Code.OFFSET_NOT_AVAILABLE\n",
                 "",
             ),
         ),
@@ -174,7 +173,7 @@ REPLICAS: tuple[Mutant, ...] = (
         scenarios=("S30",),
         edits=(
             Edit(
-                CORE + "replica/isr.py",
+                CORE + "replica/maximal_isr.py",
                 "    leaving: tuple[BrokerId, ...]\n"
                 "    proposal: IsrProposal\n\n"
                 "    @property\n"
@@ -207,7 +206,7 @@ REPLICAS: tuple[Mutant, ...] = (
         scenarios=("S19",),
         edits=(
             Edit(
-                CORE + "replica/producers.py",
+                CORE + "replica/producer_sequences.py",
                 "return Duplicate(known.last_offset - known.offset_delta, known.last_offset)",
                 "return None",
             ),
@@ -268,11 +267,9 @@ DISKS: tuple[Mutant, ...] = (
         profile="disks",
         edits=(
             Edit(
-                STORE,
-                "        self.disk.remove(path)\n"
-                "        self.disk.sync_directory(self.directory)\n"
-                "        self.clean_epoch",
-                "        self.clean_epoch",
+                BROKER + "storage/clean_shutdown.py",
+                "    disk.remove(path)\n    disk.sync_directory(directory)\n",
+                "",
             ),
         ),
     ),
@@ -335,7 +332,7 @@ RESTARTS: tuple[Mutant, ...] = (
         profile="rolls",
         edits=(
             Edit(
-                CORE + "controller/kernel/availability.py",
+                CORE + "controller/kernel/availability_margin.py",
                 "if not spares or min(spares) >= 0:",
                 "if True:",
             ),

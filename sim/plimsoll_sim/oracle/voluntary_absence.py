@@ -1,11 +1,12 @@
 """The arbiter's promise: nothing that was done on purpose takes an ISR below its min ISR.
 
 Called with every committed record.  A restart is granted only where enough stay in sync without the
-broker and without everybody who is away by grant; and as long as nothing else goes wrong, the
-partition stays there: whoever is granted may leave at any time, moves may begin, end and be
-cancelled meanwhile.  Once somebody else leaves, or a person changes the min ISR, nothing is
-promised until all its grants are over.  Partitions that cannot spare anybody are not meant; they
-are interrupted, by policy.  Nor may a revision that nobody came back with take two brokers.
+broker and without all brokers that are away by grant; and as long as no fault happens, the
+partition stays at its min ISR: a broker with a grant may leave at any time, moves may begin, end
+and be cancelled meanwhile.  Once another broker leaves, or the min ISR is changed, nothing is
+promised until all the partition's grants are over.  Partitions that can spare no broker are
+exempt; they are interrupted, by policy.  Nor may a revision take two brokers before one has come
+back with it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Absences:
                 continue
             if old is None:
                 if _left(after, new) < new.effective_min_isr:
-                    self.excused.add(key)  # made while somebody was away by grant
+                    self.excused.add(key)  # created while a broker was away by grant
                 continue
             sentence = self._changed(after, old, new)
             if sentence is not None:

@@ -7,6 +7,7 @@ import logging
 import random
 import sys
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +17,8 @@ from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.engine.determinism import faster, instead
 from plimsoll_sim.engine.loop import Livelock
 from plimsoll_sim.faults.schedule import FaultSchedule
-from plimsoll_sim.oracle.committed import Violation
-from plimsoll_sim.runs.options import draw
+from plimsoll_sim.oracle.partition_ghost import Violation
+from plimsoll_sim.runs.drawn_options import draw
 
 EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
 
@@ -156,7 +157,10 @@ def _bury(world: World) -> None:
     """Coroutines that will never go on are collected here; what they say then means nothing."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
-        world.end()
-        gc.collect()
+        with warnings.catch_warnings():
+            # Of a process that ended before its first step.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            world.end()
+            gc.collect()
     finally:
         sys.unraisablehook = hook

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from plimsoll_core.ids import BrokerId, TopicPartition
+import msgspec
+
+from plimsoll_core.ids import TopicPartition
+from plimsoll_operator.api.topic import PartitionAssignment, Placement, TopicUncleanRecovery
 from plimsoll_sim.checkers.liveness import unfinished
-from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
 from plimsoll_sim.environment.latency import LatencyUs
 from plimsoll_sim.scenario import rendering, restart_verbs
@@ -34,7 +37,7 @@ def cluster(stage: Stage, words: Words) -> None:
     metadata = words.option("metadata", "newest")
     loss = words.option("on_controller_loss", "KeepServing")
     if loss not in ("KeepServing", "StopServing"):
-        raise BadScript(f"nobody knows {loss}")
+        raise BadScript(f"unknown on_controller_loss: {loss}")
     options = replace(
         OPTIONS,
         brokers=words.number("brokers", 3),
@@ -65,24 +68,32 @@ def topic(stage: Stage, words: Words) -> None:
     lists = words.option("replicas", "")
     if lists:
         assignment = tuple(
-            tuple(BrokerId(whole(one)) for one in replicas.split(","))
-            for replicas in lists.split("/")
+            tuple(whole(one) for one in replicas.split(",")) for replicas in lists.split("/")
+        )
+        rows = tuple(
+            PartitionAssignment(partition=index, replicas=replicas)
+            for index, replicas in enumerate(assignment)
         )
         changed |= {
-            "strategy": "Explicit",
-            "assignment": assignment,
+            "placement": Placement(strategy="Explicit", assignment=rows),
             "partitions": len(assignment),
             "replication_factor": len(assignment[0]),
         }
     min_isr = words.option("min_isr", "")
     if min_isr:
-        changed["min_isr"] = whole(min_isr)
-    known = world.wishes.topics.get(name)
+        changed["min_in_sync_replicas"] = whole(min_isr)
+    known = world.objects.declared(name)
     configs = {} if known is None else dict(known.configs)
-    changed["configs"] = configs | words.dotted()
+    configs |= words.dotted()
+    strategy = configs.pop("unclean.recovery.strategy", None)
+    if strategy is not None:
+        changed["unclean_recovery"] = msgspec.convert({"strategy": strategy}, TopicUncleanRecovery)
+    changed["config"] = configs or None
     nowait = words.flag("nowait")
     words.end()
-    wanted = world.declare(name, **changed)
+    world.declare(name, **changed)
+    wanted = world.objects.declared(name)
+    assert wanted is not None
 
     def applied() -> bool:
         topic_id = stage.image.topic_ids.get(name)
@@ -132,8 +143,8 @@ def expect(stage: Stage, words: Words) -> None:
 
 
 def settle(stage: Stage, words: Words) -> None:
-    """settle: every fault ends, everybody runs, and everything becomes as it should be: all brokers
-    serve, every partition is led, its ISR is full, all its copies are equal."""
+    """settle: every fault ends, every process runs, and the cluster converges: all brokers serve,
+    every partition is led, its ISR is full, all its copies are equal."""
     words.end()
     stage.taps.release(stage.taps.holds)
     stage.world.heal()
@@ -141,6 +152,7 @@ def settle(stage: Stage, words: Words) -> None:
         stage.until(lambda: not unfinished(stage.world), "everything is as it should be")
     except NotAlive as error:
         raise NotAlive(f"{error}; {'; '.join(unfinished(stage.world))}") from None
+    stage.world.healed = False  # who is stopped from now on stays so
 
 
 def look(stage: Stage, words: Words) -> list[str]:
@@ -167,7 +179,7 @@ def look(stage: Stage, words: Words) -> list[str]:
             return [line for one in only for line in rendering.epochs(stage, stage.broker(one), at)]
         case "files":
             return [line for one in only for line in rendering.files(stage.broker(one), at)]
-    raise BadScript(f"nobody can show {what}")
+    raise BadScript(f"nothing to show by the name {what}")
 
 
 PARTITIONS_SHOWN: dict[str, Callable[[Stage, TopicPartition], list[str]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plimsoll_sim.cluster.damage import change_disk, cut_power, image_of
+from plimsoll_sim.cluster.lost_disk_content import change_disk, cut_power, image_of
 from plimsoll_sim.engine.process import Process
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.scenario.cluster_verbs import Verb
@@ -38,7 +38,7 @@ def power(stage: Stage, words: Words) -> list[str]:
     last sync the first so many (without `entries`: all if anything is kept of the files); with
     `back=10.log` the changes of names come in any order, and none to names that end so.  With
     `zeros=20` the last bytes that are kept are zeros, with `uncut` what was cut off a file and not
-    synced since is there again.  Nobody is told: its connections stay silent.
+    synced since is there again.  Its peers are not notified: its connections stay silent.
     """
     uncut = words.flag("uncut")
     content = _amount(words.option("keep", "none"))
@@ -137,7 +137,7 @@ def disk(stage: Stage, words: Words) -> None:
                 raise BadScript(f"there is no backup of broker {host.id}'s disk")
             change_disk(stage.world, host, stage.backups[host.id])
         case _:
-            raise BadScript(f"nobody can make a disk {what}")
+            raise BadScript(f"cannot make a disk {what}")
 
 
 def clock(stage: Stage, words: Words) -> None:
@@ -241,11 +241,11 @@ def operator(stage: Stage, words: Words) -> None:
         case "find-api" if host.process is not None:
             away.pop(host.process, None)
         case _:
-            raise BadScript(f"nobody can {what} an operator")
+            raise BadScript(f"cannot {what} an operator")
 
 
 def api(stage: Stage, words: Words) -> list[str]:
-    """api down | hung | ok: the API server refuses everybody, answers nobody, or serves.  api keep
+    """api down | hung | ok: the API server refuses all, answers none, or serves.  api keep
     0 log | snapshots: what operator 0 writes there is on its way, and not answered; api deliver 0,
     api drop 0: it is carried out, late, or never."""
     what = words.take("how it is")
@@ -291,7 +291,7 @@ def etcd(stage: Stage, words: Words) -> None:
         stage.world.etcd.restore(stage.etcd_backup)
         stage.world.ghost.went_back()
     else:
-        raise BadScript(f"nobody can {what} it")
+        raise BadScript(f"cannot {what} etcd")
 
 
 VERBS: dict[str, Verb] = {

@@ -1,4 +1,4 @@
-"""Messages kept back on their way: by kind, sender and receiver, until somebody lets them go.
+"""Messages kept back on their way: by kind, sender and receiver, until a verb releases them.
 
 Watches every connection of the network, knows requests by their api key and replies by whose they
 are.  What follows a message on its connection waits behind it, as bytes of one connection do.
@@ -16,8 +16,8 @@ from plimsoll_sim.hosts.brokers import CONTROLLER_PORT, KAFKA_PORT, REPLICATION_
 from plimsoll_sim.scenario import proposal_trace
 from plimsoll_sim.scenario.proposal_trace import Named
 from plimsoll_wire import control
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import Framer
-from plimsoll_wire.versions import ApiKey
 
 FRAME_BYTES_MAX = 2**30
 REPLY = "-reply"

@@ -18,11 +18,11 @@ from plimsoll_broker.storage.log import Log
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import ControllerChanged, PartitionsChanged
 from plimsoll_core.ids import BrokerId, TopicPartition
-from plimsoll_core.replica.isr import proposal_in_flight
-from plimsoll_sim.environment.files import Folder
+from plimsoll_core.replica.maximal_isr import proposal_in_flight
+from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import DATA, BrokerHost
 from plimsoll_sim.hosts.payload import ident_of
-from plimsoll_sim.oracle.committed import CommittedBatch
+from plimsoll_sim.oracle.partition_ghost import CommittedBatch
 from plimsoll_sim.scenario.stage import Stage
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
 
@@ -113,8 +113,8 @@ def operators(stage: Stage) -> list[str]:
             state = "down"
         elif host.process.paused:
             state = "paused"
-        outcomes = [] if host.leader is None else host.leader.outcomes
-        ended = f", its term ended: {outcomes[-1].value}" if outcomes and not host.active else ""
+        outcome = None if host.active else host.ended
+        ended = "" if outcome is None else f", its term ended: {outcome.value}"
         told.append(f"{host.name}  {state}{ended}")
     return told
 

@@ -17,7 +17,7 @@ def roll(stage: Stage, words: Words) -> None:
     number = revision.removeprefix(BAD)
     if not number.isdecimal():
         raise BadScript("a revision is a number, perhaps behind the word bad")
-    stage.world.wishes.revision = revision
+    stage.world.objects.set_image_tag(revision)
 
 
 def granted(stage: Stage, broker: str) -> bool:
@@ -25,22 +25,24 @@ def granted(stage: Stage, broker: str) -> bool:
 
 
 def rolled(stage: Stage) -> bool:
-    """Everybody runs what is asked for, and is back."""
-    wanted = stage.world.wishes.revision
+    """Every broker runs the wanted revision, and is back."""
+    wanted = stage.world.objects.image_tag
     hosts = stage.world.brokers.values()
-    return not stage.image.grants and all(host.revision == wanted for host in hosts)
+    return not stage.image.grants and all(host.tag == wanted for host in hosts)
 
 
 def restarts(stage: Stage) -> list[str]:
     """What was granted and what came of it, and what every broker runs now."""
-    told = []
+    told, tags = [], stage.world.nodes.tags
     for record in stage.world.ghost.history:
         if isinstance(record, RestartGranted):
-            told.append(f"{record.broker_id}  granted, into {record.revision}")
+            told.append(
+                f"{record.broker_id}  granted, into {tags.get(record.revision, record.revision)}"
+            )
         elif isinstance(record, RestartEnded):
             told.append(f"{record.broker_id}  is back" + (", proven" if record.proven else ""))
     hosts = stage.world.brokers.values()
-    told.append("runs: " + "  ".join(f"{host.id} {host.revision or '-'}" for host in hosts))
+    told.append("runs: " + "  ".join(f"{host.id} {host.tag or '-'}" for host in hosts))
     return told
 
 

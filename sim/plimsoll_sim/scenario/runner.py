@@ -13,7 +13,7 @@ from pathlib import Path
 
 from plimsoll_sim.cluster.world import Crash, NotAlive
 from plimsoll_sim.engine.loop import Livelock
-from plimsoll_sim.oracle.committed import Violation
+from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.scenario import (
     client_verbs,
     cluster_verbs,

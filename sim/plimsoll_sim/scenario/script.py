@@ -21,7 +21,7 @@ RULE = "----"
 
 
 class BadScript(Exception):
-    """The scenario itself is wrong: a word that nobody knows, or a wish that cannot be."""
+    """The scenario itself is wrong: an unknown word, or a step that is impossible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,9 +29,9 @@ from plimsoll_sim.hosts.client_calls import (
     sealed,
 )
 from plimsoll_sim.hosts.payload import ident_of
-from plimsoll_sim.oracle.committed import PartitionGhost, Violation
+from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
+from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.batches import iter_headers
-from plimsoll_wire.versions import ApiKey
 
 
 @dataclass(slots=True, kw_only=True)

@@ -15,9 +15,9 @@ from uuid import UUID
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.ids import BrokerId, TopicPartition
 from plimsoll_operator.kube.memory.store import Backup
-from plimsoll_sim.cluster.options import RunOptions
+from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
-from plimsoll_sim.environment.files import Folder
+from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.runs.run import alone
@@ -181,7 +181,7 @@ class Stage:
         """The host of whoever leads, as committed."""
         leader = self.partition(at).leader
         if leader is None:
-            raise BadScript(f"nobody leads {at}; say to whom")
+            raise BadScript(f"{at} has no leader; name a broker")
         return self.world.brokers[int(leader)].name
 
     def everybody_knows(self) -> bool:
@@ -217,7 +217,7 @@ class Stage:
     def batch(self, name: str) -> SentBatch:
         found = self.batches.get(name)
         if found is None:
-            raise BadScript(f"nobody has sent {name}")
+            raise BadScript(f"no batch {name} was sent")
         return found
 
     def answers(self, batches: Iterable[SentBatch]) -> list[str]:

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.store import LogStore
-from plimsoll_broker.storage.timestamps import Found, OpenedBytes
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_broker.storage.offsets_by_time import Found, OpenedBytes
 from plimsoll_wire.batches import BatchHeader, iter_headers, seal
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")

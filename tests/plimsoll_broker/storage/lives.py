@@ -20,12 +20,12 @@ from hypothesis.stateful import (
 from tests.plimsoll_broker.storage.conftest import a_batch
 from tests.plimsoll_broker.storage.simulated import ORDERS, Cuts, Machine
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.values import Flush
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_values import Flush
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producers import BATCHES_REMEMBERED
+from plimsoll_core.replica.producer_sequences import BATCHES_REMEMBERED
 from plimsoll_sim.engine.process import ProcessDied
 from plimsoll_wire.batches import BatchHeader, iter_headers
 
@@ -80,7 +80,7 @@ class Lives(RuleBasedStateMachine):
         assert start <= self.start_max, f"it starts at {start}, not up to {self.start_max}"
         self.batches = [each for each in self.batches if each[0].next_offset <= end]
         kept = [each for each in self.batches if each[0].next_offset > start]
-        assert kept or start == end, "it holds what nobody wrote"
+        assert kept or start == end, "it holds what was never written"
         data, offset = b"", start
         while chunk := log.read(offset, 400, end):
             data += chunk
@@ -339,7 +339,7 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.running and "flip" in self.faults)
     @rule(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), clean=st.booleans())
     def flip(self, share: float, bit: int, clean: bool) -> None:
-        """Of a file of the log, while nobody uses it."""
+        """Of a file of the log, while no process uses it."""
         end = self.log.log_end_offset
         if clean:
             assert self.machine.store.close(7, {ORDERS: min(self.hw_max, end)})

@@ -6,10 +6,17 @@ import random
 from pathlib import Path
 from uuid import UUID
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.store import LogStore
-from plimsoll_sim.environment.disk import MOUNT, FileNode, Folder, PowerCut, SimDisk, Volume
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_sim.environment.simulated_disk import (
+    MOUNT,
+    FileNode,
+    Folder,
+    PowerCut,
+    SimDisk,
+    Volume,
+)
 
 CLUSTER_ID = UUID("11111111-2222-3333-4444-555555555555")
 DIRECTORY_ID = UUID("99999999-2222-3333-4444-555555555555")
@@ -114,7 +121,7 @@ class Machine:
         return start
 
     def copy(self) -> Machine:
-        """The same volume once more, and nobody who uses it."""
+        """A copy of the volume, with no process that uses it."""
         made = Machine(self.config)
         made.volume.root = _durable(self.volume.root)
         return made

@@ -8,9 +8,9 @@ import pytest
 
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.storage import disk as disks
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, DiskFile, StorageError, StorageFault
-from plimsoll_broker.storage.store import LogStore
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_wire.batches import iter_headers
 
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.plimsoll_broker.storage.conftest import Volume, a_batch, fill, found_at, read_all
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_wire.batches import iter_headers
 
 FIRST = "00000000000000000000"
@@ -149,7 +149,7 @@ def test_cut_below_a_checkpoint_forgets_it(one_segment: Volume) -> None:
     assert everything(one_segment.log()) == before
 
 
-def test_only_the_newest_checkpoint_is_kept(one_segment: Volume) -> None:
+def test_log_keeps_only_its_newest_checkpoint(one_segment: Volume) -> None:
     log = one_segment.log()
     for _ in range(4):
         write(log, 10)

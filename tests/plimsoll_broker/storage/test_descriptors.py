@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.plimsoll_broker.storage.conftest import Volume, fill
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig
 
 
 def deleted_but_open(directory: Path) -> list[str]:

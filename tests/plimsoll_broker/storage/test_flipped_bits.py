@@ -1,4 +1,4 @@
-"""Whatever a byte of a log becomes, it keeps nothing from starting and nobody reads it unawares."""
+"""A changed byte of a log prevents no start, and no reader gets it without an error."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from tests.plimsoll_broker.storage.conftest import fill, read_all
 from tests.plimsoll_broker.storage.simulated import ORDERS, Machine
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
-from plimsoll_sim.environment.disk import FileNode
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_sim.environment.simulated_disk import FileNode
 
 BATCH = 161
 HEADER = 61
@@ -54,12 +54,12 @@ def opened(machine: Machine) -> Log | None:
 
 def readable(log: Log) -> tuple[bytes, bool]:
     """What a consumer gets, batch by batch, and whether it then meets an error."""
-    assert log.log_end_offset <= 240, "it ends where nobody wrote"
+    assert log.log_end_offset <= 240, "it ends beyond what was written"
     data = b""
     for offset in range(log.log_start_offset, log.log_end_offset, 10):
         try:
             chunk = log.read(offset, 10, log.log_end_offset)
-            assert chunk, "nothing is there, and nobody is told why"
+            assert chunk, "nothing is there, and without an error"
             data += chunk
         except StorageError as error:
             if error.fault is not StorageFault.CORRUPT:

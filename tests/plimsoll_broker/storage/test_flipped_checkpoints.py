@@ -6,9 +6,9 @@ import pytest
 from tests.plimsoll_broker.storage.conftest import fill, read_all
 from tests.plimsoll_broker.storage.simulated import CLUSTER_ID, ORDERS, TOPIC_ID, Machine
 
-from plimsoll_broker.storage import checkpoints
+from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_sim.environment.disk import FileNode
+from plimsoll_sim.environment.simulated_disk import FileNode
 
 
 @pytest.fixture(scope="module", params=["crash", "clean stop"])
@@ -39,13 +39,13 @@ def node(machine: Machine, name: str) -> FileNode:
 @pytest.mark.parametrize(
     "name",
     [
-        checkpoints.HIGH_WATERMARKS,
-        checkpoints.RECOVERY_POINTS,
-        checkpoints.LOG_STARTS,
-        checkpoints.META_PROPERTIES,
-        checkpoints.META_COPY,
-        f"orders-3/{checkpoints.EPOCHS}",
-        f"orders-3/{checkpoints.PARTITION_METADATA}",
+        checkpoint_formats.HIGH_WATERMARKS,
+        checkpoint_formats.RECOVERY_POINTS,
+        checkpoint_formats.LOG_STARTS,
+        checkpoint_formats.META_PROPERTIES,
+        checkpoint_formats.META_COPY,
+        f"orders-3/{checkpoint_formats.EPOCHS}",
+        f"orders-3/{checkpoint_formats.PARTITION_METADATA}",
         "orders-3/00000000000000000240.snapshot",
     ],
 )
@@ -62,18 +62,18 @@ def test_flipped_bit_is_noticed_and_keeps_nothing_from_starting(
                 log = machine.log()
             except StorageError:
                 assert clean, flip
-                assert name.endswith(checkpoints.PARTITION_METADATA), flip
+                assert name.endswith(checkpoint_formats.PARTITION_METADATA), flip
                 log = machine.log()  # no clean stop lies before this start
             assert machine.store.identify(CLUSTER_ID, 1) is None, flip
             assert machine.store.meta is not None
-            if name.endswith(checkpoints.PARTITION_METADATA) and log.log_end_offset == 0:
+            if name.endswith(checkpoint_formats.PARTITION_METADATA) and log.log_end_offset == 0:
                 assert [path for path in machine.store.disk.list(machine.store.directory)
                         if path.endswith("-stray")], flip  # fmt: skip
                 continue
             assert log.topic_id == TOPIC_ID
             assert log.log_end_offset == 240, flip
             start = log.log_start_offset
-            assert start in ((0, 20) if name == checkpoints.LOG_STARTS else (20,)), flip
+            assert start in ((0, 20) if name == checkpoint_formats.LOG_STARTS else (20,)), flip
             assert machine.store.high_watermark(log) in (150, start), flip
             assert read_all(log).endswith(data), flip
             terms = [(max(epoch, start), first) for first, epoch in enumerate((0, 60, 120, 180))]
@@ -82,12 +82,12 @@ def test_flipped_bit_is_noticed_and_keeps_nothing_from_starting(
 
 
 def test_files_of_version_0_1_have_no_crc_and_are_read() -> None:
-    assert checkpoints.decode_offsets(b"0\n1\norders 3 20\n") == {("orders", 3): 20}
-    text = checkpoints.encode_partition_metadata(TOPIC_ID).split(b"crc32c")[0]
-    assert checkpoints.decode_partition_metadata(text) == TOPIC_ID
-    meta = checkpoints.Meta(cluster_id=CLUSTER_ID, node_id=1, directory_id=TOPIC_ID)
-    text = checkpoints.encode_meta(meta).split(b"# crc32c")[0]
-    assert checkpoints.decode_meta(text) == meta
+    assert checkpoint_formats.decode_offsets(b"0\n1\norders 3 20\n") == {("orders", 3): 20}
+    text = checkpoint_formats.encode_partition_metadata(TOPIC_ID).split(b"crc32c")[0]
+    assert checkpoint_formats.decode_partition_metadata(text) == TOPIC_ID
+    meta = checkpoint_formats.Meta(cluster_id=CLUSTER_ID, node_id=1, directory_id=TOPIC_ID)
+    text = checkpoint_formats.encode_meta(meta).split(b"# crc32c")[0]
+    assert checkpoint_formats.decode_meta(text) == meta
 
 
 def test_directory_that_is_gone_after_a_clean_stop_is_not_begun_anew_in_silence() -> None:

@@ -1,4 +1,4 @@
-"""An index is opened again by its name: that of a file which is gone is nobody's."""
+"""An index is opened again by its name: that of a removed file belongs to no log."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from tests.plimsoll_broker.storage.conftest import found_at, retain
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import DiskFile
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.segment import WRITE_BACK_BYTES
 from plimsoll_wire.batches import iter_headers, stamp
 
@@ -62,7 +62,7 @@ def test_read_never_reaches_the_limit_it_was_given(volume, fill):
     assert log.read(400, 10**6, 400) == b""
 
 
-def test_at_least_one_batch_unless_the_caller_has_enough(volume, a_batch):
+def test_log_read_returns_at_least_one_batch_unless_the_caller_has_enough(volume, a_batch):
     log = volume.log()
     big = a_batch(0, size=5000)
     log.append(big, list(iter_headers(big)))
@@ -213,7 +213,7 @@ def test_producers_are_as_of_the_log_s_end_after_a_cut(volume, a_batch):
     assert (entry.producer_id, entry.last_sequence, entry.last_offset) == (7, 149, 149)
 
 
-def test_after_a_cut_the_producer_of_the_batch_that_holds_the_log_s_start_is_known(volume, fill):
+def test_log_after_a_cut_knows_the_producer_of_the_batch_that_holds_its_start(volume, fill):
     log = volume.log()
     fill(log, 1, producer_id=7, producer_epoch=0, base_sequence=0)
     fill(log, 1, producer_id=8, producer_epoch=0, base_sequence=0)
@@ -235,7 +235,7 @@ def test_retention_by_time_drops_whole_old_segments(volume, fill):
     assert not [name for name in names(log) if name < "00000000000000000240"]
 
 
-def test_nothing_is_too_old_while_nobody_knows_the_time(volume, fill):
+def test_retention_by_time_without_a_known_time_deletes_nothing(volume, fill):
     volume.config = LogConfig(segment_bytes=2_000, retention_ms=50)
     log = volume.log()
     fill(log, 40)
@@ -375,7 +375,7 @@ def test_retention_by_time_is_not_blocked_by_a_record_timestamp_in_the_future(vo
     assert volume.log().log_start_offset >= 240
 
 
-def test_without_a_clock_to_believe_retention_goes_by_size_alone(volume, fill):
+def test_retention_without_a_trusted_clock_goes_by_size_alone(volume, fill):
     volume.config = replace(volume.config, retention_ms=1_000, retention_bytes=4_000)
     log = volume.log()
     fill(log, 40)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at, read_all
 
-from plimsoll_broker.storage.config import LogConfig
 from plimsoll_broker.storage.disk import Disk, DiskFile
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_core.replica.producer_sequences import ProducerStates
 from plimsoll_wire.batches import iter_headers
 
 
@@ -125,7 +125,7 @@ def check(log, model):
 
 
 def newest(model):
-    """Records that nobody can read have their batch's first offset."""
+    """Records that cannot be read have their batch's first offset."""
     return (999 + model.end_offset, model.end_offset - 10) if model.batches else None
 
 

@@ -8,8 +8,8 @@ import pytest
 from tests.plimsoll_broker.storage.conftest import fill, read_all
 from tests.plimsoll_broker.storage.simulated import ORDERS, Cut, Machine
 
-from plimsoll_broker.storage import checkpoints
-from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_wire.batches import iter_headers
 
 NOTHING = Cut(content=False, entries=False)
@@ -69,7 +69,7 @@ def test_start_that_the_first_segment_tells_is_not_saved(machine: Machine) -> No
     fill(log, 40)
     log.advance_log_start(70)
     machine.store.checkpoint_log_starts()
-    path = machine.store.directory / checkpoints.LOG_STARTS
+    path = machine.store.directory / checkpoint_formats.LOG_STARTS
     assert b"orders 3 70" in (machine.store.disk.read(path) or b"")
     machine.retain(400)
     machine.store.checkpoint_log_starts()
@@ -126,7 +126,7 @@ def test_tail_that_a_start_cut_stays_cut(machine: Machine) -> None:
 # --- names ----------------------------------------------------------------------------------------
 
 
-def test_every_flushed_batch_survives_a_power_cut_over_rolls(machine: Machine) -> None:
+def test_flushed_batches_survive_a_power_cut_over_rolls(machine: Machine) -> None:
     """flush.messages: 1: what was acknowledged is on the disk, its file's name too."""
     log = machine.log()
     for _ in range(30):
@@ -206,7 +206,7 @@ def test_saved_start_stays_until_the_removals_are_synced() -> None:
     assert (again.log_start_offset, again.log_end_offset) == (240, 400)
 
 
-def test_nothing_is_removed_above_what_is_saved() -> None:
+def test_log_removes_no_segment_above_its_saved_start() -> None:
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()
     fill(log, 40)
@@ -221,7 +221,7 @@ def test_nothing_is_removed_above_what_is_saved() -> None:
     assert [segment.base_offset for segment in log.segments] == [240, 360]
 
 
-def test_without_a_saved_start_segments_go_one_by_one() -> None:
+def test_log_without_a_saved_start_removes_segments_one_by_one() -> None:
     """On a full disk: each removal is on the disk before the next."""
     machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
     log = machine.log()

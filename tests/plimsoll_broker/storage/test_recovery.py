@@ -5,8 +5,8 @@ import shutil
 import pytest
 from tests.plimsoll_broker.storage.conftest import found_at
 
-from plimsoll_broker.storage import checkpoints
-from plimsoll_broker.storage.config import LogConfig
+from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_wire.batches import check_crc, iter_headers
 
 
@@ -39,7 +39,7 @@ def test_log_is_the_same_in_the_next_life(volume, a_batch, read_all, clean):
     assert volume.store.high_watermark(again) == (5 if clean else 0)
 
 
-def test_after_a_clean_stop_nothing_is_read_but_the_tail(volume, fill):
+def test_recovery_after_a_clean_stop_reads_only_the_tail(volume, fill):
     """A flipped bit in a record is not looked for: the marker says that all is well."""
     log = volume.log()
     fill(log, 40)
@@ -51,7 +51,7 @@ def test_after_a_clean_stop_nothing_is_read_but_the_tail(volume, fill):
     assert volume.log().log_end_offset == 400
 
 
-def test_every_cut_of_the_last_segment_leaves_its_whole_batches(volume, fill, tmp_path):
+def test_last_segment_torn_at_any_byte_keeps_its_whole_batches(volume, fill, tmp_path):
     """kill -9 or a power cut at any byte: the torn batch goes, everything before stays."""
     volume.config = LogConfig(segment_bytes=900)
     log = volume.log()
@@ -214,7 +214,7 @@ def test_leftovers_of_interrupted_steps_are_removed(volume, fill):
 def test_log_start_beyond_the_end_means_an_empty_log_there(volume, fill):
     log = volume.log()
     fill(log, 5)
-    (volume.path / checkpoints.LOG_STARTS).write_text("0\n1\norders 3 80\n")
+    (volume.path / checkpoint_formats.LOG_STARTS).write_text("0\n1\norders 3 80\n")
     again = volume.log()
     assert (again.log_start_offset, again.log_end_offset) == (80, 80)
 

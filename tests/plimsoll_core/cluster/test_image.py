@@ -9,7 +9,7 @@ from immutables import Map
 
 from plimsoll_core.cluster import records as r
 from plimsoll_core.cluster.image import HOUR_MS, apply, apply_all
-from plimsoll_core.cluster.metadata_versions import MetadataTooNew, read_records
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import (
     ClusterImage,
     Endpoint,
@@ -19,7 +19,7 @@ from plimsoll_core.cluster.model import (
     Recovery,
     TopicObject,
 )
-from plimsoll_core.cluster.snapshot import decode_image, encode_image
+from plimsoll_core.cluster.unknown_records import MetadataTooNew, read_records
 
 TOPIC = UUID(int=7)
 OBJECT = TopicObject(namespace="shop", name="orders", uid="u1")
@@ -71,7 +71,7 @@ def partition(image: ClusterImage, index: int) -> Partition:
     return image.partitions[PartitionKey(TOPIC, index)]
 
 
-def test_every_record_that_the_log_may_hold_can_be_applied() -> None:
+def test_image_applies_every_record_that_the_log_may_hold() -> None:
     from plimsoll_core.cluster.image import _APPLIERS
 
     assert set(_APPLIERS) == set(get_args(r.Record))
@@ -141,7 +141,7 @@ def test_fencing_and_shutdown_name_a_lifetime(image: ClusterImage) -> None:
         apply(image, r.BrokerFenced(cause="fenced", broker_id=1, broker_epoch=0))
 
 
-def test_only_a_new_incarnation_clears_a_shutdown(image: ClusterImage) -> None:
+def test_shutdown_is_cleared_only_by_a_new_incarnation(image: ClusterImage) -> None:
     """KIP-841: the flag is durable."""
     started = r.BrokerShutdownStarted(cause="shutdown", broker_id=1, broker_epoch=1)
     image = apply(apply(image, started), registered(1))

@@ -50,7 +50,7 @@ def with_broker(image: ClusterImage, broker: int, **fields: Any) -> ClusterImage
     return replace(image, brokers=image.brokers.set(broker, changed))
 
 
-def test_nothing_is_wrong_with_what_the_controller_makes(world: Any) -> None:
+def test_invariants_hold_for_what_the_controller_decides(world: Any) -> None:
     assert violations(world.image, EVERY_DECISION) == []
     assert list(epochs_monotone(world.image, world.image)) == []
     assert list(reassigned_in_sync(world.image, world.image)) == []
@@ -150,7 +150,7 @@ class TestRebalances:
         }
         return Rebalance(**{**values, **fields})
 
-    def test_two_at_a_time(self, running: ClusterImage) -> None:
+    def test_rebalances_that_run_at_the_same_time_are_reported(self, running: ClusterImage) -> None:
         image = replace(
             running,
             rebalances=running.rebalances.set("u2", self.row("u2", total=0)),
@@ -225,16 +225,18 @@ class TestEpochs:
             ({"partition_epoch": 1, "leader": 1}, "two leaders at LE 0"),
         ],
     )
-    def test_of_a_partition(self, world: Any, fields: dict[str, Any], words: str) -> None:
+    def test_partition_epochs_that_go_back_are_reported(
+        self, world: Any, fields: dict[str, Any], words: str
+    ) -> None:
         assert (world.p().partition_epoch, world.p().leader_epoch) == (0, 0)
         told = list(epochs_monotone(world.image, with_p(world.image, **fields)))
         assert any(words in sentence for sentence in told), told
 
-    def test_of_a_broker_that_goes_back(self, world: Any) -> None:
+    def test_broker_epoch_that_goes_back_is_reported(self, world: Any) -> None:
         (told,) = epochs_monotone(world.image, with_broker(world.image, 0, broker_epoch=-5))
         assert told == "EpochsMonotone: broker 0 went back to -5"
 
-    def test_of_two_brokers_alike(self, world: Any) -> None:
+    def test_broker_epoch_shared_by_two_brokers_is_reported(self, world: Any) -> None:
         taken = world.image.brokers[2].broker_epoch
         (told,) = epochs_monotone(world.image, with_broker(world.image, 0, broker_epoch=taken))
         assert told == "EpochsMonotone: two brokers share an epoch"
@@ -273,7 +275,9 @@ class TestRecoveryQuorum:
         kept = with_p(world.image, leader=None, isr=(), last_known_elr=(1, 2))
         assert list(recovery_quorum(kept, full)) == []
 
-    def test_nothing_is_promised_when_min_isr_rises_above_the_isr(self, world: Any) -> None:
+    def test_recovery_quorum_is_not_promised_when_min_isr_rises_above_the_isr(
+        self, world: Any
+    ) -> None:
         full = frozenset({world.p().key})
         raised = with_p(world.image, isr=(0, 1), min_isr=3)
         assert full_after(full, world.image, raised) == frozenset()
@@ -281,7 +285,7 @@ class TestRecoveryQuorum:
         assert full_after(full, world.image, shrunk) == full, "a shrink alone clears nothing"
 
 
-def test_every_sentence_of_several_predicates_is_told(world: Any) -> None:
+def test_violations_of_several_predicates_are_all_reported(world: Any) -> None:
     image = with_p(world.image, leader=2, isr=(0, 1), elr=(2,))
     told = violations(image, EVERY_RECORD)
     assert [sentence.partition(":")[0] for sentence in told] == ["ELRRule", "LeaderShape"]

@@ -26,7 +26,7 @@ def test_cause_goes_into_the_record(world: Any) -> None:
     assert len(world.log[-1].cause) == 200
 
 
-def test_same_isr_is_a_success_without_a_record(world: Any) -> None:
+def test_alter_partition_with_the_same_isr_succeeds_without_a_record(world: Any) -> None:
     end = len(world.log)
     answer = world.propose([2, 1, 0])
     assert (answer.code, answer.partition_epoch) == (0, 0)
@@ -177,7 +177,7 @@ def test_moved_leadership_is_committed_but_told(world: Any) -> None:
 def test_alter_partition_rejects_replica_with_restart_grant_until_it_has_restarted(
     world: Any,
 ) -> None:
-    """It would leave again as if nobody had counted it: the grant was given without it."""
+    """It is about to leave again, and must not count: the grant was given without it."""
     world.propose([0, 1])
 
     def restarted(pod_uid: str) -> None:

@@ -99,7 +99,7 @@ class TestCreate:
         world.ask(DeleteTopics(names=("t",)))
         assert create(world).topic_id != first
 
-    def test_same_log_makes_the_same_id(self, new_world: Callable[..., Any]) -> None:
+    def test_topic_id_is_the_same_for_the_same_log(self, new_world: Callable[..., Any]) -> None:
         ids = {create(new_world(3)).topic_id for _ in range(2)}
         assert len(ids) == 1
 
@@ -153,7 +153,7 @@ class TestCreate:
         answer = create(world)
         assert (answer.code, answer.reason) == (44, "PolicyViolation")
 
-    def test_without_any_active_broker_nothing_is_created(self, new_world: Any) -> None:
+    def test_topic_is_not_created_without_an_active_broker(self, new_world: Any) -> None:
         """no unfenced broker ⇒ INVALID_REPLICATION_FACTOR."""
         world = new_world(0)
         world.register(0)
@@ -176,7 +176,7 @@ class TestPlacementPool:
         create(world, partitions=4, replication_factor=2)
         assert all(2 not in world.p(n, "t").replicas for n in range(4))
 
-    def test_every_partition_gets_an_active_replica(self, new_world: Any) -> None:
+    def test_partitions_all_get_an_active_replica(self, new_world: Any) -> None:
         """Otherwise it would begin without a leader and never get one."""
         world = new_world(1)
         for broker in (1, 2, 3):
@@ -190,7 +190,7 @@ class TestPlacementPool:
 
 
 class TestDelete:
-    def test_by_name_and_by_id(self, world: Any) -> None:
+    def test_topics_are_deleted_by_name_and_by_id(self, world: Any) -> None:
         first, second = create(world, "a"), create(world, "b")
         answers = world.ask(DeleteTopics(names=("a",), ids=(second.topic_id,))).topics
         assert [(x.name, x.topic_id, x.code) for x in answers] == [

@@ -49,7 +49,7 @@ class Data:
             balanced = record.cause == CAUSES["Balanced"]
             self.recovered(after.leader, balanced and self.lossy_max <= bearable)
             self.risked |= not balanced and after.leader not in self.running
-        # A dead member of the ELR may be elected until somebody notices; that brings nothing back.
+        # A dead member of the ELR may be elected until it is fenced; that brings nothing back.
         self.lossy_open -= (set(after.isr) - set(before.isr)) & self.running
         self.note_losses()
 
@@ -192,7 +192,7 @@ def restart(data: Data, broker: int, bits: int) -> None:
 
 
 def tell(data: Data, broker: int, bits: int) -> None:
-    """What brokers that run tell of a partition that nobody leads: all of them, or one."""
+    """What running brokers report of a partition without a leader: all of them, or one."""
     for other in sorted(data.running if bits % 2 else data.running & {broker}):
         if data.world.p().leader is None:
             log = data.logs[other]
@@ -201,7 +201,7 @@ def tell(data: Data, broker: int, bits: int) -> None:
 
 
 def wait(data: Data, broker: int, bits: int) -> None:
-    """Everybody but one is heard of meanwhile."""
+    """All brokers but one send heartbeats meanwhile."""
     data.world.now_ms += bits * 100
     for other in sorted(data.running - {broker}):
         data.world.beat(other)

@@ -28,7 +28,7 @@ def factor(world: Any) -> int:
 
 
 def finish(world: Any) -> None:
-    """Everybody catches up."""
+    """All replicas catch up."""
     for index in range(world.image.topics[world.image.topic_ids["orders"]].partitions):
         world.propose(sorted(world.p(index).replicas), index)
 

@@ -166,7 +166,7 @@ class TestDeletion:
         assert "orders" not in world.image.topic_ids
         assert gone(world, now_ms=DAY_MS + 1) == Done()
 
-    def test_without_grace_it_is_removed_at_once(self, world: Any) -> None:
+    def test_topic_without_grace_period_is_removed_at_once(self, world: Any) -> None:
         gone(world, grace_ms=0)
         assert "orders" not in world.image.topic_ids
 
@@ -232,7 +232,7 @@ class TestMassDeletion:
     def holder(self, n: int) -> TopicObject:
         return TopicObject(namespace="shop", name=f"t{n}", uid=f"uid-of-t{n}")
 
-    def test_many_that_vanish_together_lose_nothing(self, new_world: Any) -> None:
+    def test_topics_that_vanish_together_lose_no_data(self, new_world: Any) -> None:
         world = self.declared(new_world, 4)
         for n in range(4):
             gone(world, self.holder(n), now_ms=n, removals_per_hour_max=3)
@@ -249,7 +249,9 @@ class TestMassDeletion:
             gone(world, self.holder(n), **fields)
         assert not world.image.topic_ids
 
-    def test_without_grace_the_hourly_counter_stops_them(self, new_world: Any) -> None:
+    def test_topics_without_grace_period_are_stopped_by_the_hourly_counter(
+        self, new_world: Any
+    ) -> None:
         world = self.declared(new_world, 4)
         answers = [
             gone(world, self.holder(n), now_ms=n, grace_ms=0, removals_per_hour_max=2)

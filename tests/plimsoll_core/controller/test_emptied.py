@@ -23,7 +23,9 @@ def test_broker_with_empty_volume_registers_once_another_leader_is_named(world: 
     assert isinstance(world.register(0, volume_is_empty=True), Registered)
 
 
-def test_only_copy_is_given_up_by_naming_its_own_broker(new_world: Callable[..., Any]) -> None:
+def test_emptied_only_copy_is_given_up_by_naming_its_own_broker(
+    new_world: Callable[..., Any],
+) -> None:
     world = new_world(3)
     world.declare(
         strategy="Explicit", assignment=((0,), (0,)), partitions=2, replication_factor=1,

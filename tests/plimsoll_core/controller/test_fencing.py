@@ -76,7 +76,7 @@ class TestSilence:
         assert world.p().isr == (0, 1)
 
     def test_late_scan_moves_every_deadline(self, world: Any) -> None:
-        """R16: a paused controller must not fence everybody when it wakes."""
+        """R16: a paused controller must not fence all brokers when it wakes."""
         beat_all(world, 0, 1, 2)
         tick(world, 8_000, late_ms=7_500)
         assert fenced(world) == []
@@ -87,8 +87,8 @@ class TestSilence:
         tick(world, 200)
         assert fenced(world) == [2]
 
-    def test_new_term_gives_everybody_a_full_session(self, world: Any) -> None:
-        """S29 (b): nobody is fenced for one session timeout."""
+    def test_new_term_gives_every_broker_a_full_session(self, world: Any) -> None:
+        """S29 (b): no broker is fenced for one session timeout."""
         world.now_ms += TIMEOUT
         world.take_over()
         tick(world, TIMEOUT - 1)
@@ -168,7 +168,9 @@ class TestMassLoss:
         world.beat(0)
         assert tick(world, 0).hand_over, "the second time is judged anew"
 
-    def test_two_of_five_are_no_mass_loss(self, new_world: Callable[..., Any]) -> None:
+    def test_silence_of_two_brokers_of_five_is_no_mass_loss(
+        self, new_world: Callable[..., Any]
+    ) -> None:
         world = new_world(5)
         world.now_ms += TIMEOUT
         beat_all(world, 0, 1, 2)
@@ -197,7 +199,7 @@ class TestProof:
         assert isinstance(answer, Refused)
         assert world.image.brokers[0].active
 
-    def test_of_a_fenced_broker_is_no_news(self, world: Any) -> None:
+    def test_proof_of_death_of_a_fenced_broker_changes_nothing(self, world: Any) -> None:
         proof(world, 0)
         end = len(world.log)
         assert proof(world, 0) == Done()

@@ -69,8 +69,8 @@ class TestUnfenced:
         assert world.log[-1].cause == "shutdown"
         assert world.p().isr == (0, 1)
 
-    def test_many_partitions_are_handed_over_in_slices(self, new_world: Any) -> None:
-        """It may go only when everybody has applied the last slice."""
+    def test_shutdown_with_many_partitions_hands_them_over_in_slices(self, new_world: Any) -> None:
+        """It may shut down only when every broker has applied the last slice."""
         world = new_world(3, slice_partitions_max=2)
         world.declare(partitions=7)
         assert flags(world.beat(0, want_shutdown=True)) == (True, False, False)

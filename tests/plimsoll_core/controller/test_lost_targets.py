@@ -13,7 +13,7 @@ from tests.plimsoll_core.controller.test_reassignment_object import (
     to,
 )
 
-from plimsoll_core.controller.moves import targets
+from plimsoll_core.controller.moves import target_choice
 from plimsoll_core.messages.reassignments import TopicMove
 
 __all__ = ["five"]
@@ -30,7 +30,7 @@ class TestTargetLost:
         five.start(3)
         assert run(five, to(0, 3, 4)).reason == ""
 
-    def test_after_a_while_another_one_is_chosen_if_that_is_wished(self, five: Any) -> None:
+    def test_lost_target_is_replaced_after_a_while_with_replan(self, five: Any) -> None:
         moves = (to(0, 1, 3, replan=True),)
         run(five, *moves)
         dies(five, 3)
@@ -42,7 +42,7 @@ class TestTargetLost:
         assert run(five, *moves).reason == ""
         assert (five.p().target, five.p().adding) == ((0, 1, 4), (4,))
 
-    def test_without_that_wish_it_waits(self, five: Any) -> None:
+    def test_lost_target_is_waited_for_without_replan(self, five: Any) -> None:
         run(five, to(0, 1, 3))
         dies(five, 3)
         five.now_ms += five.settings.target_lost_ms
@@ -111,6 +111,6 @@ class TestLargeClusters:
         assert five.p().adding == (4,)
         run(five, move, cancelled=True)
         assert not five.p().moving
-        monkeypatch.setattr(targets, "COMPARED_MAX", 3)
+        monkeypatch.setattr(target_choice, "COMPARED_MAX", 3)
         run(five, move, object=OTHER)
         assert five.p().adding == (3,)

@@ -231,7 +231,9 @@ class TestMembers:
 
 
 class TestUnregister:
-    def test_in_order(self, four: Any) -> None:
+    def test_unregister_succeeds_once_the_broker_is_empty_removed_and_stopped(
+        self, four: Any
+    ) -> None:
         assert unregister(four, 2).reason == "InvalidRequest"
         emptied(four, 2)
         four.ask(SetMembers(broker_ids=(0, 1, 3)))
@@ -244,8 +246,8 @@ class TestUnregister:
         assert four.ask(UnregisterBroker(broker_id=2, broker_epoch=1)) == Done()
         assert len(four.log) == end
 
-    def test_not_while_it_holds_replicas(self, new_world: Any) -> None:
-        """Members are not declared yet, so nobody but the replicas keeps it."""
+    def test_unregister_is_refused_while_the_broker_holds_replicas(self, new_world: Any) -> None:
+        """Members are not declared yet, so only its replicas keep it."""
         world = new_world(3)
         world.declare()
         world.kill(2)
@@ -269,9 +271,9 @@ class TestUnregister:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         stop(four, 3)
         assert unregister(four, 3) == Done()
-        assert not four.image.grants, "nobody waits for its return"
+        assert not four.image.grants, "no grant waits for its return"
 
-    def test_of_another_lifetime_is_refused(self, four: Any) -> None:
+    def test_unregister_with_another_lifetimes_epoch_is_refused(self, four: Any) -> None:
         four.ask(SetMembers(broker_ids=(0, 1, 2)))
         old = four.image.brokers[3].broker_epoch
         four.start(3)
@@ -321,7 +323,7 @@ class TestNewcomers:
     def test_newcomers_are_members_added_to_existing_ones(self, new_world: Any) -> None:
         world = new_world(3)
         world.ask(SetMembers(broker_ids=(0, 1, 2)))
-        assert world.image.newcomers == (), "the first members join nobody"
+        assert world.image.newcomers == (), "the first members are no newcomers"
         world.ask(SetMembers(broker_ids=(0, 1, 2, 3, 4)))
         assert world.image.newcomers == (3, 4)
         world.ask(SetMembers(broker_ids=(0, 1, 2, 3)))

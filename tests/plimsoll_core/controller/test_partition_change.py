@@ -13,7 +13,7 @@ from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, as
 Build = Callable[..., Partition]
 
 
-def everybody(broker: int) -> bool:
+def every_broker(broker: int) -> bool:
     return True
 
 
@@ -21,7 +21,9 @@ def only(*brokers: int) -> Callable[[int], bool]:
     return lambda broker: broker in brokers
 
 
-def shrunk(p: Partition, *isr: int, ok: Callable[[int], bool] = everybody, **w: Any) -> Partition:
+def shrunk(
+    p: Partition, *isr: int, ok: Callable[[int], bool] = every_broker, **w: Any
+) -> Partition:
     return change(p, PartitionUpdate(isr=isr, **w), ok)
 
 
@@ -54,7 +56,7 @@ class TestElr:
     def test_removed_replica_does_not_linger(self, a_partition: Build) -> None:
         """[K] omits "∩ replicas'", so a removed replica can linger in the ELR."""
         p = a_partition(isr=(1,), elr=(2,), last_known_elr=(3,))
-        p = change(p, PartitionUpdate(replicas=(1,), isr=(1,)), everybody)
+        p = change(p, PartitionUpdate(replicas=(1,), isr=(1,)), every_broker)
         assert (p.elr, p.last_known_elr) == ((), ())
 
     def test_effective_min_isr_is_bounded_by_the_settled_replicas(self, a_partition: Build) -> None:
@@ -92,16 +94,16 @@ class TestElection:
         self, a_partition: Build
     ) -> None:
         p = a_partition(isr=(), leader=None, elr=(2, 3), last_known_elr=(1,), min_isr=1)
-        p = change(p, PartitionUpdate(), everybody)
+        p = change(p, PartitionUpdate(), every_broker)
         assert (p.isr, p.elr, p.last_known_elr) == ((2,), (), ())
 
     def test_last_known_elr_is_never_elected_by_itself(self, a_partition: Build) -> None:
         p = a_partition(isr=(), leader=None, last_known_elr=(1, 2))
-        assert change(p, PartitionUpdate(), everybody) is p
+        assert change(p, PartitionUpdate(), every_broker) is p
 
     def test_preferred_goes_back_to_the_first_replica(self, a_partition: Build) -> None:
         p = a_partition(leader=2)
-        assert change(p, PartitionUpdate(preferred=True), everybody).leader == 1
+        assert change(p, PartitionUpdate(preferred=True), every_broker).leader == 1
         assert change(p, PartitionUpdate(preferred=True), only(2, 3)) is p
 
 
@@ -141,7 +143,7 @@ class TestReassignment:
 class TestEpochs:
     """Step 5."""
 
-    def test_nothing_differs_no_record(self, a_partition: Build) -> None:
+    def test_change_without_a_difference_writes_no_record(self, a_partition: Build) -> None:
         p = a_partition()
         same = shrunk(p, 3, 1, 2)
         assert same is p
@@ -151,11 +153,11 @@ class TestEpochs:
         """ISR shrink and pure growth do not bump LE."""
         p = shrunk(a_partition(), 1, 2)
         assert (p.leader_epoch, p.partition_epoch) == (5, 10)
-        grown = change(p, PartitionUpdate(replicas=(1, 2, 3, 4), adding=(4,)), everybody)
+        grown = change(p, PartitionUpdate(replicas=(1, 2, 3, 4), adding=(4,)), every_broker)
         assert (grown.leader_epoch, grown.partition_epoch) == (5, 11)
 
-    def test_any_removal_starts_a_term(self, a_partition: Build) -> None:
-        p = change(a_partition(), PartitionUpdate(replicas=(1, 2)), everybody)
+    def test_removal_of_a_replica_starts_a_term(self, a_partition: Build) -> None:
+        p = change(a_partition(), PartitionUpdate(replicas=(1, 2)), every_broker)
         assert (p.leader, p.leader_epoch) == (1, 6)
 
     def test_losing_the_leader_starts_a_term(self, a_partition: Build) -> None:
@@ -167,9 +169,9 @@ class TestMinIsr:
     def test_lowering_it_clears_the_elr_raising_it_keeps_both(self, a_partition: Build) -> None:
         """abs(isr) ≥ new m → clear elr and lkelr, else keep both."""
         p = a_partition(isr=(1,), elr=(2,), last_known_elr=(3,), min_isr=2)
-        lower = change(p, PartitionUpdate(min_isr=1), everybody)
+        lower = change(p, PartitionUpdate(min_isr=1), every_broker)
         assert (lower.elr, lower.last_known_elr) == ((), ())
-        higher = change(p, PartitionUpdate(min_isr=3), everybody)
+        higher = change(p, PartitionUpdate(min_isr=3), every_broker)
         assert (higher.elr, higher.last_known_elr) == ((2,), (3,))
         assert higher.partition_epoch == p.partition_epoch + 1
 

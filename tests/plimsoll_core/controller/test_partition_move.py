@@ -8,7 +8,8 @@ import pytest
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.records import PartitionsChanged
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate, change
-from plimsoll_core.controller.moves.partition_move import begun, rolled_back
+from plimsoll_core.controller.moves.move_rollback import rolled_back
+from plimsoll_core.controller.moves.partition_move import begun
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget, TargetAnswer
 from plimsoll_core.messages.requests import BrokerProvenDead, CreateTopics, NewTopic
@@ -16,20 +17,20 @@ from plimsoll_core.messages.requests import BrokerProvenDead, CreateTopics, NewT
 Build = Callable[..., Partition]
 
 
-def everybody(broker: int) -> bool:
+def every_broker(broker: int) -> bool:
     return True
 
 
 def moved(p: Partition, *target: int) -> Partition:
     wish = begun(p, target)
     assert isinstance(wish, PartitionUpdate), wish
-    return change(p, wish, everybody)
+    return change(p, wish, every_broker)
 
 
 def cancelled(p: Partition, *, forced: bool = False) -> Partition:
     wish = rolled_back(p, forced=forced)
     assert isinstance(wish, PartitionUpdate), wish
-    return change(p, wish, everybody)
+    return change(p, wish, every_broker)
 
 
 def reason(found: PartitionUpdate | Refusal) -> Reason:
@@ -126,12 +127,12 @@ class TestCancel:
     def test_partition_is_as_before(self, a_partition: Build) -> None:
         """THEN change(p, isr', replicas − adding, ∅, ∅)."""
         p = moved(a_partition(), 1, 2, 4)
-        p = change(p, PartitionUpdate(isr=(1, 2)), everybody)
+        p = change(p, PartitionUpdate(isr=(1, 2)), every_broker)
         back = cancelled(p)
         assert (back.replicas, back.adding, back.removing) == ((1, 2, 3), (), ())
         assert (back.leader, back.isr, back.leader_epoch) == (1, (1, 2), 6)
 
-    def test_nothing_to_cancel(self, a_partition: Build) -> None:
+    def test_cancel_without_a_move_is_refused(self, a_partition: Build) -> None:
         """REQUIRE running (NO_REASSIGNMENT_IN_PROGRESS 85)."""
         assert reason(rolled_back(a_partition())) is Reason.NoReassignmentInProgress
         assert Reason.NoReassignmentInProgress.code == 85
@@ -217,7 +218,7 @@ def five(new_world: Callable[..., Any]) -> Any:
 
 
 class TestRequest:
-    def test_from_the_request_to_the_last_isr(self, five: Any) -> None:
+    def test_move_runs_from_the_request_to_the_last_isr(self, five: Any) -> None:
         (answer,) = alter(five, (0, 1, 3))
         assert answer == TargetAnswer(topic="orders", index=0, partition_epoch=1)
         assert (five.p().replicas, five.p().adding) == ((0, 1, 3, 2), (3,))

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import MovedPartitions, Reassignment, ReassignmentObject
 from plimsoll_core.cluster.records import PartitionsChanged, ReassignmentNoted
-from plimsoll_core.cluster.snapshot import decode_image, encode_image
 from plimsoll_core.controller.moves.reassignment_object import ROWS_MAX
 from plimsoll_core.messages.reassignments import (
     AlterReassignments,
@@ -62,7 +62,7 @@ def dies(world: Any, broker: int) -> None:
 
 
 class TestBegin:
-    def test_all_partitions_are_on_their_way_and_the_row_says_which(self, five: Any) -> None:
+    def test_reassignment_begins_all_its_partitions_and_its_row_names_them(self, five: Any) -> None:
         state = run(five, to(3, 4, 0, partitions=(0, 1)), wall_ms=77, bytes_per_second=5)
         assert state == ReassignmentState(phase="Running")
         assert [five.p(n).adding for n in range(3)] == [(3, 4), (3, 4), ()]
@@ -111,7 +111,7 @@ class TestBegin:
         assert [len(five.p(n).target) for n in range(3)] == [4, 4, 4]
         assert five.image.topics[five.image.topic_ids["orders"]].replication_factor == 4
 
-    def test_all_or_nothing(self, five: Any) -> None:
+    def test_reassignment_begins_as_a_whole_or_not_at_all(self, five: Any) -> None:
         end = len(five.log)
         answer = run(five, to(0, 1, 3), to(0, 1, 9, partitions=(1,)))
         assert isinstance(answer, Refused)

@@ -21,6 +21,7 @@ from tests.plimsoll_core.rebalances import (
     topic,
 )
 
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import (
     ReassignmentObject,
     Rebalance,
@@ -28,7 +29,6 @@ from plimsoll_core.cluster.model import (
     RebalanceObject,
 )
 from plimsoll_core.cluster.records import RebalanceMovesAdded, RebalanceNoted
-from plimsoll_core.cluster.snapshot import decode_image, encode_image
 from plimsoll_core.controller.moves.rebalance_begin import ROWS_MAX
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.reassignments import (
@@ -72,7 +72,7 @@ class TestBegin:
         assert begin(five, "RemoveBrokers", 3).phase == "Completed"
         assert len(five.log) == end
 
-    def test_nothing_to_do_has_ended(self, five: Any) -> None:
+    def test_rebalance_without_moves_has_ended(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         finish(five)
         assert begin(five, "AddBrokers", 3, 4, object=OTHER).phase == "Completed"

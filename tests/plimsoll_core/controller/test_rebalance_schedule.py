@@ -48,7 +48,7 @@ def five(new_world: Callable[..., Any]) -> Any:
 
 
 class TestWaves:
-    def test_no_more_than_the_limit_at_each_broker(self, five: Any) -> None:
+    def test_wave_has_no_more_moves_than_the_limit_at_each_broker(self, five: Any) -> None:
         begin(five, "AddBrokers", 3, 4)
         most = 0
         limits = MoveLimits(concurrent_moves_per_broker=2)
@@ -63,7 +63,7 @@ class TestWaves:
         assert most >= 2, "disjoint moves go together"
         assert row(five).phase == "Completed"
 
-    def test_no_more_bytes_than_the_limit(self, five: Any) -> None:
+    def test_wave_has_no_more_bytes_than_the_limit(self, five: Any) -> None:
         found = planned(five, "AddBrokers", 3, 4, sizes={p.key: 10 for p in all_of(five)})
         begin(five, "AddBrokers", 3, 4, moves=found.moves)
         limits = MoveLimits(concurrent_moves_per_broker=100, max_bytes=25)
@@ -96,7 +96,7 @@ class TestWaves:
     def test_leaderless_partition_waits_and_is_named_as_no_leader(
         self, new_world: Callable[..., Any]
     ) -> None:
-        """Nobody could be copied from."""
+        """There would be no replica to copy from."""
         world = new_world(2)
         topic(world, ((0,),) * 4, min_isr=1)
         begin(world, "AddBrokers", 1)
@@ -159,7 +159,7 @@ class TestWaves:
                 targets=(PartitionTarget(topic="orders", index=index, replicas=target),)
             )
         )
-        assert answer.partitions[0].code == 0, "what it has not begun is nobody's"
+        assert answer.partitions[0].code == 0, "a move that has not begun has no owner"
         assert look(five).phase == "Running"
         five.propose([0, 1, 2, 3, 4], index)
         assert finish(five).phase == "Completed"
@@ -318,7 +318,7 @@ class TestDeadTargets:
         assert 3 not in five.image.hosted
 
     def test_lost_target_in_the_elr_is_kept_until_the_isr_recovers(self, five: Any) -> None:
-        """It was in sync when it went: what was acknowledged may be on it and nobody else."""
+        """It was in sync when it was lost: it alone may have acknowledged records."""
         begin(five, "RemoveBrokers", 1)
         look(five, limits=ONE)
         p = next(p for p in moving(five) if p.leader != 1)

@@ -44,7 +44,7 @@ def test_unclean_stop_leaves_the_elr(world: Any) -> None:
     assert (world.p().leader, world.p().isr) == (1, (1,))
 
 
-def test_any_other_epoch_than_the_registered_one_is_unclean(world: Any) -> None:
+def test_registration_with_any_other_epoch_than_the_registered_one_is_unclean(world: Any) -> None:
     """S26, S27: equality with the stored epoch, not mere presence, matters."""
     world.propose([0, 1])
     stale = world.image.brokers[1].broker_epoch
@@ -60,7 +60,7 @@ def test_first_registration_touches_nothing(world: Any) -> None:
     assert world.image.partitions is before
 
 
-def test_same_process_keeps_its_epoch_and_stays_unfenced(world: Any) -> None:
+def test_registration_of_the_same_process_keeps_its_epoch_and_stays_unfenced(world: Any) -> None:
     broker = world.image.brokers[1]
     moved = (Endpoint(name="internal", host="::1", port=1),)
     same = {"incarnation_id": broker.incarnation_id, "endpoints": moved}
@@ -90,7 +90,7 @@ def test_directories_are_named_once_each(world: Any) -> None:
         assert world.register(1, directory_ids=ids).reason == "InvalidRegistration"
 
 
-def test_two_live_processes_cannot_be_one_broker(world: Any) -> None:
+def test_registration_of_a_second_live_process_is_refused(world: Any) -> None:
     """101: no live session of another incarnation; the broker retries until it expires."""
     answer = world.register(1, directory_ids=OTHER_DISK)
     assert (answer.reason, answer.code) == ("DuplicateBrokerRegistration", 101)
@@ -98,7 +98,7 @@ def test_two_live_processes_cannot_be_one_broker(world: Any) -> None:
     assert isinstance(world.register(1, directory_ids=OTHER_DISK), Registered)
 
 
-def test_same_directories_replace_a_live_session_at_once(world: Any) -> None:
+def test_registration_with_the_same_directories_replaces_a_live_session_at_once(world: Any) -> None:
     """R24: it holds their lock."""
     assert isinstance(world.register(1), Registered)
 
@@ -150,7 +150,7 @@ class TestEmptyVolume:
 
 
 def test_registration_over_many_partitions_is_sliced(new_world: Callable[..., Any]) -> None:
-    """Nobody elects the broker between the slices, and the registration comes last."""
+    """The broker is not elected between the slices, and the registration comes last."""
     world = new_world(3, slice_partitions_max=4)
     world.declare(partitions=10)
     turns = 0

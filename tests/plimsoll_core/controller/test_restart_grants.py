@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.plimsoll_core import rebalances
 
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
-from plimsoll_core.cluster.snapshot import decode_image, encode_image
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.reassignments import AlterReassignments, PartitionTarget
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, Refused, SetMembers, Tick
@@ -15,7 +15,7 @@ from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer
 
 
 class Rolls:
-    """A world whose brokers run in pods, and where everybody catches up."""
+    """A world whose brokers run in pods, and where all replicas catch up."""
 
     def __init__(self, world: Any) -> None:
         self.world = world
@@ -140,7 +140,7 @@ def test_another_revision_waits_for_all_that_are_away(rolls: Rolls) -> None:
 def test_pod_replaced_with_another_revision_ends_the_grant_and_proves_no_revision(
     rolls: Rolls,
 ) -> None:
-    """Somebody deleted the pod before its template was written."""
+    """Another client deleted the pod before its template was written."""
     rolls.ask(0)
     rolls.replace(0, "")
     rolls.catch_up()
@@ -181,14 +181,16 @@ def test_stranger_is_refused(rolls: Rolls) -> None:
     assert answer.reason == Reason.BrokerIdNotRegistered.name
 
 
-def test_nothing_starts_while_maintenance_is_suspended(new_world: Callable[..., Any]) -> None:
+def test_restart_is_not_granted_while_maintenance_is_suspended(
+    new_world: Callable[..., Any],
+) -> None:
     world = new_world(3, maintenance_suspended=True)
     rolls = Rolls(world)
     answer = rolls.ask(0)
     assert (answer.granted, answer.waits[0].reason) == (False, "MaintenanceSuspended")
 
 
-def test_at_the_margin_it_says_who_must_rejoin(rolls: Rolls) -> None:
+def test_restart_at_the_margin_names_the_broker_that_must_rejoin(rolls: Rolls) -> None:
     rolls.world.propose([0, 1], name="left")
     (wait,) = rolls.ask(0).waits
     assert wait.until == "broker 2 rejoins the ISR of left-0"

@@ -100,7 +100,7 @@ class TestProducerIds:
 
 
 class TestConfigs:
-    def test_every_default_is_a_legal_value(self) -> None:
+    def test_config_defaults_are_all_legal_values(self) -> None:
         for key in KEYS:
             assert key.parse(key.default) is not None
             assert check_configs({key.name: key.default}) is None
@@ -143,7 +143,7 @@ class TestConfigs:
 class TestBrokerConfigs:
     """What a cluster's `config` may say, as its brokers read it."""
 
-    def test_every_name_is_known(self) -> None:
+    def test_broker_config_names_are_all_known(self) -> None:
         pairs = BROKER_DEFAULTS.items()
         stated = {name: BY_NAME[key].default for name, key in pairs if key in BY_NAME}
         stated |= {"replica.lag.time.max.ms": "1", "log.index.interval.bytes": "0"}

@@ -49,7 +49,7 @@ def test_declares_a_new_cluster_once(new_world: Any) -> None:
     assert world.image.name == "main"
 
 
-def test_without_a_name_nothing_is_declared(new_world: Any) -> None:
+def test_take_over_without_a_name_declares_nothing(new_world: Any) -> None:
     world = new_world(0)
     world.image = world.empty
     assert world.decide(Activated()).records == ()

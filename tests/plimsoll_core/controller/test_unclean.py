@@ -1,4 +1,4 @@
-"""`unclean.recovery.strategy` per topic: what each strategy does when nobody may lead cleanly."""
+"""`unclean.recovery.strategy` per topic: its strategies when no replica may lead cleanly."""
 
 from __future__ import annotations
 
@@ -152,8 +152,8 @@ class TestBalanced:
 
 class TestProactive:
     def test_fenced_elr_is_waited_for_no_longer_than_the_wait(self, world: Any) -> None:
-        """ "WHEN leader=−1 and nobody valid now (even if the ELR is merely fenced). Ask all active
-        replicas, wait ≤ T (5 s), take the greatest answer"."""
+        """ "WHEN leader=−1 and no replica is valid now (even if the ELR is merely fenced). Ask all
+        active replicas, wait ≤ T (5 s), take the greatest answer"."""
         before = lagging(world, "Proactive")
         world.tell(2, (0, 5))
         world.now_ms += WAIT_MS - 1
@@ -244,7 +244,7 @@ class TestProactive:
 
 
 class TestManual:
-    def test_nothing_is_decided_whatever_is_told(self, world: Any) -> None:
+    def test_manual_recovery_elects_no_replica_whatever_is_reported(self, world: Any) -> None:
         """ "manual: nothing automatic"."""
         before = everybody_came_back(world, "Manual")
         for broker in (0, 1, 2):

@@ -111,7 +111,7 @@ def test_answer_of_a_lifetime_that_is_over_is_refused(world: Any, lost: Partitio
 
 
 def test_proactive_waits_until_the_last_member_is_out(new_world: Callable[..., Any]) -> None:
-    """ "Clean first, always": a partition with an ISR is not recovered, though nobody leads it.
+    """ "Clean first, always": a partition with an ISR is not recovered, though it has no leader.
 
     Its last member is being fenced in slices, so it may not lead; meanwhile min ISR changes.
     """

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plimsoll_core.cluster.image import apply_all
+from plimsoll_core.cluster.image_encoding import decode_image, encode_image
 from plimsoll_core.cluster.model import ReassignmentObject, TopicObject
-from plimsoll_core.cluster.snapshot import decode_image, encode_image
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
 from plimsoll_core.errors import Reason
 from plimsoll_core.messages.elections import (
@@ -334,7 +334,7 @@ MOVES = st.tuples(
 @pytest.mark.parametrize("slice_partitions", [2, 1_000])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(moves=st.lists(MOVES, max_size=60))
-def test_no_walk_breaks_an_invariant(
+def test_random_walks_break_no_invariant(
     new_world: Callable[..., Any],
     slice_partitions: int,
     moves: list[tuple[int, int, int, int | None]],

@@ -134,6 +134,11 @@ def gap(counts: Counter[int], members: Iterable[int]) -> int:
     return max(values) - min(values)
 
 
+def squares(counts: Counter[int], members: Iterable[int]) -> int:
+    """Less is more even."""
+    return sum(counts[broker] ** 2 for broker in members)
+
+
 def targets(counts: Counter[int], members: Sequence[int], replicas: int) -> dict[int, int]:
     """t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}, the ⌈⌉ slots given to the currently fullest brokers."""
     low, extra = divmod(replicas, len(members))

@@ -1,7 +1,7 @@
 """The fewest copies that lead to even counts, by a textbook minimum-cost flow: slow, and sure."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 class _Network:
@@ -37,31 +37,41 @@ class _Network:
         return cost[sink], path
 
 
-def fewest_copies(rows: Sequence[tuple[int, ...]], members: Sequence[int]) -> int:
-    """Over all placements on these brokers that are even and keep each partition's factor.
+def optimum(
+    rows: Sequence[tuple[int, ...]], members: Sequence[int], pinned: Collection[int] = ()
+) -> tuple[int, int]:
+    """(squares, copies): the least sum of squared counts, and with it the fewest copies.
 
-    Every member gets ⌊R/n⌋ for sure (that is worth any number of copies), and one more at most.
+    Over all placements on these brokers that keep each partition's factor; the partitions at
+    `pinned` stay where they are, also on other brokers.  Counts with the least sum of squares are
+    even if any are: then every member has ⌊R/n⌋ or ⌈R/n⌉.
     """
-    replicas = sum(len(row) for row in rows)
-    low, extra = divmod(replicas, len(members))
+    choices = [
+        {broker: int(broker not in row) for broker in members if p not in pinned or broker in row}
+        for p, row in enumerate(rows)
+    ]
+    factors = [
+        len(choice) if p in pinned else len(row)
+        for p, (row, choice) in enumerate(zip(rows, choices, strict=True))
+    ]
     nodes = {broker: len(rows) + n for n, broker in enumerate(sorted(members))}
-    source, sink, extras = (len(rows) + len(nodes) + n for n in range(3))
-    network = _Network(extras + 1)
-    for p, row in enumerate(rows):
-        network.add(source, p, len(row), 0)
-        for broker, node in nodes.items():
-            network.add(p, node, 1, 0 if broker in row else 1)
-    worth = replicas + 1
-    for node in nodes.values():
-        network.add(node, sink, low, -worth)
-        network.add(node, extras, 1, 0)
-    network.add(extras, sink, extra, 0)
+    source, sink = len(rows) + len(nodes), len(rows) + len(nodes) + 1
+    network, replicas = _Network(sink + 1), sum(factors)
+    worth = replicas + 1  # one square less is worth any number of copies
+    for p, choice in enumerate(choices):
+        network.add(source, p, factors[p], 0)
+        for broker, copies in choice.items():
+            network.add(p, nodes[broker], 1, copies)
+    for broker, node in nodes.items():
+        for count in range(sum(broker in choice for choice in choices)):
+            network.add(node, sink, 1, worth * (2 * count + 1))  # (count + 1)² - count²
     cost = 0
     for _ in range(replicas):
         found = network.cheapest_path(source, sink)
-        assert found is not None, "an even outcome always exists"
+        assert found is not None, "more replicas than members"
         cost += found[0]
         for number in found[1]:
             network.edges[number][1] -= 1
             network.edges[number ^ 1][1] += 1
-    return cost + worth * low * len(members)
+    squares, copies = divmod(cost, worth)
+    return squares, copies

@@ -68,7 +68,7 @@ def test_replicas_and_leaders_differ_by_at_most_one(shape: Drawn) -> None:
 
 @settings(deadline=None)
 @given(GROWN_WITH_RACKS)
-def test_no_partition_loses_rack_diversity_and_factors_stay(shape: Drawn) -> None:
+def test_partitions_keep_rack_diversity_and_their_factors(shape: Drawn) -> None:
     """RF unchanged; no partition loses rack diversity."""
     request = adding(shape)
     after = rows_after(request, planned(request))
@@ -92,7 +92,7 @@ def test_loads_that_racks_leave_uneven_are_reported(shape: Drawn) -> None:
 
 @settings(deadline=None)
 @given(drawn(brokers_max=6), st.integers(1, 4))
-def test_nothing_moves_between_old_brokers_that_are_even(shape: Drawn, more: int) -> None:
+def test_even_old_brokers_exchange_no_replicas(shape: Drawn, more: int) -> None:
     """No old→old move if the old brokers were within 1 of each other."""
     request = adding(shape)
     even = rows_after(request, planned(request))

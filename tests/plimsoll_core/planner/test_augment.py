@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from plimsoll_core.planner.augment import level, settle
+from plimsoll_core.planner.augment import cancel, level, settle
 
 A, B, C, D = range(4)
 
@@ -40,7 +40,7 @@ class Net:
 
 
 def test_chain_is_shifted_from_its_end() -> None:
-    """over→x→under: nobody on the way ever has more than before."""
+    """over→x→under: no broker of the chain ever has more than before."""
     net = Net([2, 1, 1, 0], {(A, B): 1, (B, C): 1, (C, D): 1})
     level(net)
     assert net.shifts == [(C, D), (B, C), (A, B)]
@@ -69,3 +69,24 @@ def test_settle_returns_whether_all_brokers_reached_their_targets() -> None:
     assert settle(Net([2, 1, 1, 0], ways), targets)
     assert not settle(Net([2, 1, 1, 0], ways, spoils={(C, D): (A, B)}), targets)
     assert not settle(Net([2, 1, 1, 0], {(A, B): 1}), targets)
+
+
+def test_cycles_of_negative_cost_are_shifted_along_until_there_is_none() -> None:
+    """A cycle changes no count; one that costs nothing, or more, is left alone."""
+    ways = {(A, B): 1, (B, C): -1, (C, A): -1, (C, D): 0, (D, C): 0}
+    net = Net([3, 3, 3, 3], ways)
+    cancel(net)
+    assert sorted(net.shifts) == [(A, B), (B, C), (C, A)]
+    assert list(net.count.values()) == [3, 3, 3, 3]
+
+
+def test_chain_of_negative_cost_to_a_broker_with_one_less_swaps_their_counts() -> None:
+    """Both outcomes are as even; towards a broker with as many, or two less, it would not be."""
+    net = Net([2, 1, 1], {(A, B): 1, (B, C): -2})
+    cancel(net)
+    assert sorted(net.shifts) == [(A, B), (B, C)]
+    assert list(net.count.values()) == [1, 1, 2]
+    for count in ([1, 1, 1], [1, 1, 2]):
+        net = Net(count, {(A, B): 1, (B, C): -2})
+        cancel(net)
+        assert net.shifts == []

@@ -69,7 +69,7 @@ def test_replicas_and_leaders_differ_by_at_most_one(shape: Drawn) -> None:
 
 @settings(deadline=None)
 @given(GROWN.flatmap(with_racks))
-def test_every_partition_is_in_as_many_racks_as_it_can_be(shape: Drawn) -> None:
+def test_partitions_are_in_as_many_racks_as_possible(shape: Drawn) -> None:
     """Hard rule: distinct racks per partition = min(RF, racks); and RF unchanged."""
     request = full(shape)
     answer = planned(request)
@@ -139,7 +139,7 @@ def test_plan_keeps_what_it_promises_after_any_number_of_rounds(
         assert set(held(rows).values()) == {4}, "one round is not none"
 
 
-def test_after_growth_it_copies_little_more_than_has_to_move() -> None:
+def test_full_rebalance_after_growth_copies_little_more_than_has_to_move() -> None:
     """5 brokers of 3; the formula on 5 shares most replicas with what is there."""
     topics = formula([15, 30, 15], 3, 3)
     request = cluster(topics, brokers(5), FullRebalance())
@@ -189,7 +189,7 @@ def exchanges(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[tuple[int, .
 
 @settings(deadline=None, max_examples=300)
 @given(exchanges())
-def test_no_other_permutation_reuses_more(
+def test_chosen_permutation_reuses_the_most_replicas(
     case: tuple[list[tuple[int, ...]], list[tuple[int, ...]]],
 ) -> None:
     """Maximise overlap by assignment matching."""

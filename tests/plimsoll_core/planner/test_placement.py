@@ -130,7 +130,7 @@ def test_blocked_growth_keeps_leader_counts_even(case: tuple, more: int) -> None
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_one_broker_takes_replication_factor_one_only() -> None:
+def test_placement_on_one_broker_takes_replication_factor_one_only() -> None:
     assert rows_of(1, 3, 1, "Blocked") == ((0,), (0,), (0,))
     refusal = place([(0, None)], 1, 2, "RoundRobin")
     assert isinstance(refusal, Refusal)
@@ -172,7 +172,7 @@ def test_leaders_of_all_topics_together_differ_by_at_most_one(
 
 
 @given(cases(), st.data())
-def test_every_row_is_led_by_an_active_broker(case: tuple, data: st.DataObject) -> None:
+def test_placement_rows_are_all_led_by_an_active_broker(case: tuple, data: st.DataObject) -> None:
     """Only active brokers may be the first replica."""
     active = data.draw(st.sets(st.integers(0, case[0] - 1), min_size=1))
     for row in led_by_active(rows_of(*case), active):

@@ -22,7 +22,7 @@ from plimsoll_core.planner.request import PreferredLeaders
 
 @settings(deadline=None)
 @given(drawn())
-def test_no_data_moves(shape: Drawn) -> None:
+def test_preferred_leaders_plan_moves_no_data(shape: Drawn) -> None:
     request = cluster(list(shape.topics), brokers(shape.n), PreferredLeaders())
     answer = planned(request)
     assert answer.moves == ()
@@ -37,7 +37,7 @@ def test_no_data_moves(shape: Drawn) -> None:
 
 @settings(deadline=None, max_examples=200)
 @given(drawn(brokers_max=4, partitions_max=2))
-def test_no_other_choice_of_leaders_is_more_even(shape: Drawn) -> None:
+def test_chosen_leaders_are_as_even_as_possible(shape: Drawn) -> None:
     """Capacities ⌊P/n⌋/⌈P/n⌉ where they can be met, and nothing more even exists elsewhere."""
     request = cluster(list(shape.topics), brokers(shape.n), PreferredLeaders())
     answer = planned(request)

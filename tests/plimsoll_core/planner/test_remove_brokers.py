@@ -1,5 +1,6 @@
 """Removing brokers: every replica there moves, and as little else as can be ("remove brokers")."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,10 @@ from tests.plimsoll_core.planner.clusters import (
     planned,
     refused,
     rows_after,
+    squares,
     with_racks,
 )
-from tests.plimsoll_core.planner.optimum import fewest_copies
+from tests.plimsoll_core.planner.optimum import optimum
 
 from plimsoll_core.errors import Reason
 from plimsoll_core.planner.request import AddBrokers, RemoveBrokers, Request
@@ -47,7 +49,7 @@ def rows_of(request: Request) -> list[tuple[int, ...]]:
 
 @settings(deadline=None)
 @given(removals(racks=True))
-def test_nothing_is_left_on_the_removed(case: tuple[Drawn, Request, set[int]]) -> None:
+def test_removed_brokers_keep_no_replica(case: tuple[Drawn, Request, set[int]]) -> None:
     """t(removed)=0, so every replica there moves."""
     _, request, gone = case
     answer = planned(request)
@@ -61,18 +63,51 @@ def test_nothing_is_left_on_the_removed(case: tuple[Drawn, Request, set[int]]) -
 
 @settings(deadline=None, max_examples=200)
 @given(removals())
-def test_as_few_copies_as_even_survivors_allow(case: tuple[Drawn, Request, set[int]]) -> None:
+def test_plan_copies_as_little_as_even_survivors_allow(
+    case: tuple[Drawn, Request, set[int]],
+) -> None:
     """Same chooser with augmenting search: no other even outcome copies less."""
     shape, request, gone = case
     before, after = rows_of(request), rows_after(request, planned(request))
     survivors = [broker for broker in range(shape.n) if broker not in gone]
     assert gap(held(after), survivors) <= 1
-    assert new_copies(before, after) == fewest_copies(before, survivors)
+    assert (squares(held(after), survivors), new_copies(before, after)) == optimum(
+        before, survivors
+    )
+
+
+@settings(deadline=None, max_examples=200)
+@given(removals(), st.data())
+def test_as_few_copies_as_the_most_even_survivors_allow_when_some_replicas_stay(
+    case: tuple[Drawn, Request, set[int]], data: st.DataObject
+) -> None:
+    """Replicas of Explicit topics stay, and so do those on a broker that is not running; the rest
+    is as even as can be around them, for the fewest copies."""
+    shape, request, gone = case
+    explicit = data.draw(st.sets(st.sampled_from(request.topics)))
+    most = shape.n - len(gone) - max(len(row) for row in shape.rows)
+    down = data.draw(st.sets(st.integers(0, shape.n - 1), max_size=most)) - gone
+    request = msgspec.structs.replace(
+        request,
+        brokers=tuple(brokers(shape.n, unusable=down)),
+        topics=tuple(
+            msgspec.structs.replace(each, strategy="Explicit") if each in explicit else each
+            for each in request.topics
+        ),
+    )
+    before, after = rows_of(request), rows_after(request, planned(request))
+    survivors = [broker for broker in range(shape.n) if broker not in gone | down]
+    stated = {each.id for each in explicit}
+    pinned = {p for p, each in enumerate(request.partitions) if each.topic_id in stated}
+    usable_rows = [tuple(broker for broker in row if broker not in down) for row in before]
+    assert (squares(held(after), survivors), new_copies(before, after)) == optimum(
+        usable_rows, survivors, pinned
+    )
 
 
 @settings(deadline=None)
 @given(removals())
-def test_only_what_is_removed_moves_when_survivors_fit(
+def test_removed_replicas_alone_move_when_survivors_fit(
     case: tuple[Drawn, Request, set[int]],
 ) -> None:
     """Exactly those, plus nothing if survivors were within 1 of target: the lower bound, unless a
@@ -126,6 +161,15 @@ def test_replication_factor_close_to_the_survivors_needs_a_chain() -> None:
     assert (answer.moved_replicas, answer.lower_bound) == (5, 4)
 
 
+def test_copy_that_a_later_one_makes_needless_is_not_made() -> None:
+    """The fewest copies, though 3→4 went to the partition that 1→4 was to go to for nothing."""
+    topics = [[(0, 3, 2, 4), (4, 0, 2, 3)], [(2, 0, 3), (3, 2, 1), (3, 2, 1)]]
+    request = cluster(topics, brokers(5), RemoveBrokers(brokers=(0,)))
+    answer = planned(request)
+    assert sorted(held(rows_after(request, answer)).values()) == [4, 4, 4, 5]
+    assert answer.moved_replicas == answer.lower_bound == 4
+
+
 def test_refused_when_a_replication_factor_is_more_than_the_survivors() -> None:
     """Reject if RF of any partition > survivors."""
     request = cluster([(0, 1, 2), (0, 1, 2)], brokers(3), RemoveBrokers(brokers=(1,)))
@@ -136,7 +180,7 @@ def test_refused_when_a_replication_factor_is_more_than_the_survivors() -> None:
     assert "Add brokers first" in refusal.message
 
 
-def test_many_topics_in_the_way_are_counted() -> None:
+def test_topics_that_block_the_removal_are_counted() -> None:
     request = cluster([[(0, 1)]] * 5, brokers(2), RemoveBrokers(brokers=(1,)))
     assert "t0 (2), t1 (2), t2 (2) and 2 more" in refused(request).message
 

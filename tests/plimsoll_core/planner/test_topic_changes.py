@@ -136,7 +136,7 @@ def test_dropped_replicas_leave_the_fullest_brokers() -> None:
     assert rows_after(request, planned(request))[0] == (0, 1)
 
 
-def test_some_partitions_only() -> None:
+def test_factor_changes_for_the_named_partitions_only() -> None:
     rows = [(0,), (1,), (2,)]
     request = cluster(rows, brokers(3), ChangeTopics(changes=(factor(2, partitions=(1,)),)))
     assert [len(row) for row in rows_after(request, planned(request))] == [1, 2, 1]

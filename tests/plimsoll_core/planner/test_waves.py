@@ -202,7 +202,7 @@ def test_hash_names_what_would_be_done() -> None:
 
 
 def test_hash_stays_the_same_from_version_to_version() -> None:
-    """Somebody may have approved it before the operator was upgraded."""
+    """An administrator may have approved it before the operator was upgraded."""
     plan = Plan(
         moves=(Move(partition=PartitionKey(topic_id(0), 0), before=(0, 1), after=(0, 2)),),
         reorders=(Move(partition=PartitionKey(topic_id(0), 1), before=(0, 1), after=(1, 0)),),

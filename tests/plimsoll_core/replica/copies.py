@@ -12,12 +12,12 @@ from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, PartitionEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
 from plimsoll_core.replica import follower, truncation
-from plimsoll_core.replica.context import ReplicaContext
-from plimsoll_core.replica.flushing import countable_end
+from plimsoll_core.replica.countable_end import countable_end
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_core.replica.producers import ProducerStates
+from plimsoll_core.replica.producer_sequences import ProducerStates
 from plimsoll_core.replica.replica import Replica
-from plimsoll_core.replica.values import Append, EndOffset, FollowerFetch
+from plimsoll_core.replica.replica_context import ReplicaContext
+from plimsoll_core.replica.replica_values import Append, EndOffset, FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter
 
 TOPIC = UUID(int=7)

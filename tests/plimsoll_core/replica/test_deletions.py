@@ -1,9 +1,9 @@
-"""How far a client may shorten a log, and when it hears that everybody's is as short."""
+"""How far a client may shorten a log, and when its answer says that all in-sync logs are."""
 
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.values import FollowerFetch
+from plimsoll_core.replica.replica_values import FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter
 
 
@@ -45,7 +45,7 @@ def test_log_is_shortened_up_to_what_is_committed_and_not_beyond() -> None:
     assert leader.replica.delete_records(-1) == 6, "all that is committed"
 
 
-def test_only_the_leader_shortens_a_log() -> None:
+def test_deletion_by_a_non_leader_is_refused() -> None:
     follower = Copy(2)
     assert follower.replica.delete_records(0) is Code.NOT_LEADER_OR_FOLLOWER
     follower.replica.fail()
@@ -106,7 +106,7 @@ def test_too_few_in_sync_end_no_wait_for_a_shorter_log() -> None:
     leader = a_leader(committed=10)
     delete(leader, 4)
     leader.hear(a_partition(isr=(1,), elr=(2, 3), partition_epoch=1))
-    assert leader.answers == [("gone", Code.NONE)], "nobody else is in sync"
+    assert leader.answers == [("gone", Code.NONE)], "no other replica is in sync"
 
 
 def test_new_term_knows_nothing_of_where_its_followers_begin() -> None:

@@ -3,7 +3,7 @@
 from tests.plimsoll_core.replica.copies import Copy, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.values import EndOffset
+from plimsoll_core.replica.replica_values import EndOffset
 
 
 def test_fetch_with_last_epoch_newer_than_the_log_returns_offset_out_of_range() -> None:

@@ -60,7 +60,7 @@ def test_term_without_records_gives_way_to_the_next() -> None:
     assert cache.entries == [(1, 0), (3, 5)]
 
 
-def test_every_change_is_a_new_version_and_nothing_else_is() -> None:
+def test_epoch_cache_version_changes_with_its_content_alone() -> None:
     cache = EpochCache([(1, 0)])
     version = cache.version
     cache.assign(1, 3)

@@ -6,7 +6,7 @@ from tests.plimsoll_core.replica.copies import Batch, Copy, a_batch, a_partition
 
 from plimsoll_core.errors import Code
 from plimsoll_core.replica import follower, truncation
-from plimsoll_core.replica.values import Append, Duplicate, EndOffset
+from plimsoll_core.replica.replica_values import Append, Duplicate, EndOffset
 
 
 def term(leader: int, epoch: int, isr: tuple[int, ...] = (1, 2, 3)):
@@ -244,7 +244,7 @@ def test_logs_match_and_caches_equal_their_logs_whatever_happens(events: list) -
 
     LogMatching: one (offset, epoch) is one batch with one prefix; EpochCache equals the one
     recomputed from the log, plus at most the leader's own term; ProducerStates equal a replay;
-    and in the end everybody converges.
+    and in the end all replicas converge.
     """
     copies = [Copy(b, term(1, 0)) for b in (1, 2, 3)]
     sequence = epoch = 0

@@ -4,7 +4,7 @@ from immutables import Map
 from tests.plimsoll_core.replica.copies import LAG_MS, Copy, a_broker, a_partition
 
 from plimsoll_core.errors import Code
-from plimsoll_core.replica.isr import CommittedIsr, PendingExpand, PendingShrink
+from plimsoll_core.replica.maximal_isr import CommittedIsr, PendingExpand, PendingShrink
 
 
 def isr_of(copy: Copy) -> object:
@@ -164,7 +164,7 @@ def test_s09_a_fetch_of_an_older_lifetime_changes_nothing() -> None:
     assert leader.replica.leader.followers[2].log_end is None
     leader.around.brokers = Map()
     assert leader.fetched_by(2, 0, broker_epoch=22) is Code.UNKNOWN_LEADER_EPOCH
-    assert leader.proposals == [], "an unregistered broker is nobody's replica"
+    assert leader.proposals == [], "an unregistered broker has no replica"
 
 
 def test_fetches_of_lifetimes_that_nobody_registered_move_no_high_watermark() -> None:
@@ -277,7 +277,7 @@ def test_s25_a_new_term_knows_nothing_of_its_followers() -> None:
     assert leader.hw == 10
 
 
-def test_in_the_same_term_followers_keep_what_they_proved() -> None:
+def test_followers_in_the_same_term_keep_their_progress() -> None:
     leader = Copy(1)
     leader.write(1)
     leader.fetched_by(2, 1)
@@ -347,7 +347,7 @@ def test_diverging_follower_proves_nothing() -> None:
     assert leader.replica.leader.followers[2].log_end is None
 
 
-def test_only_one_proposal_is_in_flight() -> None:
+def test_leader_has_only_one_proposal_in_flight() -> None:
     """While one is, the leader cannot know the ISR that the next one would change."""
     leader = Copy(1)
     leader.write(1)

@@ -1,4 +1,4 @@
-"""Which role of a replica follows which, why, and that nobody but the replica takes one."""
+"""The transitions between a replica's roles, their causes, and that only the replica makes them."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -159,7 +159,7 @@ def test_leader_of_a_newer_epoch_is_another_role_and_of_the_same_epoch_the_same(
     assert copy.replica.role != first
 
 
-def test_only_a_following_replica_fetches() -> None:
+def test_replica_fetches_only_while_following() -> None:
     sources = {kind: make().replica.fetches_from for kind, make in BEFORE.items()}
     assert sources == {Halted: None, Following: OTHER, Leading: None, Failed: None}
 

@@ -26,10 +26,10 @@ from plimsoll_core.messages.requests import (
     PartitionAnswer,
 )
 from plimsoll_core.replica import follower, truncation
-from plimsoll_core.replica.context import ReplicaContext
 from plimsoll_core.replica.follower import FetchPosition
 from plimsoll_core.replica.replica import Replica
-from plimsoll_core.replica.values import Append, EndOffset, FollowerFetch
+from plimsoll_core.replica.replica_context import ReplicaContext
+from plimsoll_core.replica.replica_values import Append, EndOffset, FollowerFetch
 from plimsoll_core.replica.waiters import AckWaiter
 
 BROKERS = (0, 1, 2)
@@ -331,7 +331,7 @@ STEPS = 200
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
-def test_nothing_committed_is_ever_lost(new_world: Callable[..., Any], seed: int) -> None:
+def test_committed_records_are_never_lost(new_world: Callable[..., Any], seed: int) -> None:
     """A seed is the bug report: shrinking a walk would only lead somewhere else."""
     world = new_world(3)
     world.declare()

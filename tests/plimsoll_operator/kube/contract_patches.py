@@ -12,8 +12,8 @@ from tests.plimsoll_operator.kube.contract_server import (
     version,
 )
 
-from plimsoll_operator.kube.client import FIELD_MANAGER
 from plimsoll_operator.kube.errors import Conflict, NotFound
+from plimsoll_operator.kube.kube_client import FIELD_MANAGER
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     PODS,

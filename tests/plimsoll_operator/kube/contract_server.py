@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from plimsoll_operator.kube.client import METADATA, Kube
 from plimsoll_operator.kube.errors import NotFound
+from plimsoll_operator.kube.kube_client import METADATA, Kube
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object, Transport
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
@@ -26,7 +26,7 @@ ELSEWHERE = "another-manager"
 
 @dataclass
 class ContractServer:
-    """An API server under test, and a namespace in it that nobody else uses."""
+    """An API server under test, and a namespace in it that no other test uses."""
 
     transport: Transport
     namespace: str

@@ -13,7 +13,7 @@ from tests.plimsoll_operator.kube.contract_server import (
 )
 
 from plimsoll_operator.kube.errors import Conflict, NotFound, Rejected, Unavailable
-from plimsoll_operator.kube.memory.status import qualified
+from plimsoll_operator.kube.memory.status_errors import qualified
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
@@ -218,7 +218,7 @@ async def test_applied_status_loses_what_is_no_longer_stated(api: ContractServer
     assert shown["status"] == second
 
 
-async def test_same_status_again_changes_nothing(api: ContractServer):
+async def test_status_applied_again_changes_nothing(api: ContractServer):
     await api.kube.create(api.topics, api.topic())
     status = {"conditions": [condition("Ready")]}
     one = await api.kube.apply_status(api.topics, api.namespace, "orders", status)

@@ -10,7 +10,7 @@ from tests.plimsoll_operator.kube.contract import *  # noqa: F403
 from tests.plimsoll_operator.kube.contract import ContractServer
 from tests.plimsoll_operator.transports import transport_to
 
-from plimsoll_operator.kube.memory import garbage
+from plimsoll_operator.kube.memory import garbage_collection
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.serving import ServedApi
@@ -33,7 +33,7 @@ async def api(request: pytest.FixtureRequest) -> AsyncIterator[ContractServer]:
         await served.start()
         transport = transport_to(served.url)
     yield ContractServer(
-        transport=transport, namespace="kafka", control=lambda: garbage.collect(server)
+        transport=transport, namespace="kafka", control=lambda: garbage_collection.collect(server)
     )
     await transport.close()
     if request.param == "served":

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.errors import NotFound, Rejected
-from plimsoll_operator.kube.memory import garbage, store
+from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.memory import garbage_collection, store
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.discovery import document
 from plimsoll_operator.kube.memory.server import MemoryApiServer
@@ -137,7 +137,7 @@ async def test_namespace_goes_after_everything_in_it(server: MemoryApiServer, ku
     assert (going["metadata"]["uid"], going["status"]["phase"]) == (uid, "Terminating")
     with pytest.raises(Rejected, match="because it is being terminated"):
         await kube.create(CONFIG_MAPS, config_map("late"))
-    garbage.collect(server)
+    garbage_collection.collect(server)
     with pytest.raises(NotFound):
         await kube.get(NAMESPACES, None, "kafka")
     assert not server.store.table(server.store.resources[CONFIG_MAPS.path()])
@@ -149,7 +149,7 @@ async def test_definition_goes_with_all_its_objects(server: MemoryApiServer, kub
     path = CRDS.path(None, "topics.plimsoll.dev")
     server.handle(HttpRequest(method="DELETE", path=path))
     assert await kube.get(TOPICS, "kafka", "orders")
-    garbage.collect(server)
+    garbage_collection.collect(server)
     for kind, namespace, name in ((TOPICS, "kafka", "orders"), (CRDS, None, "topics.plimsoll.dev")):
         with pytest.raises(NotFound):
             await kube.get(kind, namespace, name)

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from plimsoll_operator.kube.client import Kube
 from plimsoll_operator.kube.errors import NotFound
+from plimsoll_operator.kube.kube_client import Kube
 from plimsoll_operator.kube.memory.kubelets import RuntimeState
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.transport import MemoryTransport
@@ -133,6 +133,19 @@ async def test_pod_shows_what_its_runtime_says(cluster: Cluster):
         "waiting": {"reason": "ImagePullBackOff", "message": "no such image"}
     }
     assert (await cluster.status())["readyReplicas"] == 1
+
+
+async def test_pod_whose_container_has_ended_runs_on_with_a_terminated_container(cluster: Cluster):
+    uid = (await cluster.pod())["metadata"]["uid"]
+    cluster.runtime.states["main-0"] = RuntimeState(
+        phase="Running", ended=True, exit_code=137, restarts=2
+    )
+    cluster.settle()
+    pod = await cluster.pod()
+    (container,) = pod["status"]["containerStatuses"]
+    assert (pod["metadata"]["uid"], pod["status"]["phase"]) == (uid, "Running")
+    assert (container["started"], container["restartCount"]) == (False, 2)
+    assert container["state"] == {"terminated": {"exitCode": 137, "reason": "Error"}}
 
 
 async def test_reconciling_what_is_settled_writes_nothing(cluster: Cluster):

@@ -48,7 +48,7 @@ class Request:
 
 
 class Objects(Mapping[Key, Json]):
-    """What the server holds of the metadata log, as it is; nobody changes a body in place."""
+    """What the server holds of the metadata log, as it is; no caller changes a body in place."""
 
     def __init__(self, server: MemoryApiServer) -> None:
         self._server = server
@@ -74,7 +74,7 @@ class Objects(Mapping[Key, Json]):
             del self[key]
 
     def edit(self, key: Key, **metadata: object) -> None:
-        """Somebody changes the object's metadata."""
+        """Another client changes the object's metadata."""
         stored = self.stored(key)
         body = {**stored.body, "metadata": {**stored.metadata, **metadata}}
         self._server.store.put(stored.resource, body)

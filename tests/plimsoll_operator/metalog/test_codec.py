@@ -78,7 +78,7 @@ def test_record_too_large_for_any_batch_is_refused_in_a_sentence() -> None:
         codec.pack([marked("fits"), record], EMPTY_TIP, 1, new_nonce)
 
 
-def test_no_record_holds_a_float() -> None:
+def test_records_never_hold_a_float() -> None:
     """Storage that writes JSON anew may spell a float otherwise; integers and strings it keeps."""
     for kind in Record.__args__:
         assert "float" not in str(get_type_hints(kind)), kind

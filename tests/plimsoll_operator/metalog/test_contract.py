@@ -44,7 +44,7 @@ async def test_deposed_writer_gets_a_conflict_and_nothing_of_it_is_kept(shell: S
     assert image_of(await shell.log().open()) == new.image
 
 
-async def test_after_a_conflict_the_log_must_be_opened_again(shell: Shell) -> None:
+async def test_log_must_be_opened_again_after_a_conflict(shell: Shell) -> None:
     old, new = Writer(shell.log(), "old"), Writer(shell.log(), "new")
     await old.take_over()
     await new.take_over()
@@ -116,7 +116,7 @@ async def test_snapshot_replaces_what_it_covers(shell: Shell) -> None:
     assert image_of(opened) == writer.image
 
 
-async def test_only_strictly_older_snapshots_are_deleted(shell: Shell) -> None:
+async def test_snapshots_are_deleted_only_when_strictly_older(shell: Shell) -> None:
     writer = Writer(shell.log())
     await writer.take_over()
     first = await writer.snapshot()

@@ -1,4 +1,4 @@
-"""An object of the log that somebody deletes under a writer: found, snapshotted, made again."""
+"""An object of the log, deleted under a writer: noticed, covered by a snapshot, created again."""
 
 import pytest
 from tests.plimsoll_operator.metalog.shells import PLACE, RingShell
@@ -19,7 +19,7 @@ async def a_writer(ring: RingShell) -> Writer:
     return writer
 
 
-async def test_nothing_is_lost_of_a_log_that_nobody_touched(ring: RingShell) -> None:
+async def test_untouched_log_has_no_lost_objects(ring: RingShell) -> None:
     writer = await a_writer(ring)
     assert await writer.log.lost() == ()
 

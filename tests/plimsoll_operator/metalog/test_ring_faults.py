@@ -18,7 +18,7 @@ from plimsoll_operator.metalog.interface import (
     LogUnavailable,
     SnapshotRequired,
 )
-from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
+from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
 
 OUTCOMES = ["lose_reply", "lose_request", "fail_before", "fail_after", "delay", "throttle"]
 
@@ -40,7 +40,9 @@ async def test_unknown_outcome_is_resolved_to_exactly_one_commit(
 
 
 @pytest.mark.parametrize("fault", [*OUTCOMES, "hang"])
-async def test_same_over_a_socket(http: HttpShell, fault: str) -> None:
+async def test_append_with_an_unknown_outcome_over_a_socket_is_written_once(
+    http: HttpShell, fault: str
+) -> None:
     writer = Writer(http.log())
     await writer.take_over()
     http.faults.add("PUT", *[getattr(http.faults, fault)] * 2)
@@ -52,7 +54,7 @@ async def test_same_over_a_socket(http: HttpShell, fault: str) -> None:
     assert image_of(await http.log().open()) == [*writer.image[:1], "once", "next"]
 
 
-async def test_only_the_same_bytes_are_ever_sent_twice(ring: RingShell) -> None:
+async def test_append_repeats_only_the_same_bytes(ring: RingShell) -> None:
     writer = Writer(ring.log())
     await writer.take_over()
     ring.store.requests.clear()
@@ -201,7 +203,7 @@ async def test_terms_without_end_leave_room_for_the_snapshot_that_ends_them(
     assert image_of(await ring.log().open()) == writer.image
 
 
-async def test_no_slot_is_used_again_under_a_snapshot_that_is_not_announced(
+async def test_slot_is_not_used_again_under_an_unannounced_snapshot(
     ring: RingShell,
 ) -> None:
     writer = Writer(ring.log())

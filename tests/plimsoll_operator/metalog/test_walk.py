@@ -22,7 +22,7 @@ from plimsoll_operator.metalog.interface import (
     SnapshotRequired,
 )
 from plimsoll_operator.metalog.kube_api import Answer, Unanswered
-from plimsoll_operator.metalog.kubernetes import RingLog, RingOptions
+from plimsoll_operator.metalog.ring_log import RingLog, RingOptions
 
 OPTIONS = RingOptions(slots=8, backoff_ms=0)
 
@@ -199,7 +199,9 @@ async def walked(seed: int, writers: int, steps: int) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("writers", [2, 3])
-async def test_no_false_commit_and_all_readers_agree(seed: int, writers: int) -> None:
+async def test_random_walks_have_no_false_commit_and_all_readers_agree(
+    seed: int, writers: int
+) -> None:
     await walked(seed, writers, 1200)
 
 

@@ -97,7 +97,7 @@ class Writer:
             except AppendConflict:
                 continue
             return
-        raise AssertionError("somebody else writes all the time")
+        raise AssertionError("another writer writes all the time")
 
     async def begin(self) -> None:
         """The term's first batch; a full log gets its snapshot first."""

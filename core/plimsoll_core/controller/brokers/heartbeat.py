@@ -7,14 +7,19 @@ contact counts even when nothing else changes.  Source: KIP-631, KIP-841 (contro
 from __future__ import annotations
 
 from plimsoll_core.cluster.model import Broker
-from plimsoll_core.cluster.records import BrokerShutdownStarted
-from plimsoll_core.controller.brokers.fencing import fence, held_back_until_ms, leave, unfence
+from plimsoll_core.controller.brokers.controlled_shutdown import (
+    begin_shutdown,
+    go_on_shutting_down,
+    leads,
+)
+from plimsoll_core.controller.brokers.fencing import fence, unfence
+from plimsoll_core.controller.brokers.unfencing_wait import held_back_until_ms
+from plimsoll_core.controller.brokers.unknown_metadata import others_know_more
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.controller.partitions.unclean_recovery import wake
 from plimsoll_core.errors import Refusal
-from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Heartbeat, HeartbeatAnswer
 
 
@@ -34,7 +39,7 @@ def heartbeat(turn: DecisionContext, request: Heartbeat) -> Answer | Refusal:
     if broker.fenced:
         return _fenced(turn, broker, request)
     if broker.shutting_down:
-        return _controlled_shutdown(turn, broker, request)
+        return _shutting_down(turn, broker, request)
     return _unfenced(turn, broker, request)
 
 
@@ -64,41 +69,19 @@ def _fenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer
 
 
 def _unfenced(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
-    if request.want_fence or (request.want_shutdown and not _leads(turn, broker.id)):
+    if request.want_fence or (request.want_shutdown and not leads(turn, broker.id)):
         return _leave_now(turn, broker, request)
     if not request.want_shutdown:
-        if _others_know_more(turn, broker, request):
+        if others_know_more(turn, broker, request):
             return _leave_now(turn, broker, request, "metadata it does not understand")
         return _carry_on(request)
-    turn.add(
-        BrokerShutdownStarted(
-            cause="shutdown", broker_id=broker.id, broker_epoch=broker.broker_epoch
-        )
-    )
-    return _hand_leaderships_over(turn, broker, request)
+    begin_shutdown(turn, broker, request)
+    return _carry_on(request)
 
 
-def _controlled_shutdown(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
-    if any(broker.id in p.isr for p in turn.hosted(broker.id)):
-        return _hand_leaderships_over(turn, broker, request)
-    # A successor does not know when the shutdown began: everything so far is a safe bound.
-    known = turn.soft.shutdown_offsets.setdefault(broker.id, turn.image.next_offset)
-    for other in turn.active():
-        contact = turn.soft.contacts.get(other)
-        if contact is not None and contact.unknown_metadata:
-            continue  # it never will
-        applied = contact.applied_offset if contact else None
-        if applied is None or applied < known:
-            return _carry_on(request)
-    return _leave_now(turn, broker, request, "shutdown")
-
-
-def _hand_leaderships_over(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
-    if not leave(turn, broker.id, "shutdown"):
-        turn.again = request
-    else:
-        turn.soft.leaving.discard(broker.id)
-    turn.soft.shutdown_offsets[broker.id] = turn.image.next_offset
+def _shutting_down(turn: DecisionContext, broker: Broker, request: Heartbeat) -> Answer:
+    if go_on_shutting_down(turn, broker, request):
+        return _leave_now(turn, broker, request, "shutdown")
     return _carry_on(request)
 
 
@@ -119,23 +102,3 @@ def _carry_on(request: Heartbeat) -> Answer:
     return HeartbeatAnswer(
         is_caught_up=_caught_up(request), is_fenced=False, should_shut_down=False
     )
-
-
-def _others_know_more(turn: DecisionContext, broker: Broker, request: Heartbeat) -> bool:
-    """It cannot read what was decided, and somebody else has: then that one leads in its place.
-
-    While no broker understands it, all serve on what they knew, and fencing would only take that
-    away.
-    """
-    if not request.unknown_metadata:
-        return False
-    for other in sorted(turn.active() - {broker.id}):
-        contact = turn.soft.contacts.get(other)
-        applied = contact.applied_offset if contact else None
-        if applied is not None and applied > request.position.applied_offset:
-            return True
-    return False
-
-
-def _leads(turn: DecisionContext, broker_id: BrokerId) -> bool:
-    return any(p.leader == broker_id for p in turn.hosted(broker_id))

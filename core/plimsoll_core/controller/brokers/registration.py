@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from plimsoll_core.cluster.metadata_versions import release_of
-from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint, Partition
+from plimsoll_core.cluster.model import AnnouncedEndpoint, Broker, Endpoint
+from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.cluster.records import BrokerRegistered, BrokerUpdated
-from plimsoll_core.controller.brokers.fencing import leave, note_flap
+from plimsoll_core.controller.brokers.empty_volume import empty_volume_is_no_last_copy
+from plimsoll_core.controller.brokers.fencing import leave
+from plimsoll_core.controller.brokers.unfencing_wait import note_flap
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.racks import broker_has_a_rack
+from plimsoll_core.controller.kernel.rack_rules import broker_has_a_rack
 from plimsoll_core.controller.kernel.volatile_state import Contact
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.ids import BrokerEpoch
 from plimsoll_core.messages.requests import Answer, RegisterBroker, Registered
 from plimsoll_core.phrasing import brokers_text
 
@@ -209,33 +211,6 @@ def no_other_process_lives(turn: DecisionContext, request: RegisterBroker) -> Re
             " may register when that one has been silent for the session timeout."
         ),
     )
-
-
-def empty_volume_is_no_last_copy(turn: DecisionContext, request: RegisterBroker) -> Refusal | None:
-    """A failed mount looks exactly like an empty disk."""
-    if not request.volume_is_empty:
-        return None
-    alone = [p for p in turn.hosted(request.broker_id) if _may_be_last(turn, p, request.broker_id)]
-    if not alone:
-        return None
-    turn.soft.emptied.add(request.broker_id)
-    first = min(alone, key=lambda p: (turn.image.topics[p.topic_id].name, p.index))
-    return Refusal(
-        reason=Reason.VolumeNotEmptied,
-        message=(
-            f"Broker {request.broker_id}'s volume is empty, but the broker may hold the only"
-            f" complete copy of {len(alone)} partitions, such as"
-            f" {turn.image.topics[first.topic_id].name}-{first.index}. Attach its old volume, or"
-            " bring another complete replica back first, or give up what it held by naming leaders"
-            " in their Topics' spec.uncleanRecovery.elect."
-        ),
-    )
-
-
-def _may_be_last(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> bool:
-    """No other replica is known to be complete, and no person gave this one's records up."""
-    given_up = turn.soft.given_up.get(partition.key) == (broker_id, partition.leader_epoch)
-    return not given_up and not {*partition.isr, *partition.elr} - {broker_id}
 
 
 # Order matters: whose volume it is comes before what it may do.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import Grant, PartitionKey
 from plimsoll_core.cluster.records import RestartEnded, RestartGranted
-from plimsoll_core.controller.kernel.availability import away, holds
+from plimsoll_core.controller.kernel.availability_margin import away, holds
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId

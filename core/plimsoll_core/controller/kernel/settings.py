@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plimsoll_core.cluster.model import UncleanRecovery
-from plimsoll_core.controller.kernel.availability import ExposedTopics
+from plimsoll_core.controller.kernel.availability_margin import ExposedTopics
 from plimsoll_core.planner.placement import RackPolicy
 
 

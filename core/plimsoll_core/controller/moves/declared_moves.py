@@ -10,14 +10,14 @@ Source: the protocol's rule for reassignments; crds/plimsoll.dev_topics.yaml.
 from __future__ import annotations
 
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
-from plimsoll_core.cluster.movers import mover_of, running
-from plimsoll_core.controller.kernel.availability import away
+from plimsoll_core.cluster.move_owners import mover_of, running
+from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
+from plimsoll_core.controller.moves.lost_targets import lost_targets
 from plimsoll_core.controller.moves.partition_move import begun, check_target
-from plimsoll_core.controller.moves.targets import Want, choose
+from plimsoll_core.controller.moves.target_choice import Want, choose
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_core.planner.placement import EXPLICIT
 
@@ -83,12 +83,3 @@ def _begun(
             return wish
         wishes.append((p, wish))
     return wishes
-
-
-def lost_targets(turn: DecisionContext, p: Partition) -> frozenset[BrokerId]:
-    """Brokers that a move adds and that have been away for long."""
-    limit_ms = turn.settings.target_lost_ms
-    away = turn.soft.away_ms
-    return frozenset(
-        b for b in p.adding if b not in p.isr and turn.now_ms - away.get(b, turn.now_ms) >= limit_ms
-    )

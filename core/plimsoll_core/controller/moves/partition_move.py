@@ -1,9 +1,8 @@
-"""Begins, replaces and rolls back a partition's move.  Called for AlterReassignments.
+"""Begins a partition's move, or replaces one by another.  Called for AlterReassignments.
 
 A move grows the partition by what its target adds and ends with the change that brings the whole
 target into the ISR (`partition_change`, step 1).  Until then every former replica stays one,
-so nothing is at risk.  What must not happen is that the way back, or the way to yet another target,
-drops a replica that may be the last to hold what was acknowledged: that is refused.
+so nothing is at risk.  The way back is `move_rollback`'s.
 
 Which topics an object declares, and which partitions an object moves, is theirs to change.
 Source: the protocol's rule for reassignments; KAFKA-13972, KAFKA-15665.
@@ -16,13 +15,19 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
-from plimsoll_core.cluster.movers import Mover, mover_of, running
+from plimsoll_core.cluster.move_owners import Mover, mover_of, running
 from plimsoll_core.cluster.records import TopicConfigured
 from plimsoll_core.controller.brokers.decommissioning import all_stay
-from plimsoll_core.controller.kernel.availability import away, may_become
+from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate
-from plimsoll_core.controller.kernel.racks import check_spread
+from plimsoll_core.controller.kernel.rack_rules import check_spread
+from plimsoll_core.controller.moves.move_rollback import (
+    CANCELLED,
+    check_absent,
+    check_drop,
+    rolled_back,
+)
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId, TopicId
 from plimsoll_core.messages.reassignments import (
@@ -32,11 +37,10 @@ from plimsoll_core.messages.reassignments import (
     TargetAnswer,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.phrasing import brokers_text, ids_text, replicas_text
+from plimsoll_core.phrasing import ids_text, replicas_text
 from plimsoll_core.planner.placement import EXPLICIT
 
 CAUSE = "reassignment"
-CANCELLED = "reassignment cancelled"
 
 
 # --- one partition ------------------------------------------------------------------------------
@@ -54,7 +58,7 @@ def begun(
     settled = p.settled
     unwanted = frozenset(p.adding) - frozenset(target)
     isr = [r for r in p.isr if r not in unwanted]
-    refusal = _check_drop(p, unwanted) or check_absent(p, isr, target, absent)
+    refusal = check_drop(p, unwanted) or check_absent(p, isr, target, absent)
     if refusal:
         return refusal
     removing = tuple(r for r in settled if r not in target)
@@ -63,68 +67,6 @@ def begun(
         replicas=(*target, *removing),
         adding=tuple(r for r in target if r not in settled),
         removing=removing,
-    )
-
-
-def rolled_back(
-    p: Partition, absent: AbstractSet[BrokerId] = frozenset(), *, forced: bool = False
-) -> PartitionUpdate | Refusal:
-    """The partition as it was before its move began."""
-    if not p.moving:
-        return Refusal(
-            reason=Reason.NoReassignmentInProgress,
-            message=f"Partition {p.index} is not being moved.",
-        )
-    unwanted = frozenset(p.adding)
-    isr = [r for r in p.isr if r not in unwanted]
-    refusal = _check_drop(p, unwanted, forced=forced)
-    if refusal is None and not forced:
-        refusal = check_absent(p, isr, (), absent)
-    if refusal:
-        return refusal
-    return PartitionUpdate(isr=isr, replicas=p.settled, adding=(), removing=())
-
-
-def _check_drop(
-    p: Partition, unwanted: AbstractSet[BrokerId], *, forced: bool = False
-) -> Refusal | None:
-    """Whether these replicas may go now."""
-    left = [r for r in p.isr if r not in unwanted]
-    if p.isr and not left:
-        return _refuse_drop(p, unwanted, "no other replica is in sync")
-    trusted = {*p.isr, *p.elr, *p.last_known_elr} & unwanted
-    if trusted and len(left) < p.effective_min_isr and not forced:
-        return _refuse_drop(
-            p,
-            trusted,
-            f"only {len(left)} others are in sync, which is below min ISR {p.effective_min_isr},"
-            " so records that were acknowledged could depend on it",
-        )
-    return None
-
-
-def check_absent(
-    p: Partition, isr: Sequence[BrokerId], target: Ids, absent: AbstractSet[BrokerId]
-) -> Refusal | None:
-    """Whether enough replicas are in sync without the brokers that may be restarted now."""
-    if may_become(p, isr, target, absent):
-        return None
-    return Refusal(
-        reason=Reason.BrokerRestarts,
-        message=(
-            f"Partition {p.index} waits for {brokers_text(absent & {*isr, *target})} to return from"
-            " a restart: until then fewer than min ISR would be in sync."
-        ),
-    )
-
-
-def _refuse_drop(p: Partition, dropped: Iterable[BrokerId], why: str) -> Refusal:
-    return Refusal(
-        reason=Reason.InvalidReplicaAssignment,
-        message=(
-            f"Partition {p.index} cannot do without {brokers_text(dropped)} now: {why}. Wait for"
-            " more replicas to be in sync, or let the move go on."
-        ),
     )
 
 

@@ -21,44 +21,40 @@ from plimsoll_core.cluster.model import (
     PartitionKey,
     Reassignment,
 )
-from plimsoll_core.cluster.movers import Mover, mover_of, running
 from plimsoll_core.cluster.records import ReassignmentForgotten, ReassignmentNoted
-from plimsoll_core.controller.kernel.availability import away
+from plimsoll_core.controller.kernel.availability_margin import away
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import Ids, PartitionUpdate, ranges
-from plimsoll_core.controller.moves.declared_moves import lost_targets
+from plimsoll_core.controller.moves.lost_targets import lost_targets, replans
+from plimsoll_core.controller.moves.move_rollback import CANCELLED, rolled_back
 from plimsoll_core.controller.moves.partition_move import (
-    CANCELLED,
     CAUSE,
     begun,
     check_target,
-    contradicts,
     note_factors,
-    rolled_back,
 )
-from plimsoll_core.controller.moves.targets import Want, choose
+from plimsoll_core.controller.moves.reassignment_checks import (
+    FINAL,
+    MISSING_MS,
+    Named,
+    missing_names,
+    named_partitions,
+)
+from plimsoll_core.controller.moves.target_choice import Want, choose
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.reassignments import (
     ReassignmentObjectGone,
     ReassignmentState,
     RunReassignment,
-    TopicMove,
 )
 from plimsoll_core.messages.requests import Answer
-from plimsoll_core.phrasing import brokers_text, ids_text, is_or_are
+from plimsoll_core.phrasing import brokers_text, is_or_are
 
 ROWS_MAX = 1_000
 """Reassignment objects that the image remembers."""
-FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
-"""Refusals that waiting does not mend: the object is wrong, not the moment."""
-MISSING_MS = 60_000
-"""What an object names and is not there is waited for until the object is so old: objects are often
-applied together."""
 TARGET_DOWN = "TargetDown"
 NO_LEADER = "NoLeader"
-
-Named = list[tuple[TopicMove, list[Partition]]]
 
 
 def run(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
@@ -105,12 +101,12 @@ def _begin(turn: DecisionContext, request: RunReassignment) -> Answer | Refusal:
     if len(turn.image.reassignments) >= ROWS_MAX:
         text = f"There are {ROWS_MAX} Reassignments already; delete old ones."
         return Refusal(reason=Reason.TooManyWaiting, message=text)
-    if (missing := _missing(turn, request)) is not None:
+    if (missing := missing_names(turn, request)) is not None:
         if request.waited_ms < MISSING_MS:
             return replace_message(missing, f"{missing.message} It is waited for for a minute.")
         failed = replace(row, reason=missing.reason.name, message=missing.message)
         return _end(turn, failed, "Failed", request.wall_ms)
-    named = _named(turn, request)
+    named = named_partitions(turn, request)
     if isinstance(named, Refusal):
         return _refused(turn, row, named, request.wall_ms)
     found = _targets(turn, named)
@@ -140,89 +136,6 @@ def _refused(
         return refusal
     failed = replace(row, reason=refusal.reason.name, message=refusal.message)
     return _end(turn, failed, "Failed", wall_ms)
-
-
-def _missing(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
-    """A topic, a partition or a broker that does not exist; a member may still join."""
-    for move in request.moves:
-        partitions = _partitions(turn, move)
-        if isinstance(partitions, Refusal):
-            return partitions
-        unknown = set(move.replicas or ()) - set(turn.image.brokers) - set(turn.image.members)
-        if unknown:
-            text = f"The target of topic {move.topic} names brokers that do not exist: "
-            return Refusal(
-                reason=Reason.InvalidReplicaAssignment, message=f"{text}{ids_text(unknown)}."
-            )
-    return None
-
-
-def _named(turn: DecisionContext, request: RunReassignment) -> Named | Refusal:
-    """The partitions that each entry is about, none of them twice, none of them another's."""
-    found: Named = []
-    seen: set[PartitionKey] = set()
-    movers = running(turn.image)
-    for move in request.moves:
-        refusal = _check_form(move)
-        partitions = refusal or _partitions(turn, move)
-        if isinstance(partitions, Refusal):
-            return partitions
-        for p in partitions:
-            refusal = _check_free(movers, move, p) or _check_stated(turn, move, p)
-            if p.key in seen:
-                refusal = _invalid(f"Two moves name {move.topic}-{p.index}.")
-            if refusal:
-                return refusal
-            seen.add(p.key)
-        found.append((move, partitions))
-    return found if seen else _invalid("The moves name no partition.")
-
-
-def _check_form(move: TopicMove) -> Refusal | None:
-    ways = [
-        way for way in (move.replicas, move.replication_factor, move.away_from) if way is not None
-    ]
-    if len(ways) != 1:
-        return _invalid("A move has exactly one of replicas, replicationFactor and awayFrom.")
-    if move.replicas is not None and len(set(move.replicas)) != len(move.replicas):
-        return _invalid(f"A target of topic {move.topic} names a broker twice.")
-    if move.replication_factor is not None and move.replication_factor < 1:
-        return _invalid("The replication factor is at least 1.")
-    return None
-
-
-def _partitions(turn: DecisionContext, move: TopicMove) -> list[Partition] | Refusal:
-    topic_id = turn.image.topic_ids.get(move.topic)
-    if topic_id is None:
-        return _unknown(f"There is no topic {move.topic}.")
-    count = turn.image.topics[topic_id].partitions
-    indexes = range(count) if move.partitions is None else dict.fromkeys(move.partitions)
-    missing = [index for index in indexes if not 0 <= index < count]
-    if missing:
-        return _unknown(f"Topic {move.topic} has no partition {missing[0]}.")
-    found = [turn.image.partitions[PartitionKey(topic_id, index)] for index in indexes]
-    if move.away_from is None:
-        return found
-    return [p for p in found if not set(p.replicas).isdisjoint(move.away_from)]
-
-
-def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refusal | None:
-    held = mover_of(movers, p.key)
-    if held is None:
-        return None
-    return Refusal(
-        reason=Reason.ReassignmentInProgress,
-        message=f"{move.topic}-{p.index} is moved by {held}; wait for it.",
-    )
-
-
-def _check_stated(turn: DecisionContext, move: TopicMove, p: Partition) -> Refusal | None:
-    """Whether the topic's object leaves it open."""
-    replicas: Ids = move.replicas or ()
-    if move.replicas is None:
-        size = move.replication_factor or len(p.target)
-        replicas = tuple(BrokerId(-1 - n) for n in range(size))  # whichever will be chosen
-    return contradicts(turn.image.topics[p.topic_id], p, replicas)
 
 
 def _targets(
@@ -274,7 +187,7 @@ def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -
     if not moving:
         return _end(turn, row, "Completed", request.wall_ms)
     lost = [p for p in moving if lost_targets(turn, p)]
-    replannable = [p for p in lost if _replans(turn, request, p)]
+    replannable = [p for p in lost if replans(turn, request, p)]
     if replannable:
         wants = [
             Want(partition=p, size=len(p.target), off=lost_targets(turn, p)) for p in replannable
@@ -290,14 +203,6 @@ def _go_on(turn: DecisionContext, row: Reassignment, request: RunReassignment) -
 def _moving(turn: DecisionContext, row: Reassignment) -> list[Partition]:
     found = (turn.image.partitions.get(key) for key in row.named())
     return [p for p in found if p is not None and p.moving]
-
-
-def _replans(turn: DecisionContext, request: RunReassignment, p: Partition) -> bool:
-    name = turn.image.topics[p.topic_id].name
-    return any(
-        move.replan and move.topic == name and (not move.partitions or p.index in move.partitions)
-        for move in request.moves
-    )
 
 
 def _waiting_for(
@@ -383,14 +288,6 @@ def _grouped(keys: Iterable[PartitionKey]) -> tuple[MovedPartitions, ...]:
         MovedPartitions(topic_id=topic_id, ranges=ranges(indexes))
         for topic_id, indexes in by_topic.items()
     )
-
-
-def _invalid(message: str) -> Refusal:
-    return Refusal(reason=Reason.InvalidRequest, message=message)
-
-
-def _unknown(message: str) -> Refusal:
-    return Refusal(reason=Reason.UnknownTopicOrPartition, message=message)
 
 
 def _name(turn: DecisionContext, p: Partition) -> str:

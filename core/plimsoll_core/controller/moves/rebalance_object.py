@@ -19,21 +19,23 @@ from plimsoll_core.cluster.model import (
     RebalancePhase,
     RebalanceRest,
 )
-from plimsoll_core.cluster.movers import running
+from plimsoll_core.cluster.move_owners import running
 from plimsoll_core.cluster.records import (
     RebalanceAdvanced,
     RebalanceForgotten,
     RebalanceMovesAdded,
     RebalanceNoted,
 )
-from plimsoll_core.controller.kernel.availability import away as absences
+from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.moves import rebalance_schedule as looks
-from plimsoll_core.controller.moves.partition_move import begun, rolled_back
+from plimsoll_core.controller.moves.lost_targets import is_lost
+from plimsoll_core.controller.moves.move_rollback import rolled_back
+from plimsoll_core.controller.moves.partition_move import begun
 from plimsoll_core.controller.moves.rebalance_begin import PART_MAX
 from plimsoll_core.controller.moves.rebalance_schedule import Look, PendingMoves, Row
-from plimsoll_core.controller.moves.targets import Want, choose
+from plimsoll_core.controller.moves.target_choice import Want, choose
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import RebalanceObjectGone, RebalanceState, RunRebalance
@@ -110,7 +112,7 @@ def _advance(turn: DecisionContext, row: Rebalance, look: Look) -> None:
     wishes: list[tuple[Partition, PartitionUpdate]] = []
     for move, p in look.begin:
         wish = begun(p, move.after)
-        assert isinstance(wish, PartitionUpdate), "what does not move drops nobody"
+        assert isinstance(wish, PartitionUpdate), "a partition that does not move drops no replica"
         wishes.append((p, wish))
     turn.change(wishes, CAUSE)
     done = [m.number for m, p in look.begin if not turn.image.partitions[p.key].moving]
@@ -166,7 +168,7 @@ def _replan(turn: DecisionContext, row: Rebalance, look: Look) -> Refusal | None
 def _other_targets(turn: DecisionContext, row: Rebalance, lost: list[Row]) -> Refusal | None:
     wants = []
     for move, p in lost:
-        away = {b for b in move.adding if b not in p.isr and looks.is_lost(turn, b)}
+        away = {b for b in move.adding if b not in p.isr and is_lost(turn, b)}
         off = frozenset((*away, *_left(row)))
         wants.append(Want(partition=p, size=len(move.after), off=off))
     chosen = choose(turn, wants)

@@ -12,10 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from plimsoll_core.cluster.model import Partition, RebalanceMove, RebalanceRest
-from plimsoll_core.cluster.movers import Mover, mover_of
-from plimsoll_core.controller.kernel.availability import away as absences
+from plimsoll_core.cluster.move_owners import Mover, mover_of
+from plimsoll_core.controller.kernel.availability_margin import away as absences
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.moves.partition_move import check_absent, check_target, contradicts
+from plimsoll_core.controller.moves.lost_targets import is_lost
+from plimsoll_core.controller.moves.move_rollback import check_absent
+from plimsoll_core.controller.moves.partition_move import check_target, contradicts
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.rebalances import MoveLimits
 
@@ -86,16 +88,6 @@ def _watch(turn: DecisionContext, row: Row, look: Look) -> None:
         look.stuck.down.setdefault(broker, []).append(row)
     if any(is_lost(turn, b) for b in missing if b in p.adding):
         look.lost.append(row)
-
-
-def is_lost(turn: DecisionContext, broker: BrokerId) -> bool:
-    """Inactive for so long that another target should replace it; or it takes no replicas."""
-    if not turn.image.takes_replicas(broker):
-        return True
-    if turn.acceptable(broker):
-        return False
-    away_ms = turn.now_ms - turn.soft.away_ms.get(broker, turn.now_ms)
-    return away_ms >= turn.settings.target_lost_ms
 
 
 # --- what may begin -----------------------------------------------------------------------------

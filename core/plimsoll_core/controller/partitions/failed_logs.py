@@ -2,8 +2,8 @@
 
 Called for ReportFailedReplicas.  The replica leaves the ISR and is not elected while its log is out
 of service; its broker keeps its other partitions.  It comes back when its broker starts again, or
-when a disk that was full has room again and the broker has opened the log anew: it then tells of it
-(`back_in_service`, where nobody leads) or follows with it (a leader's proposal to take it in).
+when a disk that was full has room again and the broker has reopened the log: it reports the log
+(`back_in_service`, for a partition without a leader) or follows (and the leader proposes it).
 Source: the protocol's heartbeat rule for offline log directories.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
-from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
 from plimsoll_core.errors import Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import Answer, Done, ReportFailedReplicas

@@ -21,7 +21,7 @@ from plimsoll_core.cluster.topic_configs import unclean_recovery
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
 from plimsoll_core.controller.kernel.settings import Settings
-from plimsoll_core.controller.kernel.stale_epoch import stale_epoch
+from plimsoll_core.controller.kernel.stale_broker_epoch import stale_epoch
 from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
 from plimsoll_core.controller.partitions.failed_logs import back_in_service
 from plimsoll_core.errors import Refusal

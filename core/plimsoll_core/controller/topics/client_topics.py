@@ -14,14 +14,14 @@ from plimsoll_core.cluster.topic_configs import canonical, check_configs, split_
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
-    check_name,
-    check_partitions,
     check_rows,
     create,
     created,
     place_new,
     refused,
 )
+from plimsoll_core.controller.topics.topic_limits import check_partitions
+from plimsoll_core.controller.topics.topic_names import check_name
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import (
     Answer,

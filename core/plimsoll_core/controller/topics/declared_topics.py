@@ -16,18 +16,18 @@ from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
-from plimsoll_core.controller.topics.min_isr import spread_min_isr
+from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     add_partitions,
     among_pools,
-    check_name,
-    check_partitions,
     check_rows,
     create,
     created,
     place_new,
 )
+from plimsoll_core.controller.topics.topic_limits import check_partitions, too_many_in_namespace
+from plimsoll_core.controller.topics.topic_names import check_name
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, DeclareTopic, DetachTopic, Done, TopicsAnswer
 from plimsoll_core.planner import placement
@@ -146,32 +146,12 @@ def _cannot_change(topic: Topic, request: DeclareTopic) -> Refusal | None:
     return None
 
 
-def _too_many_in_namespace(
-    turn: DecisionContext, request: DeclareTopic, added: int
-) -> Refusal | None:
-    most, namespace = turn.settings.partitions_per_namespace_max, request.object.namespace
-    if most is None:
-        return None
-    holders = ((t, t.object or t.detached_from) for t in turn.image.topics.values())
-    there = sum(t.partitions for t, holder in holders if holder and holder.namespace == namespace)
-    if there + added <= most:
-        return None
-    return Refusal(
-        reason=Reason.InvalidPartitions,
-        message=(
-            f"The Topics of namespace {namespace} have {there} partitions and may have {most};"
-            f" {added} more are too many. Use fewer, or raise the LogCluster's"
-            " topics.limits.partitionsPerNamespace."
-        ),
-    )
-
-
 # --- changes -----------------------------------------------------------------------------------
 
 
 def _create(turn: DecisionContext, request: DeclareTopic) -> Topic | Refusal:
     refusal = check_name(turn, request.topic_name)
-    refusal = refusal or _too_many_in_namespace(turn, request, request.partitions)
+    refusal = refusal or too_many_in_namespace(turn, request, request.partitions)
     rows = refusal or _new_rows(turn, request)
     if isinstance(rows, Refusal):
         return rows
@@ -207,7 +187,7 @@ def _adjust(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Topic
     more: Assignment | Refusal = ()
     added = request.partitions - topic.partitions
     if added > 0:
-        more = _too_many_in_namespace(turn, request, added) or _more_rows(turn, topic, request)
+        more = too_many_in_namespace(turn, request, added) or _more_rows(turn, topic, request)
     if isinstance(more, Refusal):
         return more
     moves = declared_moves(turn, topic, request)

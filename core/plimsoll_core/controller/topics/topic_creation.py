@@ -1,11 +1,11 @@
-"""The checks of a new topic, and its creation: names, limits, placement, records.
+"""The placement of a new topic, and its creation: brokers, rows, records.
 
-Called for topics of clients and for declared ones.  Source: the protocol's rules for topics; KIP-4.
+Called for topics of clients and for declared ones.  `topic_names` and `topic_limits` check the
+rest.  Source: the protocol's rules for topics; KIP-4.
 """
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -16,7 +16,8 @@ from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated
 from plimsoll_core.controller.brokers.decommissioning import all_stay
 from plimsoll_core.controller.kernel.decision import DecisionContext
-from plimsoll_core.controller.kernel.racks import brokers_have_racks, check_spread, located
+from plimsoll_core.controller.kernel.rack_rules import brokers_have_racks, check_spread, located
+from plimsoll_core.controller.topics.topic_limits import check_partitions
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import (
@@ -24,9 +25,6 @@ from plimsoll_core.messages.requests import (
 )
 from plimsoll_core.planner import placement
 from plimsoll_core.planner.placement import Assignment
-
-NAME_LENGTH_MAX = 249
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,38 +38,6 @@ class TopicPlan:
     strategy: str = placement.ROUND_ROBIN
     object: TopicObject | None = None
     deletion_policy: str = "Delete"
-
-
-def check_name(turn: DecisionContext, name: str) -> Refusal | None:
-    """Kafka's alphabet; and two names must not differ only in '.' and '_', as metrics mix them."""
-    if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL.fullmatch(name):
-        return Refusal(
-            reason=Reason.InvalidTopicName,
-            message=(
-                f"{name[:NAME_LENGTH_MAX]!r} is not a topic name: use 1 to {NAME_LENGTH_MAX} ASCII"
-                " letters, digits, '.', '_' and '-', and not '.' or '..' alone."
-            ),
-        )
-    if "." not in name and "_" not in name:
-        return None
-    plain = name.replace(".", "_")
-    for other in turn.image.topic_ids:
-        if other != name and other.replace(".", "_") == plain:
-            return Refusal(
-                reason=Reason.InvalidTopicName,
-                message=f"{name} differs from topic {other} only in '.' and '_'; choose another.",
-            )
-    return None
-
-
-def check_partitions(turn: DecisionContext, partitions: int) -> Refusal | None:
-    most = turn.settings.partitions_per_topic_max
-    if 1 <= partitions <= most:
-        return None
-    return Refusal(
-        reason=Reason.InvalidPartitions,
-        message=f"A topic has 1 to {most} partitions here, not {partitions}.",
-    )
 
 
 def check_rows(turn: DecisionContext, rows: Assignment) -> Refusal | None:

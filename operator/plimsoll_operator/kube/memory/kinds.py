@@ -13,7 +13,7 @@ from functools import cached_property
 
 from plimsoll_operator.api.labels import VOLUME_PROTECTION
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory import schemas
+from plimsoll_operator.kube.memory import schema_validation
 from plimsoll_operator.kube.memory.lists import BUILT_IN_TOPOLOGY, Topology, custom_topology
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import Kind
@@ -69,7 +69,7 @@ class Resource:
     """A PUT of what is not there makes it."""
     schema: Object | None = None
     """A custom resource's, as its definition states it."""
-    check: schemas.Check | None = None
+    check: schema_validation.Check | None = None
     """Prunes, sets defaults and validates; built-in kinds are taken as they are."""
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -189,18 +189,18 @@ def custom(definition: Object) -> Iterator[Resource]:
 
 
 _COMPILED_MAX = 100
-_compiled: OrderedDict[int, tuple[Object, schemas.Check]] = OrderedDict()
+_compiled: OrderedDict[int, tuple[Object, schema_validation.Check]] = OrderedDict()
 """By the schema's identity: many servers in one process serve the same definitions."""
 
 
-def _checked(schema: Object) -> schemas.Check:
+def _checked(schema: Object) -> schema_validation.Check:
     """The object's own part: its type and its metadata are not the schema's concern."""
     known = _compiled.get(id(schema))
     if known is not None:
         return known[1]
     apart = ("apiVersion", "kind", "metadata")
     own = {name: part for name, part in schema["properties"].items() if name not in apart}
-    check = schemas.compiled({**schema, "properties": own})
+    check = schema_validation.compiled({**schema, "properties": own})
     _compiled[id(schema)] = (schema, check)
     if len(_compiled) > _COMPILED_MAX:
         _compiled.popitem(last=False)

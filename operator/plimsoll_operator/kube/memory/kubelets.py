@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 from plimsoll_operator.api.labels import VOLUME_PROTECTION
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.owned_pods import ENDED, phase
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.stateful_sets import (
     found,
@@ -19,7 +20,7 @@ from plimsoll_operator.kube.memory.stateful_sets import (
     write_status,
 )
 from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.strategy import timestamp
+from plimsoll_operator.kube.memory.stored_object import timestamp
 from plimsoll_operator.kube.port import Object
 
 Phase = Literal["Pending", "Running", "Succeeded", "Failed"]
@@ -32,6 +33,8 @@ class RuntimeState:
     phase: Phase
     ready: bool = False
     restarts: int = 0
+    ended: bool = False
+    """The containers have ended and will be started again, in a pod that is Running."""
     exit_code: int = 0
     """Of containers that have ended."""
     waiting: tuple[str, str] | None = None
@@ -97,6 +100,8 @@ class Kubelets:
                 return
             pod = bound
         if uid not in self._started:
+            if phase(pod) in ENDED:
+                return  # before this process began
             self._started[uid] = pod.body
             self._runtime.start(pod.body)
         state = self._runtime.state(pod.body)
@@ -200,7 +205,7 @@ def _container_status(container: Object, state: RuntimeState, since: str) -> Obj
         "image": container["image"],
         "imageID": "",
         "ready": state.ready,
-        "started": state.phase == "Running",
+        "started": state.phase == "Running" and not state.ended,
         "restartCount": state.restarts,
         "state": _container_state(state, since),
     }
@@ -212,7 +217,7 @@ def _container_state(state: RuntimeState, since: str) -> Object:
         return {"waiting": {"reason": reason, "message": message}}
     if state.phase == "Pending":
         return {"waiting": {"reason": "ContainerCreating"}}
-    if state.phase == "Running":
+    if state.phase == "Running" and not state.ended:
         return {"running": {"startedAt": since}}
     reason = "Error" if state.exit_code else "Completed"
     return {"terminated": {"exitCode": state.exit_code, "reason": reason}}

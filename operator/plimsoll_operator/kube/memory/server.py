@@ -20,8 +20,8 @@ from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.defaults import with_defaults
 from plimsoll_operator.kube.memory.kinds import Resource
 from plimsoll_operator.kube.memory.kinds import custom as resources_of
-from plimsoll_operator.kube.memory.selectors import field_test, label_test
-from plimsoll_operator.kube.memory.status import (
+from plimsoll_operator.kube.memory.request_selectors import field_test, label_test
+from plimsoll_operator.kube.memory.status_errors import (
     StatusError,
     bad_request,
     details,
@@ -29,7 +29,7 @@ from plimsoll_operator.kube.memory.status import (
     no_such_path,
 )
 from plimsoll_operator.kube.memory.store import Store, StoredObject
-from plimsoll_operator.kube.memory.strategy import timestamp, typed
+from plimsoll_operator.kube.memory.stored_object import timestamp, typed
 from plimsoll_operator.kube.memory.watches import Encode, Selection, Watch
 from plimsoll_operator.kube.memory.writes import APPLY, RequestTarget, Writes
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse, Object

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from plimsoll_operator.kube.memory import discovery
 from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
-from plimsoll_operator.kube.memory.status import StatusError
+from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.port import JSON, HttpRequest
 

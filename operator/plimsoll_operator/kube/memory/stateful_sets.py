@@ -10,18 +10,25 @@ import hashlib
 
 import msgspec
 
+from plimsoll_operator.api.conditions import is_true
 from plimsoll_operator.api.labels import POD_INDEX, POD_NAME
 from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.owned_pods import (
+    ENDED,
+    controller_reference,
+    delete_pod,
+    phase,
+    pods_of,
+)
 from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.status import StatusError
+from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.memory.store import StoredObject
-from plimsoll_operator.kube.memory.strategy import timestamp
+from plimsoll_operator.kube.memory.stored_object import timestamp
 from plimsoll_operator.kube.memory.writes import RequestTarget
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import Kind
 
 REVISION = "controller-revision-hash"
-ENDED = ("Succeeded", "Failed")
 
 
 def reconcile(server: MemoryApiServer) -> None:
@@ -68,31 +75,21 @@ class _Set:
         wanted = range(first, first + self._spec["replicas"])
         pods = self._pods()
         for ordinal in sorted(set(pods) - set(wanted), reverse=True):
-            self._delete(pods[ordinal])
+            delete_pod(self._server, pods[ordinal])
         for ordinal in wanted:
             pod = pods.get(ordinal)
             if pod is None:
                 self._make(ordinal)
-            elif (pod.body.get("status") or {}).get("phase") in ENDED:
-                self._delete(pod)
+            elif phase(pod) in ENDED:
+                delete_pod(self._server, pod)
             if self._spec["podManagementPolicy"] != "Parallel" and not _is_ready(pod):
                 break
         self._show(len(wanted))
 
     def _pods(self) -> dict[int, StoredObject]:
         """The set's own, by ordinal."""
-        uid = self._stored.metadata["uid"]
-        own = {}
-        for root, key in self._server.store.dependents.get(uid, {}):
-            pod = self._server.store.get(self._server.store.resources[root], key)
-            if pod is not None and pod.resource.kind == resources.PODS:
-                own[int(key[1].rpartition("-")[2])] = pod
-        return own
-
-    def _delete(self, pod: StoredObject) -> None:
-        if not pod.metadata.get("deletionTimestamp"):
-            where = target(self._server, resources.PODS, *pod.key)
-            self._server.writes.delete(where, {}, dry_run=False)
+        own = pods_of(self._server, self._stored)
+        return {int(pod.key[1].rpartition("-")[2]): pod for pod in own}
 
     def _make(self, ordinal: int) -> None:
         """The pod and, before it, its claims; one that is going is waited for."""
@@ -133,14 +130,7 @@ class _Set:
             POD_INDEX: str(ordinal),
             REVISION: self._revision,
         }
-        owner = {
-            "apiVersion": resources.STATEFUL_SETS.api_version,
-            "kind": resources.STATEFUL_SETS.kind,
-            "name": self._name,
-            "uid": self._stored.metadata["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        owner = controller_reference(self._stored)
         volumes = [
             {
                 "name": one["metadata"]["name"],
@@ -211,8 +201,7 @@ class _Set:
 def _is_ready(pod: StoredObject | None) -> bool:
     if pod is None or pod.metadata.get("deletionTimestamp"):
         return False
-    conditions = (pod.body.get("status") or {}).get("conditions") or ()
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return is_true(pod.body, "Ready")
 
 
 def _digest(value: object) -> str:

@@ -12,8 +12,9 @@ import msgspec
 
 from plimsoll_operator.kube.errors import answered
 from plimsoll_operator.kube.memory.server import MemoryApiServer
-from plimsoll_operator.kube.memory.status import StatusError
+from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse
+from plimsoll_process.waits import set_within
 
 WATCH_SECONDS_DEFAULT = 300.0
 
@@ -45,19 +46,10 @@ class MemoryTransport:
                     yield line
                 if watch.ended:
                     return
-                if not watch.lines and not await _is_woken(woken, end_s - loop.time()):
+                if not watch.lines and not await set_within(woken, max(end_s - loop.time(), 0)):
                     return
         finally:
             watch.close()
 
     async def close(self) -> None:
         """Nothing is open."""
-
-
-async def _is_woken(woken: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(max(seconds, 0)):
-            await woken.wait()
-    except TimeoutError:
-        return False
-    return True

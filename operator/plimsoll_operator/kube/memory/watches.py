@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from plimsoll_operator.kube.memory.kinds import Resource
-from plimsoll_operator.kube.memory.status import StatusError, bad_request, expired
+from plimsoll_operator.kube.memory.status_errors import StatusError, bad_request, expired
 from plimsoll_operator.kube.memory.store import ObjectChange, Store, StoredObject
 
 LINES_MAX = 10_000

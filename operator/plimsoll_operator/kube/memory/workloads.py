@@ -5,7 +5,7 @@ A host calls `reconcile` on its clock, as often as it likes; nothing here waits.
 
 from __future__ import annotations
 
-from plimsoll_operator.kube.memory import garbage, stateful_sets
+from plimsoll_operator.kube.memory import garbage_collection, stateful_sets
 from plimsoll_operator.kube.memory.kubelets import Kubelets, PodRuntime
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 
@@ -19,6 +19,6 @@ class Workloads:
 
     def reconcile(self) -> None:
         """One step of each."""
-        garbage.collect(self._server)
+        garbage_collection.collect(self._server)
         stateful_sets.reconcile(self._server)
         self._kubelets.reconcile()

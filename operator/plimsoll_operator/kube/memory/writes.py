@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from plimsoll_operator.kube import resources
-from plimsoll_operator.kube.memory import patches, strategy
+from plimsoll_operator.kube.memory import patches, stored_object
 from plimsoll_operator.kube.memory.kinds import Resource, custom
 from plimsoll_operator.kube.memory.patches import Applied, Path
-from plimsoll_operator.kube.memory.schemas import untyped
-from plimsoll_operator.kube.memory.status import (
+from plimsoll_operator.kube.memory.schema_validation import untyped
+from plimsoll_operator.kube.memory.status_errors import (
     StatusCause,
     StatusError,
     already_exists,
@@ -33,7 +33,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 GRACE_SECONDS_DEFAULT = 30
 _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
-"""What goes only after everything that is in it: `garbage` ends it."""
+"""What goes only after everything that is in it: `garbage_collection` ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Writes:
         self, target: RequestTarget, body: Object, *, dry_run: bool, applied: Applied | None = None
     ) -> StoredObject:
         resource = target.resource
-        body = strategy.typed(resource, body)
+        body = stored_object.typed(resource, body)
         uid = ""
         meta = dict(body["metadata"])
         if not meta.get("name") and meta.get("generateName"):
@@ -84,7 +84,7 @@ class Writes:
         if self._store.get(resource, key) is not None:
             raise already_exists(resource.kind, meta["name"])
         body = {**body, "metadata": meta}
-        new = strategy.to_create(resource, body, uid or self._new_uid(), self._now_ms())
+        new = stored_object.to_create(resource, body, uid or self._new_uid(), self._now_ms())
         if dry_run:
             return StoredObject(resource, new, self._store.revision)
         if resource.kind == resources.CRDS:
@@ -118,7 +118,7 @@ class Writes:
 
     def replace(self, target: RequestTarget, body: Object, *, dry_run: bool) -> StoredObject:
         """PUT."""
-        body = strategy.typed(target.resource, body)
+        body = stored_object.typed(target.resource, body)
         meta = body["metadata"]
         if target.resource.created_by_update and target.key not in self._store.table(
             target.resource
@@ -127,7 +127,7 @@ class Writes:
         old = self.existing(target)
         if meta.get("name") != target.name:
             raise bad_request("the name of the object does not match the name on the URL")
-        strategy.check_versions(target.resource, old.body, body)
+        stored_object.check_versions(target.resource, old.body, body)
         return self._update(target, old, body, dry_run=dry_run, applied=old.applied)
 
     def _create_by_update(
@@ -136,9 +136,9 @@ class Writes:
         """A PUT of an object that is gone: another one, unless a uid says that it must not be."""
         meta = dict(body["metadata"])
         if uid := meta.pop("uid", ""):
-            raise strategy.other_uid(target.resource, target.key[1], uid, "")
+            raise stored_object.other_uid(target.resource, target.key[1], uid, "")
         if not meta.pop("resourceVersion", ""):
-            raise strategy.unversioned(target.resource, target.key[1])
+            raise stored_object.unversioned(target.resource, target.key[1])
         return self.create(target, {**body, "metadata": meta}, dry_run=dry_run)
 
     def _update(
@@ -153,7 +153,7 @@ class Writes:
         meta = body["metadata"]
         if target.namespace is not None and meta.get("namespace") is None:
             body = {**body, "metadata": {**meta, "namespace": target.namespace}}
-        new = strategy.to_update(target.resource, old.body, body, status=target.status)
+        new = stored_object.to_update(target.resource, old.body, body, status=target.status)
         if dry_run:
             return StoredObject(target.resource, new, old.revision)
         if new == old.body:
@@ -188,8 +188,8 @@ class Writes:
         else:
             text = f"the body of the request was in an unknown format: {content_type}"
             raise StatusError(415, "UnsupportedMediaType", text)
-        strategy.check_versions(target.resource, old.body, body)
-        body = strategy.typed(target.resource, body)
+        stored_object.check_versions(target.resource, old.body, body)
+        body = stored_object.typed(target.resource, body)
         return self._update(target, old, body, dry_run=dry_run, applied=old.applied), False
 
     def _apply(
@@ -199,7 +199,7 @@ class Writes:
         if not manager:
             raise bad_request("fieldManager is required for apply patch")
         resource = target.resource
-        config = strategy.typed(resource, config)
+        config = stored_object.typed(resource, config)
         config["metadata"].setdefault("name", target.name)
         old = self._store.get(resource, target.key)
         if old is None and target.status:
@@ -240,7 +240,7 @@ class Writes:
         """None when the object is gone at once, else the object that is going."""
         old = self.existing(target)
         wanted = options.get("preconditions") or {}
-        strategy.check_preconditions(target.resource, old.body, wanted)
+        stored_object.check_preconditions(target.resource, old.body, wanted)
         if dry_run:
             return old
         if options.get("propagationPolicy") == "Orphan":
@@ -354,7 +354,7 @@ def _going(resource: Resource, body: Object, seconds: int, now_ms: int) -> Objec
         return body
     if "deletionTimestamp" not in meta and "generation" in meta:
         meta["generation"] += 1
-    meta["deletionTimestamp"] = strategy.timestamp(now_ms + 1_000 * seconds)
+    meta["deletionTimestamp"] = stored_object.timestamp(now_ms + 1_000 * seconds)
     meta["deletionGracePeriodSeconds"] = seconds
     out = {**body, "metadata": meta}
     if resource.kind == resources.NAMESPACES:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.labels import Manifest
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.networkpolicy import network_policy
 from plimsoll_operator.manifests.poddisruptionbudget import pod_disruption_budget
 from plimsoll_operator.manifests.serviceaccount import service_account

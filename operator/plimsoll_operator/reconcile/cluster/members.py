@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.controller.brokers.membership import next_members
-from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.membership import SetLeaving
 from plimsoll_core.messages.requests import Refused, SetMembers
 from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.reconcile.cluster import membership_rebalances, removed_brokers
+from plimsoll_operator.reconcile.cluster.edit_settling import Ids, is_settled
 from plimsoll_operator.reconcile.cluster.membership_rebalances import blocked
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 
-SETTLE_MS = 10_000
 LOOK_MS = 2_000
-
-Ids = tuple[BrokerId, ...]
 
 
 async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
@@ -35,7 +32,7 @@ async def settle(term: Term, cluster: LogCluster) -> list[BlockedAction]:
     if not term.image.members:
         await _set_members(term, wanted)
         return []
-    if not _is_settled(term, wanted):
+    if not is_settled(term, wanted):
         return []
     if new := set(wanted) - set(term.image.members):
         refusal = await _set_members(term, (*term.image.members, *new))
@@ -59,21 +56,6 @@ async def follow(term: Term, context: Context, rows: list[BlockedAction]) -> Non
     term.block("Members", rows)
     if rows or term.image.leaving or term.image.newcomers or removed_brokers.unfinished(term):
         term.add_later(Work(Task.CLUSTER, term.key), LOOK_MS)
-
-
-def _is_settled(term: Term, wanted: Ids) -> bool:
-    """Whether this has been wished for long enough; what is committed already needs no time."""
-    image = term.image
-    going = [b for b in image.members if b not in wanted]
-    if set(wanted) <= set(image.members) and going == [b for b in image.leaving if b in going]:
-        term.settling = None
-        return True
-    if term.settling is None or term.settling[0] != wanted:
-        term.settling = (wanted, term.monotonic_ms())
-    left_ms = term.settling[1] + SETTLE_MS - term.monotonic_ms()
-    if left_ms > 0:
-        term.add_later(Work(Task.CLUSTER, term.key), left_ms)
-    return left_ms <= 0
 
 
 async def _set_members(term: Term, wanted: Ids) -> Refused | None:

@@ -22,8 +22,8 @@ from plimsoll_operator.kube.errors import Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import REBALANCES
 from plimsoll_operator.manifests import rebalance
-from plimsoll_operator.manifests.context import Context
-from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.reconcile.reconcile_term import Term
 
 KEPT_MAX = 10
 """Those that have ended, as history."""

@@ -24,18 +24,18 @@ from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.quantities import bytes_per_second
-from plimsoll_operator.kube.cache import INVALID_SPEC
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, kind_of
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC
 from plimsoll_operator.manifests.configmap import config_map
-from plimsoll_operator.reconcile.cluster import members, versions, volume_growth
+from plimsoll_operator.reconcile.cluster import members, release_versions, volume_growth
 from plimsoll_operator.reconcile.cluster.children import broker_sets, children
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 logger = logging.getLogger("plimsoll.cluster")
 
@@ -57,7 +57,7 @@ async def reconcile(term: Term) -> None:
         return
     _say_unread(term)
     # Both are reviewed whatever comes of the other: neither's cause outlives its end.
-    runnable = versions.review(term, cluster)
+    runnable = release_versions.review(term, cluster)
     valid = _check_configs(term, cluster)
     if not runnable or not valid:
         term.observed[Target(LOG_CLUSTERS, *term.key)] = cluster.metadata.generation

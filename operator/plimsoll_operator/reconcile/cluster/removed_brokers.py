@@ -23,7 +23,7 @@ from plimsoll_operator.kube.errors import Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import PODS, STATEFUL_SETS, VOLUME_CLAIMS, Kind
 from plimsoll_operator.reconcile.cluster.membership_rebalances import blocked
-from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.work_queue import Retry
 
 logger = logging.getLogger("plimsoll.removal")

@@ -9,25 +9,22 @@ from plimsoll_operator.api.cluster_status import BLOCKED_MAX, BlockedAction, Log
 from plimsoll_operator.api.conditions import condition, unready
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import that_wait, worst_first
-from plimsoll_operator.reconcile.cluster.versions import versions
-from plimsoll_operator.reconcile.context import Term
-from plimsoll_operator.reconcile.restarts.memory import restarts_of
+from plimsoll_operator.reconcile.cluster.release_versions import versions
+from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.render import (
     rolls_condition,
     settling_condition,
     troubles_text,
 )
-from plimsoll_operator.status.projection import (
-    blocked_condition,
-    cluster_conditions,
-    cluster_status,
-)
-from plimsoll_operator.status.unclean import TYPE as UNCLEAN
-from plimsoll_operator.status.unclean import UncleanRecovery
-from plimsoll_operator.status.writer import StatusDraft, Target
+from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.status.cluster_conditions import blocked_condition, cluster_conditions
+from plimsoll_operator.status.projection import cluster_status
+from plimsoll_operator.status.status_writer import StatusDraft, Target
+from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
+from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
 
 
 def unclean_recovery_of(term: Term) -> UncleanRecovery:
@@ -66,6 +63,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         status=msgspec.structs.replace(status, conditions=tuple(shown.values())),
         generation=term.observed.get(Target(LOG_CLUSTERS, *key), 0),
         shown=term.objects.clusters.conditions(key),
+        version=found.metadata.resource_version,
     )
 
 
@@ -79,6 +77,7 @@ def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:
         status=LogClusterStatus(cluster_id=led, conditions=tuple(term.notes.values())),
         generation=found.metadata.generation,
         shown=term.objects.clusters.conditions(found.key),
+        version=found.metadata.resource_version,
     )
 
 

@@ -19,7 +19,7 @@ from plimsoll_operator.api.quantities import amount
 from plimsoll_operator.kube.errors import Rejected
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import VOLUME_CLAIMS
-from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 
 logger = logging.getLogger("plimsoll.volumes")

@@ -11,14 +11,14 @@ from __future__ import annotations
 from plimsoll_core.cluster.model import Reassignment as Row
 from plimsoll_core.messages.reassignments import ReassignmentObjectGone, ReassignmentState
 from plimsoll_core.messages.requests import Refused
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import REASSIGNMENTS
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.reassignment.request import FINAL, run_request, status_of
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.move_progress import Meter
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000
 REFUSED_MS = 5_000

@@ -19,10 +19,9 @@ from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.conditions import timestamp
 from plimsoll_operator.api.quantities import bytes_per_second
 from plimsoll_operator.api.rebalance import PlanStatus, Rebalance, RebalanceStatus
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.rebalance.plan_config_map import config_map, config_map_name
 from plimsoll_operator.reconcile.rebalance.planning import (
     Deciding,
@@ -31,10 +30,11 @@ from plimsoll_operator.reconcile.rebalance.planning import (
     Sketch,
 )
 from plimsoll_operator.reconcile.rebalance.render import FINAL, View, plan_status, status_of
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.move_progress import Meter
 from plimsoll_operator.status.record_events import Occurrence
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 1_000
 AWAIT_MS = 15_000

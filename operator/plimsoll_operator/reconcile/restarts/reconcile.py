@@ -34,11 +34,10 @@ from plimsoll_operator.kube.resources import (
     STATEFUL_SETS,
 )
 from plimsoll_operator.manifests.configmap import config_map_name
-from plimsoll_operator.manifests.context import Context
+from plimsoll_operator.manifests.manifest_context import Context
 from plimsoll_operator.manifests.statefulset import revision, stateful_set
-from plimsoll_operator.reconcile.context import Task, Term, Work
-from plimsoll_operator.reconcile.restarts import stateful_sets
-from plimsoll_operator.reconcile.restarts.memory import restarts_of
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+from plimsoll_operator.reconcile.restarts import stateful_set_repair
 from plimsoll_operator.reconcile.restarts.pod_state import (
     FAILED_CREATE,
     PodState,
@@ -48,6 +47,7 @@ from plimsoll_operator.reconcile.restarts.pod_state import (
     trouble,
 )
 from plimsoll_operator.reconcile.restarts.render import Rolling
+from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -98,7 +98,7 @@ class Pass:
         seen = await self._look()
         image = self.term.image
         for at, one in enumerate(seen):
-            seen[at] = one = await stateful_sets.restore(self.term, self.context, one)
+            seen[at] = one = await stateful_set_repair.restore(self.term, self.context, one)
             if one.pod is not None and is_stuck(one.pod, self.now_ms):
                 await self._release(one.broker_id, one.pod)
             if (grant := image.grants.get(one.broker_id)) is not None:
@@ -190,7 +190,7 @@ class Pass:
             template = stateful_set(self.context, one.broker_id)["spec"]["template"]
             # Under the resourceVersion that was read: a write since then stays.
             await self.term.kube.replace(
-                STATEFUL_SETS, stateful_sets.with_spec(one, template=template)
+                STATEFUL_SETS, stateful_set_repair.with_spec(one, template=template)
             )
         if one.pod is None or one.terminating or one.pod_uid != grant.pod_uid:
             return
@@ -205,7 +205,7 @@ class Pass:
         The StatefulSet gets another resourceVersion first: an operator that sleeps just before it
         writes the template of that grant does nothing when it wakes.
         """
-        body = stateful_sets.marked(one, labels.WITHDRAWN, grant.revision)
+        body = stateful_set_repair.marked(one, labels.WITHDRAWN, grant.revision)
         await self.term.kube.replace(STATEFUL_SETS, body)
         request = WithdrawRestart(
             broker_id=one.broker_id, pod_uid=str(one.pod_uid), revision=grant.revision

@@ -23,11 +23,13 @@ from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.topic.mass_deletions import (
+from plimsoll_operator.reconcile.topic.deletion_acknowledgement import (
     acknowledged_until_ms,
     is_acknowledged,
+)
+from plimsoll_operator.reconcile.topic.mass_deletion_notice import (
     mass_deletion,
     sentence,
     way_out,

@@ -8,14 +8,14 @@ from plimsoll_core.messages.requests import DetachTopic, Refused, TopicsAnswer
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.kube.cache import INVALID_SPEC, Key
 from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.topic.request import declare, named_leaders, object_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 
 async def reconcile(term: Term, key: Key) -> None:

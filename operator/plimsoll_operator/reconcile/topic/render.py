@@ -6,14 +6,14 @@ import msgspec
 
 from plimsoll_core.cluster.model import Topic
 from plimsoll_operator.api.topic import TopicStatus
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.resources import TOPICS
-from plimsoll_operator.reconcile.context import Term
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.topic import drift
 from plimsoll_operator.status.move_progress import Meter
 from plimsoll_operator.status.projection import Sight, partitions_of, topic_status
-from plimsoll_operator.status.unhealthy import Unhealthy
-from plimsoll_operator.status.writer import StatusDraft, Target
+from plimsoll_operator.status.status_writer import StatusDraft, Target
+from plimsoll_operator.status.unhealthy_since import Unhealthy
 
 
 def unhealthy_of(term: Term) -> Unhealthy:
@@ -40,6 +40,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         status=status,
         generation=term.observed[target],
         shown=term.objects.topics.conditions(key),
+        version=found.metadata.resource_version,
     )
 
 

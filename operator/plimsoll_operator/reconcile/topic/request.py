@@ -23,8 +23,8 @@ from plimsoll_operator.api.cluster_topics import (
     Topics,
 )
 from plimsoll_operator.api.logcluster import LogCluster
-from plimsoll_operator.api.selectors import matches
 from plimsoll_operator.api.topic import Placement, Topic
+from plimsoll_operator.reconcile.topic.allowed_namespaces import namespace_refusal
 
 OWN_FIELDS = {
     MIN_ISR: "spec.minInSyncReplicas",
@@ -44,7 +44,7 @@ def declare(
     `namespace_labels` are those of the topic's namespace; they matter when the cluster selects
     namespaces by label.
     """
-    if refusal := _namespace_refusal(topic, cluster, namespace_labels or {}):
+    if refusal := namespace_refusal(topic, cluster, namespace_labels or {}):
         return refusal
     own = OWN_FIELDS.keys() & (topic.spec.config or {}).keys()
     if own:
@@ -111,36 +111,6 @@ def object_of(topic: Topic) -> TopicObject:
     """How the metadata log names the object."""
     meta = topic.metadata
     return TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-
-
-def is_allowed(namespace: str, cluster: LogCluster, namespace_labels: Mapping[str, str]) -> bool:
-    """Whether `namespace` may declare topics in `cluster`."""
-    if namespace == cluster.metadata.namespace:
-        return True
-    allowed = (cluster.spec.topics or Topics()).allowed_namespaces
-    match (allowed.from_ if allowed else None) or "Same":
-        case "All":
-            return True
-        case "Selector":
-            selector = allowed.selector if allowed else None
-            return selector is not None and matches(selector, namespace_labels)
-        case _:
-            return False
-
-
-def _namespace_refusal(
-    topic: Topic, cluster: LogCluster, namespace_labels: Mapping[str, str]
-) -> Refusal | None:
-    if is_allowed(topic.metadata.namespace, cluster, namespace_labels):
-        return None
-    return Refusal(
-        reason=Reason.NotAllowed,
-        message=(
-            f"LogCluster {cluster.metadata.namespace}/{cluster.metadata.name} does not take topics "
-            f"from namespace {topic.metadata.namespace}; its owner lists namespaces in "
-            "spec.topics.allowedNamespaces."
-        ),
-    )
 
 
 def _invalid_placement(message: str) -> Refusal:

@@ -22,15 +22,15 @@ from plimsoll_operator.api.verification import (
     Verification,
     VerificationStatus,
 )
-from plimsoll_operator.kube.cache import Key
 from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import CONFIG_MAPS, JOBS, VERIFICATIONS, kind_of
+from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.verification import SparkDriver, children
-from plimsoll_operator.reconcile.context import Task, Term, Work
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.projection import partitions_of
-from plimsoll_operator.status.writer import Target
+from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000
 FINAL = ("Completed", "Failed")

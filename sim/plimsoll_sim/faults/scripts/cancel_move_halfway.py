@@ -11,8 +11,8 @@ from functools import partial
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
@@ -39,19 +39,19 @@ def _script(context: FaultContext, p: Partition, joins: BrokerHost, late: Broker
     world = context.world
     old = [world.brokers[int(one)] for one in p.replicas]
     other = next(host for host in old if BrokerId(host.id) != p.leader)
-    links = steps.cut_between(world, late, old)
-    steps.request_move(world, p.index, (BrokerId(joins.id), BrokerId(late.id)))
+    links = shared_steps.cut_between(world, late, old)
+    shared_steps.request_move(world, p.index, (BrokerId(joins.id), BrokerId(late.id)))
 
     def left(host: BrokerHost) -> bool:
-        return not observe.is_in_sync(world, p.key, host)
+        return not observed_partitions.is_in_sync(world, p.key, host)
 
-    yield Wait(partial(observe.is_in_sync, world, p.key, joins), 4_000)
+    yield Wait(partial(observed_partitions.is_in_sync, world, p.key, joins), 4_000)
     for host in (other, joins):
         host.kill()
         yield Wait(partial(left, host), 3_000)
     world.note(f"story: {joins.name} had joined {TOPIC}-{p.index}")
-    steps.request_move(world, p.index, None)
+    shared_steps.request_move(world, p.index, None)
     yield pause(context.rng.randint(500, 1_500))
-    steps.heal(world, links)
+    shared_steps.heal(world, links)
     for host in (other, joins):
         world.start_broker(host)

@@ -7,9 +7,9 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.cluster.damage import cut_power
-from plimsoll_sim.faults import observe, steps, topics
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.cluster.lost_disk_content import cut_power
+from plimsoll_sim.faults import observed_partitions, shared_steps, topics
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 By = Literal["its stop", "its death", "its next life", "min ISR", "metadata"]
@@ -27,7 +27,7 @@ class Proposal(NamedTuple):
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    found = observe.followed_partitions(context.world)
+    found = observed_partitions.followed_partitions(context.world)
     if not found:
         return None
     p, leader, joiner = rng.choice(found)
@@ -41,17 +41,17 @@ def _script(context: FaultContext, proposal: Proposal) -> Script:
     world, network, rng = context.world, context.world.network, context.rng
 
     def in_sync() -> bool:
-        return observe.is_in_sync(world, key, joiner)
+        return observed_partitions.is_in_sync(world, key, joiner)
 
     if in_sync():
-        links = steps.cut_between(world, leader, [joiner])
+        links = shared_steps.cut_between(world, leader, [joiner])
         yield Wait(lambda: not in_sync(), 4_000)
-        steps.heal(world, links)
+        shared_steps.heal(world, links)
     hosts = [one.name for one in world.operators]
     senders, receivers = (hosts, [leader.name]) if by == "metadata" else ([leader.name], hosts)
     delayed = network.sides(lambda source, to: source in senders and to in receivers)
-    steps.stall(world, delayed)
-    proposed = partial(observe.proposes, key, leader, joiner)
+    shared_steps.stall(world, delayed)
+    proposed = partial(observed_partitions.proposes, key, leader, joiner)
     yield Wait(proposed, 3_000)
     world.note(f"story: {leader.name} proposes: {proposed()}, then {by}")
     if by == "metadata":
@@ -61,22 +61,22 @@ def _script(context: FaultContext, proposal: Proposal) -> Script:
         yield pause(rng.randint(200, 1_500))
     else:
         yield from _overtake(context, proposal)
-    steps.unstall(world, delayed)
+    shared_steps.unstall(world, delayed)
     if by == "its next life":
         yield pause(500)
-        steps.heal(world, [(leader.name, joiner.name), (joiner.name, leader.name)])
+        shared_steps.heal(world, [(leader.name, joiner.name), (joiner.name, leader.name)])
 
 
 def _overtake(context: FaultContext, proposal: Proposal) -> Script:
     key, leader, joiner, by = proposal
     world, rng = context.world, context.rng
-    before, life = observe.committed(world, key), joiner.lives
+    before, life = observed_partitions.committed(world, key), joiner.lives
     if by == "min ISR":
         topics.change_min_isr(context, rng)
-        yield Wait(lambda: observe.committed(world, key) != before, 2_000)
+        yield Wait(lambda: observed_partitions.committed(world, key) != before, 2_000)
         yield pause(rng.randint(100, 600))
     elif by == "its next life":
-        steps.cut_between(world, leader, [joiner])
+        shared_steps.cut_between(world, leader, [joiner])
         cut_power(world, joiner)
         yield pause(rng.randint(0, 200))
         world.start_broker(joiner)
@@ -86,5 +86,5 @@ def _overtake(context: FaultContext, proposal: Proposal) -> Script:
             joiner.stop()
         else:
             joiner.kill()
-        yield Wait(lambda: observe.is_active(world, joiner) is False, 2_000)
+        yield Wait(lambda: observed_partitions.is_active(world, joiner) is False, 2_000)
         context.start_later(joiner)

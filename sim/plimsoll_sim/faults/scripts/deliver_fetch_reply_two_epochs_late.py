@@ -9,9 +9,9 @@ import random
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
-from plimsoll_sim.faults.observe import log_end
+from plimsoll_sim.faults import shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults.observed_partitions import log_end
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 COMMITTED_BEYOND = 3
@@ -42,19 +42,19 @@ def _script(
     context: FaultContext, p: Partition, old: BrokerHost, new: BrokerHost, follower: BrokerHost
 ) -> Script:
     key, world, network = p.key, context.world, context.world.network
-    links = steps.cut_between(world, old, [new])
+    links = shared_steps.cut_between(world, old, [new])
     yield Wait(lambda: log_end(key, follower) > log_end(key, new) >= 0, 2_000)
     fetches = network.sides(lambda source, to: (source, to) == (follower.name, new.name))
-    steps.stall(world, fetches)
-    yield from steps.hand_over(context, p, new, old, follower)
+    shared_steps.stall(world, fetches)
+    yield from shared_steps.hand_over(context, p, new, old, follower)
     yield pause(700)
     replies = network.sides(lambda source, to: (source, to) == (new.name, follower.name))
-    steps.stall(world, replies)
-    steps.unstall(world, fetches)
+    shared_steps.stall(world, replies)
+    shared_steps.unstall(world, fetches)
     yield pause(300)
-    steps.heal(world, links)
+    shared_steps.heal(world, links)
     yield Wait(lambda: log_end(key, old) == log_end(key, new), 2_000)
-    yield from steps.hand_over(context, p, old, new, follower)
+    yield from shared_steps.hand_over(context, p, old, new, follower)
     cut_at = log_end(key, follower)
     ghost = world.ghost.partitions.get(key)
 
@@ -62,5 +62,5 @@ def _script(
         return ghost is not None and ghost.true_high_watermark > cut_at + COMMITTED_BEYOND
 
     yield Wait(committed_beyond, 2_000)
-    yield from steps.hand_over(context, p, new, old, follower)
-    steps.unstall(world, replies)
+    yield from shared_steps.hand_over(context, p, new, old, follower)
+    shared_steps.unstall(world, replies)

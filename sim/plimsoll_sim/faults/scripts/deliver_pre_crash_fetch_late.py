@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.cluster.damage import cut_power
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.cluster.lost_disk_content import cut_power
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    found = observe.followed_partitions(context.world)
+    found = observed_partitions.followed_partitions(context.world)
     if not found:
         return None
     _, leader, follower = rng.choice(found)
@@ -23,7 +23,7 @@ def strike(context: FaultContext, rng: random.Random) -> str | None:
 def _script(context: FaultContext, leader: BrokerHost, follower: BrokerHost) -> Script:
     world, network = context.world, context.world.network
     sent = network.sides(lambda source, to: (source, to) == (follower.name, leader.name))
-    steps.stall(world, sent)
+    shared_steps.stall(world, sent)
     yield Wait(lambda: any(end.held for end in sent), 2_000)
     cut_power(world, follower)
     yield pause(context.rng.randint(0, 300))
@@ -41,4 +41,4 @@ def _script(context: FaultContext, leader: BrokerHost, follower: BrokerHost) -> 
     yield Wait(has_fetched_again, 6_000)
     fetched = has_fetched_again()
     world.note(f"story: {leader.name} has heard of {follower.name}'s next life: {fetched}")
-    steps.unstall(world, sent)
+    shared_steps.unstall(world, sent)

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import random
 
+from msgspec.structs import replace
+
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.elections import NamedLeader, NameLeaders
+from plimsoll_operator.api.topic import NamedLeader, TopicUncleanRecovery
+from plimsoll_operator.kube.resources import TOPICS
 from plimsoll_sim.cluster import one_off_requests
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.faults.topics import RETENTION_BYTES
 from plimsoll_sim.hosts.brokers import BrokerHost
 
@@ -24,7 +27,9 @@ NAMED_TIMES_MAX = 10
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
     found = [
-        one for one in observe.followed_partitions(context.world) if len(one.partition.isr) > 1
+        one
+        for one in observed_partitions.followed_partitions(context.world)
+        if len(one.partition.isr) > 1
     ]
     if not found:
         return None
@@ -37,17 +42,17 @@ def _script(
     context: FaultContext, key: PartitionKey, leader: BrokerHost, behind: BrokerHost
 ) -> Script:
     world, rng = context.world, context.rng
-    wanted = world.wishes.topics.get(TOPIC)
+    wanted = world.objects.declared(TOPIC)
     if wanted is None:
         return
-    configs = dict(wanted.configs)
+    configs = {k: v for k, v in wanted.configs.items() if k.startswith("retention.")}
     few = {"retention.bytes": str(rng.choice(RETENTION_BYTES))}
-    world.declare(configs=configs | few)
+    world.declare(config=configs | few)
     others = [host for host in world.brokers.values() if host is not behind]
-    links = steps.cut_between(world, behind, others)
+    links = shared_steps.cut_between(world, behind, others)
 
     def passed() -> bool:
-        hosted, end = leader.hosted(key), observe.log_end(key, behind)
+        hosted, end = leader.hosted(key), observed_partitions.log_end(key, behind)
         return hosted is not None and hosted.log.log_start_offset > end >= 0
 
     yield Wait(passed, 12_000)
@@ -56,11 +61,11 @@ def _script(
         _delete_most(context, key, leader)
     if passed() and rng.random() < 0.7:
         # From now on there is room for what the two will have in common.
-        world.declare(configs=configs | ALL_KEPT)
+        world.declare(config=configs | ALL_KEPT)
         yield pause(rng.randint(50, 500))
         yield from _led_by_the_last(context, key, behind)
-    steps.heal(world, links)
-    world.declare(configs=configs)
+    shared_steps.heal(world, links)
+    world.declare(config=configs)
 
 
 def _delete_most(context: FaultContext, key: PartitionKey, leader: BrokerHost) -> None:
@@ -79,21 +84,21 @@ def _delete_most(context: FaultContext, key: PartitionKey, leader: BrokerHost) -
 
 def _led_by_the_last(context: FaultContext, key: PartitionKey, behind: BrokerHost) -> Script:
     world, rng = context.world, context.rng
-    p = observe.committed(world, key)
+    p = observed_partitions.committed(world, key)
     if p is None:
         return
     gone = [world.brokers[int(b)] for b in p.replicas if b != BrokerId(behind.id)]
     for host in gone:
         host.kill()
     yield from _name_leader(context, key, behind)
-    world.note(f"story: {behind.name} leads: {observe.leads(world, key, behind)}")
-    steps.heal(world, [link for link in world.network.cuts if behind.name in link])
+    world.note(f"story: {behind.name} leads: {observed_partitions.leads(world, key, behind)}")
+    shared_steps.heal(world, [link for link in world.network.cuts if behind.name in link])
     yield pause(rng.randint(50, 500))
     for host in gone:
         world.start_broker(host)
 
     def all_follow() -> bool:
-        return observe.all_in_sync(world, key)
+        return observed_partitions.all_in_sync(world, key)
 
     yield Wait(all_follow, 8_000)
     world.note(f"story: all follow {behind.name}: {all_follow()}")
@@ -109,14 +114,13 @@ def _led_by_the_last(context: FaultContext, key: PartitionKey, behind: BrokerHos
 
 
 def _name_leader(context: FaultContext, key: PartitionKey, host: BrokerHost) -> Script:
-    """A person names the leader, in the Topic object, once nobody leads."""
+    """An administrator names the leader, in the Topic object, once there is none."""
     world = context.world
     for _ in range(NAMED_TIMES_MAX):
-        yield Wait(lambda: observe.leads(world, key, host), 500)
-        wanted, p = world.wishes.topics.get(TOPIC), observe.committed(world, key)
+        yield Wait(lambda: observed_partitions.leads(world, key, host), 500)
+        wanted, p = world.objects.declared(TOPIC), observed_partitions.committed(world, key)
         if wanted is None or p is None or p.leader is not None:
             return
-        named = NamedLeader(
-            partition=p.index, leader=BrokerId(host.id), at_leader_epoch=p.leader_epoch
-        )
-        world.wishes.orders.append(NameLeaders(object=wanted.object, leaders=(named,)))
+        named = NamedLeader(partition=p.index, leader=host.id, at_leader_epoch=p.leader_epoch)
+        recovery = world.objects.get(TOPICS, TOPIC).spec.unclean_recovery or TopicUncleanRecovery()
+        world.declare(unclean_recovery=replace(recovery, elect=(named,)))

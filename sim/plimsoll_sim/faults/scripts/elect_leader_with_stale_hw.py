@@ -11,8 +11,8 @@ from functools import partial
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 SLOW_US = 1_000_000
@@ -32,17 +32,17 @@ def _script(context: FaultContext, key: PartitionKey) -> Script:
     world, network = context.world, context.world.network
 
     def three_in_sync() -> bool:
-        p = observe.committed(world, key)
+        p = observed_partitions.committed(world, key)
         return p is not None and p.leader is not None and len(p.isr) > 2
 
     yield Wait(three_in_sync, 3_000)
-    p = observe.committed(world, key)
+    p = observed_partitions.committed(world, key)
     if p is None or p.leader is None or len(p.isr) <= 2:
         return
     leader = world.brokers[int(p.leader)]
     others = [one for one in p.isr if one != p.leader]
     dropped = world.brokers[int(context.rng.choice(others))]
-    apart = steps.cut_between(world, leader, [dropped])
+    apart = shared_steps.cut_between(world, leader, [dropped])
 
     def committed_without() -> bool:
         mine, theirs = leader.hosted(key), dropped.hosted(key)
@@ -66,11 +66,11 @@ def _kill_leader(context: FaultContext, leader: BrokerHost, dropped: BrokerHost)
     for link in slow:
         network.slow[link] = SLOW_US
     replies = network.sides(lambda source, to: source == leader.name and to in heirs)
-    steps.stall(world, replies)
+    shared_steps.stall(world, replies)
     yield pause(context.rng.choice((0, 400, 800)))
     leader.kill()
     yield pause(1_500)
     for link in slow:
         network.slow.pop(link, None)
-    steps.unstall(world, replies)
+    shared_steps.unstall(world, replies)
     context.start_later(leader)

@@ -9,17 +9,17 @@ import random
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.cluster.damage import cut_power
-from plimsoll_sim.faults import observe
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.cluster.lost_disk_content import cut_power
+from plimsoll_sim.faults import observed_partitions
 from plimsoll_sim.faults.disks import SLOW_IO_US
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
     found = [
         one
-        for one in observe.followed_partitions(context.world)
+        for one in observed_partitions.followed_partitions(context.world)
         if BrokerId(one.follower.id) in one.partition.isr
     ]
     if not found:
@@ -40,7 +40,7 @@ def _script(
         return hosted is not None and hosted.log.flushed_end < hosted.log.log_end_offset
 
     def elected() -> bool:
-        return observe.leads(world, key, heir)
+        return observed_partitions.leads(world, key, heir)
 
     yield Wait(unflushed, 2_000)
     yield pause(context.rng.randint(0, 300))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 
 from plimsoll_core.cluster.model import PartitionKey
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    found = observe.followed_partitions(context.world)
+    found = observed_partitions.followed_partitions(context.world)
     if not found:
         return None
     p, leader, joiner = rng.choice(found)
@@ -29,14 +29,14 @@ def _script(
     world = context.world
 
     def in_sync() -> bool:
-        return observe.is_in_sync(world, key, joiner)
+        return observed_partitions.is_in_sync(world, key, joiner)
 
-    links = steps.cut_between(world, leader, [joiner])
+    links = shared_steps.cut_between(world, leader, [joiner])
     yield Wait(lambda: not in_sync(), 4_000)
     hosts = [one.name for one in world.operators]
     answers = world.network.sides(lambda source, to: source in hosts and to == leader.name)
-    steps.stall(world, answers)
-    steps.heal(world, links)
+    shared_steps.stall(world, answers)
+    shared_steps.heal(world, links)
     yield Wait(in_sync, 3_000)
     world.note(f"story: {joiner.name} is in sync, {leader.name} has not heard: {in_sync()}")
     away = [(leader.name, host) for host in hosts]
@@ -47,5 +47,5 @@ def _script(
     yield Wait(lambda: hosted is None or hosted.replica.failed, 2_000)
     leader.volume.full = False
     yield pause(context.rng.randint(200, 2_000))
-    steps.heal(world, away)
-    steps.unstall(world, answers)
+    shared_steps.heal(world, away)
+    shared_steps.unstall(world, answers)

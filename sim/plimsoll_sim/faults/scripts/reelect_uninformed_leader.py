@@ -10,8 +10,8 @@ import random
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
@@ -28,28 +28,28 @@ def _script(context: FaultContext, key: PartitionKey) -> Script:
     world, network, rng = context.world, context.world.network, context.rng
 
     def led_by() -> BrokerId | None:
-        p = observe.committed(world, key)
+        p = observed_partitions.committed(world, key)
         return None if p is None else p.leader
 
     def three_in_sync() -> bool:
-        p = observe.committed(world, key)
+        p = observed_partitions.committed(world, key)
         return p is not None and p.leader is not None and len(p.isr) > 2
 
     yield Wait(three_in_sync, 3_000)
-    p = observe.committed(world, key)
+    p = observed_partitions.committed(world, key)
     if p is None or p.leader is None or len(p.isr) <= 2:
         return
     old, new = p.leader, rng.choice([one for one in p.isr if one != p.leader])
     others = [one for one in p.replicas if one not in (old, new)]
-    steps.request_move(world, p.index, (new, old, *others))
+    shared_steps.request_move(world, p.index, (new, old, *others))
     leader, next_leader = world.brokers[int(old)], world.brokers[int(new)]
     lagging = (leader.name, next_leader.name)
     hosts = {one.name for one in world.operators}
     network.cut(*lagging)
     yield pause(rng.randint(50, 500))
     metadata = network.sides(lambda source, to: source in hosts and to == leader.name)
-    steps.stall(world, metadata)
-    steps.request_preferred_leader(world, p.index)
+    shared_steps.stall(world, metadata)
+    shared_steps.request_preferred_leader(world, p.index)
     yield Wait(lambda: led_by() == new, 1_500)
     network.heal(*lagging)
     yield pause(rng.randint(0, 300))

@@ -7,10 +7,10 @@ from functools import partial
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.cluster.damage import cut_power
+from plimsoll_sim.cluster.lost_disk_content import cut_power
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
@@ -33,7 +33,7 @@ def _script(context: FaultContext, p: Partition, loser: BrokerHost, slow: Broker
         host.kill()
 
     def in_sync(*hosts: BrokerHost) -> bool:
-        now = observe.committed(world, p.key)
+        now = observed_partitions.committed(world, p.key)
         return now is not None and set(now.isr) == {BrokerId(host.id) for host in hosts}
 
     yield Wait(partial(in_sync, loser, slow), 4_000)
@@ -52,8 +52,8 @@ def _script(context: FaultContext, p: Partition, loser: BrokerHost, slow: Broker
     yield Wait(registered, 6_000)
     hosts = {one.name for one in world.operators}
     reports = network.sides(lambda source, to: source == slow.name and to in hosts)
-    steps.stall(world, reports)
+    shared_steps.stall(world, reports)
     yield pause(5_500)
-    steps.unstall(world, reports)
+    shared_steps.unstall(world, reports)
     for host in rest:
         world.start_broker(host)

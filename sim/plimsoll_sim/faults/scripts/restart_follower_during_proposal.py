@@ -11,16 +11,16 @@ from functools import partial
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.cluster.damage import cut_power
-from plimsoll_sim.faults import observe, steps
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.cluster.lost_disk_content import cut_power
+from plimsoll_sim.faults import observed_partitions, shared_steps
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
     found = [
         one
-        for one in observe.followed_partitions(context.world)
+        for one in observed_partitions.followed_partitions(context.world)
         if BrokerId(one.follower.id) not in one.partition.isr
     ]
     if not found:
@@ -38,13 +38,13 @@ def _script(context: FaultContext, p: Partition, leader: BrokerHost, joiner: Bro
     for link in away:
         network.cut(*link)
 
-    proposed = partial(observe.proposes, p.key, leader, joiner)
+    proposed = partial(observed_partitions.proposes, p.key, leader, joiner)
     yield Wait(proposed, 2_500)
     if proposed():
         world.note(f"story: {leader.name} has proposed {joiner.name}")
         names = {one.name for one in world.brokers.values()}
         sent = network.sides(lambda source, to: source == joiner.name and to in names)
-        steps.stall(world, sent)
+        shared_steps.stall(world, sent)
         for link in apart:
             network.cut(*link)
         life = joiner.lives
@@ -56,6 +56,6 @@ def _script(context: FaultContext, p: Partition, leader: BrokerHost, joiner: Bro
         world.note(f"story: {joiner.name} serves in its next life: {joiner.serving}")
         for end in sent:
             context.heal_later(partial(network.unstall, end))
-    steps.heal(world, away)
+    shared_steps.heal(world, away)
     yield pause(rng.randint(0, 1_000))
-    steps.heal(world, apart)
+    shared_steps.heal(world, apart)

@@ -7,15 +7,15 @@ from functools import partial
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_core.ids import BrokerId
-from plimsoll_sim.cluster.damage import change_disk, image_of
+from plimsoll_sim.cluster.lost_disk_content import change_disk, image_of
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import observe
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    p = observe.replicated_partition(context.world, rng, replicas_min=2)
+    p = observed_partitions.replicated_partition(context.world, rng, replicas_min=2)
     if p is None:
         return None
     host = context.world.brokers[int(rng.choice(p.replicas))]
@@ -33,7 +33,7 @@ def _script(context: FaultContext, p: Partition, host: BrokerHost) -> Script:
         return
     image = image_of(host)
     world.start_broker(host)
-    yield Wait(partial(observe.all_in_sync, world, p.key), 6_000)
+    yield Wait(partial(observed_partitions.all_in_sync, world, p.key), 6_000)
     yield pause(context.rng.randint(100, 1_000))
     others = [world.brokers[int(one)] for one in p.replicas if one != BrokerId(host.id)]
     for one in others:
@@ -41,7 +41,7 @@ def _script(context: FaultContext, p: Partition, host: BrokerHost) -> Script:
             one.kill()
 
     def alone() -> bool:
-        now = observe.committed(world, p.key)
+        now = observed_partitions.committed(world, p.key)
         return now is not None and now.isr == (BrokerId(host.id),)
 
     yield Wait(alone, 8_000)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from plimsoll_sim.faults import observe
-from plimsoll_sim.faults.context import FaultContext, Script, Wait, pause
+from plimsoll_sim.faults import observed_partitions
+from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    host = observe.running_broker(context.world, rng)
+    host = observed_partitions.running_broker(context.world, rng)
     if host is None:
         return None
     context.run(_script(context, host))

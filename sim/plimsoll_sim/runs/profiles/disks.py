@@ -107,7 +107,7 @@ DISKS: dict[str, Profile] = {
             "producers": ACKED,
         },
     ),
-    # Somebody who is no broker says that he is one.
+    # A peer that is no broker claims to be one.
     "strangers": Profile(
         faults={
             "fetch_as_impostor": 8,

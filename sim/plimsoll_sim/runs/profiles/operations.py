@@ -22,6 +22,8 @@ OPERATIONS: dict[str, Profile] = {
         },
         choices={
             **CLOSE,
+            # Longer than a Lease lasts: another one leads when a process goes on.
+            "heal_ms": (8_000, 30_000),
             "operators": (2,),
             "slots": (16,),
             "slice_partitions_max": (1, 2, 1_000),
@@ -76,6 +78,24 @@ OPERATIONS: dict[str, Profile] = {
             "fault_gap_ms": (400, 1_500),
             "flap_wait_ms_max": (1_000, 4_000),
         },
+    ),
+    # What operators made is deleted and changed by others.
+    "objects": Profile(
+        faults={
+            "delete_pod": 4,
+            "delete_child": 6,
+            "change_stateful_set": 4,
+            "start_verification": 4,
+            "roll_brokers": 3,
+            "remove_broker": 2,
+            "add_broker": 2,
+            "kill_operator": 2,
+            "pause_operator": 2,
+            "degrade_api_server": 2,
+            "cut_operator_from_api_server": 2,
+            "recreate_topic": 1,
+        },
+        choices={"brokers": (4,), "replication_factor": (2, 3), "fault_gap_ms": (400, 1_500)},
     ),
     # Brokers are restarted on purpose, by operators that come and go, while replicas move.
     "rolls": Profile(

@@ -30,7 +30,7 @@ REPLICATION: dict[str, Profile] = {
             "producers": ACKED,
         },
     ),
-    # Somebody hears of everything too late, or not at all for a while.
+    # A broker gets all messages late, or none for a while.
     "late news": Profile(
         faults={
             "restart_follower_during_proposal": 8,
@@ -89,7 +89,7 @@ REPLICATION: dict[str, Profile] = {
             "producers": ACKED,
         },
     ),
-    # Everybody is gone, and somebody comes back with less than was there.
+    # All replicas are lost, and one comes back with fewer records than it had.
     "outages": Profile(
         faults={
             "report_short_log_first": 6,
@@ -162,7 +162,7 @@ REPLICATION: dict[str, Profile] = {
             "producers": ACKED,
         },
     ),
-    # Leadership comes back to where somebody still waits for a record.
+    # Leadership returns to a broker on which a client still waits for a record.
     "waits": Profile(
         faults={
             "reelect_leader_with_pending_waits": 6,
@@ -183,7 +183,7 @@ REPLICATION: dict[str, Profile] = {
             "producers": (((-1, True), (1, False), (-1, False)),),
         },
     ),
-    # Leaders die right after they went on without somebody.
+    # Leaders die right after they went on without a follower.
     "heirs": Profile(
         faults={"elect_leader_with_stale_hw": 6, "kill_broker": 1, "cut_link_between_brokers": 1},
         choices={

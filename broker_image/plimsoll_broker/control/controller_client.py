@@ -1,0 +1,322 @@
+"""A broker's commands to the active controller: find it, keep the connection, leave it in time.
+
+The lifecycle, the replica manager and the admin handlers call `command`; it re-sends to the
+current controller, with bounded backoff, until the caller's deadline.  It believes no controller
+whose epoch is below the highest it has seen.  A controller that is silent or `unconfirmed` is
+compared with all other addresses once a second, and left for a confirmed one of a higher epoch.
+Source: ARCHITECTURE.md, "The controller"; docs/protocol.md §7.2.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_broker.control.controller_connection import ControlConnection, connect
+from plimsoll_broker.control.rumoured_controller import RumouredController
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.requests import AllocateProducerIds, Answer, Heartbeat, Refused
+from plimsoll_wire import control
+
+logger = logging.getLogger("plimsoll.controller_client")
+
+CONNECT_MS_MAX = 1_000
+LOOK_MS_MAX = 2_000
+"""One look at all addresses: it and the silence before it fit into a session."""
+ATTEMPT_MS_MAX = 5_000
+BACKOFF_MS = 50
+BACKOFF_MS_MAX = 1_000
+ADDRESSES_MAX = 16
+_NONE_COMMITTED = MetadataOffset(0)
+
+
+class NoController(Exception):
+    """No controller answered before the deadline; the outcome of the request is unknown."""
+
+
+class ControllerAddress(NamedTuple):
+    """One address that a controller's name resolves to."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peers:
+    """The names of this broker and of its controllers."""
+
+    cluster_id: UUID
+    broker_id: BrokerId
+    controllers: tuple[str, ...]
+
+    @property
+    def client_id(self) -> str:
+        return f"broker-{self.broker_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """`confirmed`: the controller could show that it still is the one.  The rest as in the reply
+    that it came with."""
+
+    answer: Answer
+    confirmed: bool
+    metadata_end: MetadataOffset = _NONE_COMMITTED
+    session_timeout_ms: int = 0
+
+
+class ControllerClient:
+    """Single owner: the broker's event loop."""
+
+    def __init__(self, peers: Peers) -> None:
+        self.peers = peers
+        self.highest_epoch = ControllerEpoch(0)
+        self._rumour = RumouredController()
+        self._connection: ControlConnection | None = None
+        self._address: ControllerAddress | None = None
+        self._connecting = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._cut_off = ""
+        self.moved: Callable[[], None] | None = None
+        """Told when another address is the controller's."""
+
+    @property
+    def address(self) -> ControllerAddress | None:
+        """Where the controller was found; the metadata stream goes there too."""
+        return self._address
+
+    async def wait_address(self) -> ControllerAddress:
+        while self._address is None:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._address
+
+    def believes(self, epoch: ControllerEpoch) -> bool:
+        """Whether a controller of this epoch may be listened to; remembers the highest."""
+        if epoch < self.highest_epoch:
+            return False
+        self.highest_epoch = epoch
+        return True
+
+    async def command(
+        self, request: control.BrokerRequest, timeout_ms: int = 30_000, *, once: bool = False
+    ) -> Answer:
+        """The committed answer.  Raises NoController at the deadline.
+
+        `once`: never sent again after it may have been received (client admin requests, which
+        are not idempotent)."""
+        backoffs = _backoffs()
+        if self._cut_off and not isinstance(request, AllocateProducerIds):
+            # As long as without an answer: a caller that retries must not do it in a busy loop.
+            await asyncio.sleep(timeout_ms / 1000)
+            raise NoController(self._cut_off)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    connection = await self._connected()
+                    reply = await self._attempt(connection, request, once=once)
+                    if reply is not None:
+                        return reply.answer
+                    await asyncio.sleep(next(backoffs) / 1000)
+        except TimeoutError:
+            raise NoController(f"no controller answered within {timeout_ms} ms") from None
+
+    async def _attempt(
+        self, connection: ControlConnection, request: control.BrokerRequest, *, once: bool
+    ) -> control.CommandReply | None:
+        """None: ask again, the active controller of that time."""
+        try:
+            reply = await connection.command(self._envelope(request), ATTEMPT_MS_MAX)
+        except (ConnectionError, TimeoutError, control.MalformedControlMessage) as error:
+            self._leave(connection, str(error) or "no answer")
+            if once:
+                raise NoController("the controller was lost; the outcome is unknown") from None
+            return None
+        if not self._accepts(reply):
+            self._leave(connection, "not the controller")
+            return None
+        return reply
+
+    async def heartbeat(self, heartbeat: Heartbeat, timeout_ms: int) -> HeartbeatResult | None:
+        """One attempt.  None when no controller answered in time: the caller's clock decides."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                connection = await self._connected()
+                reply = await connection.command(self._envelope(heartbeat), timeout_ms)
+        except TimeoutError:
+            await self._look_elsewhere(heartbeat, silent=True)
+            return None
+        except (ConnectionError, control.MalformedControlMessage) as error:
+            if self._connection is not None:
+                self._leave(self._connection, str(error))
+            return None
+        if not self._accepts(reply):
+            self._leave(connection, "not the controller")
+            return None
+        if reply.unconfirmed or self._rumour.is_due(self.highest_epoch):
+            await self._look_elsewhere(heartbeat)
+        return HeartbeatResult(
+            reply.answer, not reply.unconfirmed, reply.metadata_end, reply.session_timeout_ms
+        )
+
+    def give_up(self, why: str) -> None:
+        """Leave the present controller; the next request looks for one."""
+        if self._connection is not None:
+            self._leave(self._connection, why)
+
+    def heard_of(self, epoch: ControllerEpoch) -> None:
+        """A peer says that it follows a controller of this epoch."""
+        self._rumour.heard_of(epoch)
+
+    def cut_off(self, why: str) -> None:
+        """The broker's metadata stays behind for good: nothing that is decided by partitions is
+        asked any more (a proposal from it would be one from another past).  Heartbeats go on."""
+        self._cut_off = why
+
+    def close(self) -> None:
+        self.give_up("the broker stops")
+
+    # --- finding the controller -----------------------------------------------------------------
+
+    def _envelope(self, request: control.BrokerRequest) -> control.Command:
+        return control.Command(
+            cluster_id=self.peers.cluster_id,
+            controller_epoch=self.highest_epoch,
+            request=request,
+        )
+
+    def _accepts(self, reply: control.CommandReply) -> bool:
+        answer = reply.answer
+        if isinstance(answer, Refused) and answer.reason == Reason.NotController.name:
+            return False
+        return self.believes(reply.controller_epoch)
+
+    def _leave(self, connection: ControlConnection, why: str) -> None:
+        if self._connection is connection:
+            where = self._address or "?"
+            logger.info("leaving controller %s: %s", where, why)
+            self._connection = None
+            self._rotate(self._address)
+            self._address = None
+        connection.close(why)
+
+    def _rotate(self, address: ControllerAddress | None) -> None:
+        self._avoid = address
+
+    _avoid: ControllerAddress | None = None
+
+    async def _connected(self) -> ControlConnection:
+        """The present connection, or a new one; tries addresses until the caller's deadline."""
+        async with self._connecting:
+            backoffs = _backoffs()
+            while self._connection is None or self._connection.closed:
+                for address in await self._candidates():
+                    connection = await self._try(address)
+                    if connection is not None:
+                        self._take(connection, address)
+                        return connection
+                await asyncio.sleep(next(backoffs) / 1000)
+            return self._connection
+
+    def _take(self, connection: ControlConnection, address: ControllerAddress) -> None:
+        self._connection = connection
+        self._address = address
+        self._changed.set()
+        if self.moved is not None:
+            self.moved()
+
+    async def _try(self, address: ControllerAddress) -> ControlConnection | None:
+        try:
+            return await connect(*address, self.peers.client_id, CONNECT_MS_MAX)
+        except (OSError, TimeoutError):
+            return None
+
+    async def _candidates(self) -> list[ControllerAddress]:
+        """Every address of every controller name; the one just left comes last."""
+        loop = asyncio.get_running_loop()
+        found: list[ControllerAddress] = []
+        for name in self.peers.controllers:
+            host, _, port = name.rpartition(":")
+            with contextlib.suppress(OSError):
+                infos = await loop.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+                found += [ControllerAddress(str(info[4][0]), int(info[4][1])) for info in infos]
+        unique = list(dict.fromkeys(found))[:ADDRESSES_MAX]
+        return sorted(unique, key=lambda address: address == self._avoid)
+
+    async def _look_elsewhere(self, heartbeat: Heartbeat, *, silent: bool = False) -> None:
+        """The present controller is silent or unconfirmed, or a peer knows of a newer one: is that
+        at another address?
+
+        After a silence its own address is asked too: the connection may be what is broken, and a
+        session must not end while it waits for a retransmission.  All are asked at once, in a
+        bounded time: dead addresses must not use up the session.
+        """
+        present = self._address
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_MS_MAX / 1000):
+                addresses = [found for found in await self._candidates() if found != present]
+                if silent and present is not None:
+                    addresses.append(present)
+                await self._take_first(heartbeat, addresses, present)
+
+    async def _take_first(
+        self,
+        heartbeat: Heartbeat,
+        addresses: list[ControllerAddress],
+        present: ControllerAddress | None,
+    ) -> None:
+        """Go over to the first confirmed answer of a newer controller, or of the present one."""
+        asked = [asyncio.ensure_future(self._ask(heartbeat, address)) for address in addresses]
+        taken: ControlConnection | None = None
+        try:
+            for answered in asyncio.as_completed(asked):
+                found = await answered
+                if found is None:
+                    continue
+                connection, address, reply = found
+                newer = reply.controller_epoch > self.highest_epoch or address == present
+                if newer and not reply.unconfirmed and self._accepts(reply):
+                    self.give_up(f"{address} is the controller now")
+                    taken = connection
+                    self._take(connection, address)
+                    return
+        finally:
+            for task in asked:
+                task.cancel()
+            for left in await asyncio.gather(*asked, return_exceptions=True):
+                if isinstance(left, tuple) and left[0] is not taken:
+                    left[0].close("not a newer controller")
+
+    async def _ask(
+        self, heartbeat: Heartbeat, address: ControllerAddress
+    ) -> tuple[ControlConnection, ControllerAddress, control.CommandReply] | None:
+        """What the address says, and the connection it said it on."""
+        connection = await self._try(address)
+        if connection is None:
+            return None
+        reply: control.CommandReply | None = None
+        try:
+            reply = await connection.command(self._envelope(heartbeat), CONNECT_MS_MAX)
+        except (ConnectionError, TimeoutError, control.MalformedControlMessage):
+            return None
+        finally:
+            if reply is None:
+                connection.close("no answer")
+        return connection, address, reply
+
+
+def _backoffs() -> Iterator[int]:
+    delay = BACKOFF_MS
+    while True:
+        yield delay
+        delay = min(delay * 2, BACKOFF_MS_MAX)

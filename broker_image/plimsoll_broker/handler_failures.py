@@ -1,0 +1,91 @@
+"""Bugs of ours on the way from a request to its answer, and where they end.
+
+A handler's bug costs the connection whose request met it.  A bug where records are written, cut or
+committed ends the process: what is in memory and what is on the disk may not agree any more.
+Source: docs/design/20261122-exceptions.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+from plimsoll_core.unhandled_errors import COSTS, ends_process
+from plimsoll_wire.api_versions import ApiKey
+
+logger = logging.getLogger("plimsoll.failures")
+
+TRACEBACK_EVERY_S = 1.0
+"""A client that repeats what meets the bug must not fill the log with it."""
+
+
+class CommitPathFailed(Exception):
+    """Something unexpected in the middle of writing, cutting or committing: no way to go on."""
+
+
+class HandlerFailures:
+    """Requests that met a bug, by API.  `counts` only grow; the metrics read them."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._said: dict[str, float] = {}
+
+    def met(self, api_key: int, error: BaseException) -> None:
+        """Count it, and say it with its traceback, but not more often than once a second."""
+        api = ApiKey(api_key).name if api_key in SERVED else str(api_key)
+        self.counts[api] += 1
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if now - self._said.get(api, -TRACEBACK_EVERY_S) >= TRACEBACK_EVERY_S:
+            self._said[api] = now
+            text = f"a bug in {api} costs its client the connection ({self.counts[api]} so far)"
+            context = {"message": text, "exception": error, COSTS: "one connection"}
+            loop.call_exception_handler(context)
+
+
+SERVED = frozenset(int(key) for key in ApiKey)
+
+
+class Answering:
+    """`with Answering(future):` a parked request's answer is made.  A bug in that is its client's
+    matter, and not of whoever moved the partition that it waited for."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[Any]) -> None:
+        self._future = future
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        if not self._future.done():
+            self._future.set_exception(error)
+        return True
+
+
+def surface(loop: asyncio.AbstractEventLoop, end: Callable[[BaseException], None]) -> None:
+    """From now on no exception of a callback or a task is swallowed by the loop."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        error = ends_process(context)
+        message = context.get("message", "the event loop met an exception")
+        if error is None:
+            level = logging.ERROR if COSTS in context else logging.WARNING
+            logger.log(level, "%s", message, exc_info=context.get("exception"))
+            return
+        logger.critical("%s: the process ends", message, exc_info=error)
+        end(error)
+
+    loop.set_exception_handler(handle)

@@ -1,0 +1,205 @@
+"""ListOffsets: where a log begins and ends, and which offset belongs to a time.
+
+Called by the sessions.  What a consumer may be told is the replica's to say: its end is the high
+watermark, and a new leader does not name one until it knows how far the last term committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, Aside, is_short
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.offsets_by_time import Found, OpenedBytes
+from plimsoll_core.cluster.listener_peers import Port, may_ask
+from plimsoll_core.errors import Code
+from plimsoll_wire.batches import BatchError
+from plimsoll_wire.messages import decode_request, encode_response
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+_OFFSET_NOT_AVAILABLE_VERSION = 5
+
+
+class _Offset(NamedTuple):
+    """An answer; -1 where there is nothing to tell."""
+
+    code: int
+    timestamp: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
+
+
+class _Asked(NamedTuple):
+    """A partition that a request names; `again`: it does so more than once, which is refused."""
+
+    topic: str
+    asked: Any
+    again: bool
+
+
+def _asked(request: Any) -> list[_Asked]:
+    """Every partition that is named, in the client's order."""
+    named = [(topic.name, asked) for topic in request.topics for asked in topic.partitions]
+    times = Counter((topic, asked.partition_index) for topic, asked in named)
+    return [_Asked(topic, asked, times[topic, asked.partition_index] > 1) for topic, asked in named]
+
+
+def _needs_search(timestamp: int) -> bool:
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _told(hosted: Hosted, found: _Offset) -> _Offset:
+    """With the term that the offset belongs to."""
+    epoch = hosted.log.epochs.epoch_at(found.offset)
+    return found if epoch is None else found._replace(leader_epoch=epoch)
+
+
+def _decoded(context: RequestContext) -> tuple[Any, list[_Asked]]:
+    request = decode_request(context.api_key, context.api_version, context.body)
+    return request, _asked(request)
+
+
+def _reply(context: RequestContext, asked: Sequence[_Asked], found: Sequence[_Offset]) -> Reply:
+    """The partitions of each topic together, as they were asked for."""
+    topics: list[dict[str, Any]] = []
+    for each, answer in zip(asked, found, strict=True):
+        if not topics or topics[-1]["name"] != each.topic:
+            topics.append({"name": each.topic, "partitions": []})
+        code = answer.code
+        if code == Code.OFFSET_NOT_AVAILABLE:
+            known = context.api_version >= _OFFSET_NOT_AVAILABLE_VERSION
+            code = code if known else Code.LEADER_NOT_AVAILABLE
+        topics[-1]["partitions"].append(
+            {
+                "partition_index": each.asked.partition_index,
+                "error_code": code,
+                "timestamp": answer.timestamp,
+                "offset": answer.offset,
+                "leader_epoch": answer.leader_epoch,
+            }
+        )
+    return encode_response(context.api_key, context.api_version, {"topics": topics})
+
+
+def epoch_of(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+class ListOffsetsHandler:
+    """`__call__` is the route's handler, on one port.
+
+    A log's ends are told at once.  Looking for a time reads batches: in a thread, one log at a time
+    for all clients together, so that no request can hold up the event loop, or take all the
+    threads.  What one request may have opened is bounded (`timestamps.OpenedBytes`).
+    """
+
+    def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:
+        self._manager = manager
+        self._port = port
+        self._aside = aside or Aside()
+        self._searching = asyncio.Lock()
+
+    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
+        if not is_short(context):
+            return self._long(context)
+        request, asked = _decoded(context)
+        searches = any(_needs_search(each.asked.timestamp) for each in asked)
+        if not searches and len(asked) <= THINGS_AT_ONCE:
+            return _reply(context, asked, [self._plain(request, each) for each in asked])
+        return self._later(context, request, asked)
+
+    async def _long(self, context: RequestContext) -> Reply:
+        request, asked = await self._aside.do(partial(_decoded, context))
+        return await self._later(context, request, asked)
+
+    async def _later(self, context: RequestContext, request: Any, asked: list[_Asked]) -> Reply:
+        opened = OpenedBytes()
+        answers = []
+        async for each in in_slices(asked):
+            if _needs_search(each.asked.timestamp):
+                answers.append(await self._by_time(request, each, opened))
+            else:
+                answers.append(self._plain(request, each))
+        return await self._aside.some(len(asked), partial(_reply, context, asked, answers))
+
+    # --- one partition --------------------------------------------------------------------------
+
+    def _look(self, request: Any, each: _Asked) -> _Offset | tuple[Hosted, int | None]:
+        """Where it is and its end for this asker (None: not known yet), or why nothing is told."""
+        if each.again:
+            return _Offset(Code.INVALID_REQUEST)
+        if not may_ask(self._port, epoch_of(request.replica_id), self._manager.around.brokers):
+            return _Offset(Code.CLUSTER_AUTHORIZATION_FAILED)
+        index, timestamp = each.asked.partition_index, each.asked.timestamp
+        hosted = self._manager.by_name(each.topic, index)
+        if hosted is None:
+            return _Offset(self._manager.missing(self._manager.topic_id(each.topic), index))
+        leader_epoch = epoch_of(getattr(each.asked, "current_leader_epoch", -1))
+        for_replica = request.replica_id >= 0
+        latest = hosted.replica.latest_offset(leader_epoch, for_replica=for_replica)
+        # On a new leader only the end is unknown; the start and older records are not.
+        unknown_end = latest is Code.OFFSET_NOT_AVAILABLE
+        if isinstance(latest, Code) and not (unknown_end and timestamp != LATEST):
+            return _Offset(latest)
+        if not for_replica and not self._manager.may_serve(hosted):
+            return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
+        return hosted, None if isinstance(latest, Code) else latest
+
+    def _plain(self, request: Any, each: _Asked) -> _Offset:
+        """What needs no search."""
+        looked = self._look(request, each)
+        if isinstance(looked, _Offset):
+            return looked
+        hosted, latest = looked
+        timestamp = each.asked.timestamp
+        if timestamp == LATEST:
+            assert latest is not None, "an end that is not known is refused"
+            return _told(hosted, _Offset(Code.NONE, offset=latest))
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return _told(hosted, _Offset(Code.NONE, offset=hosted.log.log_start_offset))
+        return _Offset(Code.NONE if timestamp == LATEST_TIERED else Code.INVALID_REQUEST)
+
+    async def _by_time(self, request: Any, each: _Asked, opened: OpenedBytes) -> _Offset:
+        looked = self._look(request, each)
+        if isinstance(looked, _Offset):
+            return looked
+        hosted, _ = looked
+        cuts = hosted.log.cuts
+        timestamp = each.asked.timestamp
+        try:
+            found = await self._search(hosted, timestamp, opened)
+        except StorageError:
+            return _Offset(Code.KAFKA_STORAGE_ERROR)
+        except BatchError:
+            damaged = hosted.log.cuts == cuts
+            return _Offset(Code.KAFKA_STORAGE_ERROR if damaged else Code.NOT_LEADER_OR_FOLLOWER)
+        looked = self._look(request, each)  # the world went on meanwhile
+        if isinstance(looked, _Offset):
+            return looked
+        if looked[0] is not hosted or hosted.log.cuts != cuts:
+            return _Offset(Code.NOT_LEADER_OR_FOLLOWER)
+        if found is None or found[1] >= hosted.replica.high_watermark:
+            # Not committed yet - or committed by the last leader without our knowing.
+            return _Offset(Code.OFFSET_NOT_AVAILABLE if looked[1] is None else Code.NONE)
+        return _told(hosted, _Offset(Code.NONE, *found))
+
+    async def _search(self, hosted: Hosted, timestamp: int, opened: OpenedBytes) -> Found | None:
+        """None: there is none, or the partition went while others had their turn.  Its files'
+        names may be another topic's then, so nothing is looked up there any more."""
+        wanted = None if timestamp == MAX_TIMESTAMP else timestamp
+        async with self._searching:
+            steps = hosted.log.time_search(wanted, opened)
+            while self._manager.is_here(hosted) and (step := next(steps, None)) is not None:
+                found = await in_thread(step)
+                if found is not None:
+                    return found
+        return None

@@ -1,0 +1,217 @@
+"""Periodic work on a broker's partitions: lag, timeouts, checkpoints, retention.
+
+The lifecycle runs each of `Upkeep.tasks`.  A chore has a period; none decides anything, and none
+writes to a log or takes one out of service: it asks the driver, which does.  No chore waits for
+another one's disk: who waits for an answer is told in time, and flush.ms is kept, however slow the
+syncs of a thousand logs are.  Syncing files goes to threads, bounded in number; whatever goes
+through all partitions lets others have their turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.replication.flush_schedule import several
+from plimsoll_broker.replication.full_disks import Room
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.wall_clock import WallClock
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.segment import Segment
+
+logger = logging.getLogger("plimsoll.upkeep")
+
+EXPIRE_WAITERS_MS = 250
+HIGH_WATERMARKS_MS = 5_000
+RETENTION_MS = 5_000
+RECOVERY_POINTS_MS = 60_000
+FLUSH_MS = 100
+PRODUCERS_MS = 600_000
+ROOM_MS = 1_000
+TIMED_MS = 1_000
+"""So often it is asked which logs have a flush.ms: most have none."""
+REMOVED_AT_ONCE = 32
+"""Segments of one log that retention removes before others have their turn."""
+UNCHECKED_BYTES_MAX = 4 * 2**20
+"""A log with more than this that a crash would make us read again gets a checkpoint."""
+
+
+@dataclass(slots=True)
+class _Chore:
+    period_ms: int
+    run: Callable[[], Awaitable[None]]
+    due_ms: int
+
+
+class Upkeep:
+    """Several tasks; the chores of one task run one after another."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._wall_clock = WallClock(manager.now_ms)
+        self._flushed_ms: dict[Hosted, int] = {}
+        self._timed: list[Hosted] = []
+        self._timed_until_ms = 0
+        lag_ms = max(manager.settings.lag_time_max_ms // 2, 1)
+        # Those of the first never wait for a disk.
+        self._chores = {
+            "waiting and lag": [
+                self._chore(EXPIRE_WAITERS_MS, self._expire_waiters),
+                self._chore(lag_ms, self._check_lag),
+                self._chore(PRODUCERS_MS, self._expire_producers),
+            ],
+            "flushes": [self._chore(FLUSH_MS, self._flush)],
+            "high watermarks": [self._chore(HIGH_WATERMARKS_MS, self._checkpoint)],
+            "retention": [self._chore(RETENTION_MS, self._retain)],
+            "room": [self._chore(ROOM_MS, Room(manager).look)],
+            "recovery points": [self._chore(RECOVERY_POINTS_MS, self._recovery_points)],
+        }
+
+    def _chore(self, period_ms: int, run: Callable[[], Awaitable[None]]) -> _Chore:
+        return _Chore(period_ms, run, self._manager.now_ms() + period_ms)
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """Each until cancelled."""
+        for name, chores in self._chores.items():
+            yield f"upkeep: {name}", self._keep(chores)
+
+    async def _keep(self, chores: list[_Chore]) -> None:
+        """A full disk is reported and tried again at the next turn."""
+        while True:
+            chore = min(chores, key=lambda candidate: candidate.due_ms)
+            await asyncio.sleep(max(chore.due_ms - self._manager.now_ms(), 0) / 1000)
+            chore.due_ms = self._manager.now_ms() + chore.period_ms
+            try:
+                await chore.run()
+            except* StorageError as errors:
+                for error in errors.exceptions:
+                    logger.error("upkeep: %s", error)
+
+    async def _slowly(self, visit: Callable[[Hosted], None]) -> None:
+        """Every partition that is here, in slices."""
+        async for hosted in in_slices(list(self._manager)):
+            if self._manager.is_here(hosted):
+                visit(hosted)
+
+    # --- time -----------------------------------------------------------------------------------
+
+    async def _expire_waiters(self) -> None:
+        await self._slowly(self._manager.expire_waiters)
+
+    async def _check_lag(self) -> None:
+        await self._slowly(self._manager.check_lag)
+
+    async def _expire_producers(self) -> None:
+        now_ms = self._manager.now_ms()
+        driver = self._manager.driver
+        await self._slowly(lambda hosted: driver.expire_producers(hosted, now_ms))
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    async def _checkpoint(self) -> None:
+        manager = self._manager
+        await in_thread(manager.store.begin_high_watermarks(manager.high_watermarks()))
+
+    async def _recovery_points(self) -> None:
+        """After a crash a start reads what came after the last checkpoint.
+
+        Producer snapshots that no start needs any more are removed once the newer recovery point is
+        on the disk.
+        """
+        due: list[Hosted] = []
+
+        def look(hosted: Hosted) -> None:
+            log = hosted.log
+            sealed = log.recovery_point < log.segments[-1].base_offset
+            if sealed or log.unflushed_bytes >= UNCHECKED_BYTES_MAX:
+                due.append(hosted)
+
+        await self._slowly(look)
+        await several(due, partial(self._manager.flusher.sync, checkpoint=True))
+        await in_thread(self._manager.store.begin_recovery_points())
+        async for hosted in in_slices(due):
+            if self._manager.is_here(hosted):
+                self._manager.driver.prune_snapshots(hosted)
+
+    async def _flush(self) -> None:
+        """New logs become durable; flush.ms: what is older than that reaches the disk."""
+        manager = self._manager
+        if make_durable := manager.store.begin_new():
+            await in_thread(make_durable)
+        now_ms = manager.now_ms()
+        if now_ms >= self._timed_until_ms:
+            self._timed_until_ms = now_ms + TIMED_MS
+            self._timed = [h for h in manager if h.log.config.flush_ms is not None]
+            self._flushed_ms = {h: self._flushed_ms.get(h, 0) for h in self._timed}
+        await several([h for h in self._timed if self._flush_due(h, now_ms)], manager.flusher.sync)
+
+    def _flush_due(self, hosted: Hosted, now_ms: int) -> bool:
+        flush_ms = hosted.log.config.flush_ms
+        if flush_ms is None or hosted.log.recovery_point == hosted.log.log_end_offset:
+            return False
+        if now_ms - self._flushed_ms.get(hosted, 0) < flush_ms:
+            return False
+        self._flushed_ms[hosted] = now_ms
+        return True
+
+    # --- retention ------------------------------------------------------------------------------
+
+    async def _retain(self) -> None:
+        manager = self._manager
+        wall_ms = self._wall_clock.now_ms()
+
+        def retain(hosted: Hosted) -> None:
+            before = hosted.log.log_start_offset
+            manager.driver.apply_retention(hosted, wall_ms)
+            if hosted.log.log_start_offset != before:
+                hosted.replica.start_moved()
+                manager.touch(hosted)
+
+        for path in manager.store.due_removals(manager.now_ms()):
+            await in_thread(partial(manager.store.remove, path))
+        await self._slowly(retain)
+        # Also those that a client had moved, here or on the leader that is followed.
+        saves = manager.store.begin_log_starts()
+        try:
+            await in_thread(saves)
+        except StorageError as error:
+            if error.fault is not StorageFault.FULL:
+                raise
+            logger.warning("segments go one by one while log starts cannot be saved: %s", error)
+            await self._remove_oldest()
+        await self._remove_segments()
+
+    async def _remove_segments(self) -> None:
+        """What lies below the starts that are on the disk: a power cut may bring back any of it."""
+        manager = self._manager
+
+        def remove(log: Log) -> list[Segment]:
+            return log.remove_below(manager.store.saved_log_start(log), REMOVED_AT_ONCE)
+
+        async for hosted in in_slices(list(manager)):
+            while manager.is_here(hosted):
+                removed = manager.driver.remove_segments(hosted, remove)
+                if not removed:
+                    break
+                # Only now is their room given back: that takes the longer the larger they are.
+                await in_thread(removed.clear)
+
+    async def _remove_oldest(self) -> None:
+        """There is no room to save a start, but what is below it is room: one segment of each log,
+        whose earlier removals are synced before."""
+        manager = self._manager
+        async for hosted in in_slices(list(manager)):
+            log = hosted.log
+            if not log.begins_below(log.log_start_offset) or not manager.is_here(hosted):
+                continue
+            if await manager.driver.sync_removals(hosted):
+                removed = manager.driver.remove_segments(hosted, Log.remove_oldest)
+                await in_thread(removed.clear)

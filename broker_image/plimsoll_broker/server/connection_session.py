@@ -1,0 +1,394 @@
+"""One client connection: frames in, replies out, in the order of the requests.
+
+Made by `Server`.  Requests are handled as they come and may be pipelined; one that has to wait
+delays the replies behind it and nothing else.  What a client may make us hold is bounded: requests
+in flight, unsent replies (we stop reading) and, with all others, memory.  A client that breaks the
+protocol loses its connection, counted by reason, and so does one whose request meets a bug of ours;
+no other connection is affected.  A client that closes its sending half still gets its answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures
+from plimsoll_broker.server.client_memory_pools import Account
+from plimsoll_broker.server.client_memory_waits import ClientMemory
+from plimsoll_broker.server.connection_limits import Conduct, ListenerLimits
+from plimsoll_broker.server.dispatch import (
+    CloseConnection,
+    ConnectionState,
+    Dispatch,
+    Reply,
+    RequestContext,
+    Route,
+)
+from plimsoll_broker.server.receiving import RequestReceiver
+from plimsoll_broker.server.sending import ReplySender
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.framing import FrameTooLarge
+from plimsoll_wire.headers import RequestHeader, parse_request_header
+from plimsoll_wire.primitives import MalformedMessage
+
+
+@dataclass(slots=True)
+class ServerStats:
+    """Counters that only grow; the metrics endpoint reads them."""
+
+    accepted: int = 0
+    turned_away: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    requests: Counter[int] = field(default_factory=Counter)
+    closed_for: Counter[str] = field(default_factory=Counter)
+    handler_failures: HandlerFailures = field(default_factory=HandlerFailures)
+
+
+class _Slot:
+    """A request whose reply cannot be sent yet.  `kept`: bytes that it has of the intake; `held`:
+    bytes of its reply."""
+
+    __slots__ = ("address", "future", "held", "kept", "reply")
+
+    def __init__(self, header: RequestHeader) -> None:
+        self.address = (header.api_key, header.api_version, header.correlation_id)
+        self.reply: Reply | None = None
+        self.held = 0
+        self.kept = 0
+        self.future: asyncio.Future[Reply | None] | None = None
+
+
+SMALL_BYTES = 4 * 1024
+"""A request's bytes that may stay in the intake's account until it is answered."""
+_AT_ONCE = (bytes, bytearray, memoryview, list, tuple)
+"""A reply that is there, and nothing to wait for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOwner:
+    """What the server gives each of its sessions."""
+
+    dispatch: Dispatch
+    limits: ListenerLimits
+    memory: ClientMemory | None
+    stats: ServerStats
+    opened: Callable[[Session], bool]
+    heard: Callable[[Session], None]
+    closed: Callable[[Session], None]
+    failed: Callable[[BaseException], None]
+
+    def serves(self, api_key: int, version: int) -> bool:
+        return self.dispatch.find(api_key, version) is not None
+
+
+class Session(asyncio.BufferedProtocol):
+    """The listener reads `conduct` to find overdue connections."""
+
+    def __init__(self, owner: SessionOwner) -> None:
+        self._owner = owner
+        self._limits = limits = owner.limits
+        self._memory = memory = owner.memory
+        self._slots: deque[_Slot] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._output_full = False
+        self._peer = ""
+        self._listener = ("", 0)
+        self._handling = -1
+        self._loop = loop = asyncio.get_running_loop()
+        account = Account(None if memory is None else memory.replies, limits.output_bytes_max)
+        self._connection = ConnectionState(account)
+        self._sender = ReplySender(account, loop)
+        intake = None if memory is None else memory.requests
+        self._receiver = RequestReceiver(limits, owner.serves, intake)
+        self._last_heard = loop.time()
+        self._spoken = False
+        self._owing: float | None = None
+        self._starved: float | None = None
+        self._half_closed: float | None = None
+
+    # --- the transport's calls --------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        transport.set_write_buffer_limits(high=self._limits.output_bytes_max, low=0)
+        self._sender.connected(transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self._peer = f"{peer[0]}:{peer[1]}"
+        listener = transport.get_extra_info("sockname") or ("", 0)
+        self._listener = (listener[0], listener[1])
+        if not self._owner.opened(self):
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        for slot in self._slots:
+            self._receiver.give_back(slot.kept)
+            slot.kept = 0
+            if slot.future is not None:
+                slot.future.cancel()
+        self._slots.clear()
+        self._connection.close()
+        if self._memory is not None:
+            self._memory.replies.forget(self)
+        self._receiver.close(self)
+        self._sender.lost()
+        self._owner.closed(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._last_heard = self._loop.time()
+        self._owner.stats.bytes_in += nbytes
+        self._receiver.received(nbytes)
+        self._pump()
+
+    def eof_received(self) -> bool:
+        """It sends no more; what it waits for is still answered, and then the connection closed.
+        A follower does not do that: it is gone, and counts for nothing from now on."""
+        self._half_closed = self._loop.time()
+        return not self.is_broker and (bool(self._slots) or not self._may_serve())
+
+    def pause_writing(self) -> None:
+        self._output_full = True
+
+    def resume_writing(self) -> None:
+        self._output_full = False
+        self._sender.settle()
+        self._send_what_is_due()
+
+    # --- the server's -----------------------------------------------------------------------------
+
+    @property
+    def is_broker(self) -> bool:
+        return self._connection.is_broker
+
+    def conduct(self, now: float) -> Conduct:
+        """Its activity until now, by which the listener chooses what to close."""
+        self._sender.settle()
+        silent = now - self._last_heard
+        if silent > self._limits.sweep_ms / 1000:
+            self._receiver.rest()
+        draining, taken = self._sender.draining(now)
+        return Conduct(
+            silent=silent,
+            spoken=self._spoken,
+            waiting=bool(self._slots),
+            owing=None if self._owing is None else now - self._owing,
+            came=self._receiver.came,
+            starved=None if self._starved is None else now - self._starved,
+            unread=self._sender.unread(now),
+            draining=draining,
+            taken=taken,
+            half_closed=None if self._half_closed is None else now - self._half_closed,
+        )
+
+    def close(self, reason: str) -> None:
+        """Give up this connection; what it waits for is cancelled."""
+        if self._transport is not None:
+            self._owner.stats.closed_for[reason] += 1
+            self._owner.closed(self)
+            self._transport.abort()
+            self._transport = None
+
+    # --- requests ---------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be memory again."""
+        if self._transport is not None:
+            self._pump()
+
+    def _pump(self) -> None:
+        """Serve the frames that are there, as long as nothing is full."""
+        may_serve = True
+        try:
+            while may_serve := self._may_serve():
+                received = self._receiver.next_frame()
+                if received is None:
+                    break
+                self._serve(*received)
+        except FrameTooLarge:
+            self.close("frame-too-large")
+        except MalformedMessage:
+            self.close("malformed")
+        except CloseConnection as refusal:
+            self.close(str(refusal) or "refused")
+        except Exception as error:  # noqa: BLE001 - whatever it is, only this client pays
+            self._broke(self._handling, error)
+        self._adjust_reading(may_serve=may_serve)
+
+    def _may_serve(self) -> bool:
+        if self._transport is None or self._output_full:
+            return False
+        slots = len(self._slots)
+        if slots and (slots >= self._limits.in_flight_max or not self._receiver.has_room):
+            return False
+        if self._connection.account.may_serve:
+            return True
+        assert self._memory is not None, "only a pool refuses"
+        self._memory.replies.wait(self)
+        return False
+
+    def _adjust_reading(self, *, may_serve: bool) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._half_closed is not None:
+            if may_serve and not self._slots:
+                transport.close()
+            return
+        wanted = may_serve and self._receiver.may_receive(self)
+        if wanted and not self._reading:
+            transport.resume_reading()
+        elif not wanted and self._reading:
+            transport.pause_reading()
+        self._reading = wanted
+        if not wanted or not self._receiver.unfinished:
+            self._owing = None
+        elif self._owing is None:
+            self._owing = self._loop.time()
+        if not self._receiver.starved:
+            self._starved = None
+        elif self._starved is None:
+            self._starved = self._loop.time()
+
+    def _serve(self, frame: bytearray, charged: int) -> None:
+        self._owing = None
+        try:
+            header = parse_request_header(frame)
+            self._owner.stats.requests[header.api_key] += 1
+            self._handling = header.api_key
+            route = self._owner.dispatch.find(header.api_key, header.api_version)
+            if route is None or header.body_at is None:
+                self._refuse_version(header)
+                return
+            self._spoken = True
+            result = route.handler(self._context(header, route, frame))
+            self._owner.heard(self)
+            if result is None:
+                return
+            if isinstance(result, _AT_ONCE):
+                self._answer(header, result)
+                return
+            slot = _Slot(header)
+            slot.kept = self._receiver.keeps(frame, charged, parsed=header.api_key == ApiKey.FETCH)
+            charged = 0
+        finally:
+            self._receiver.give_back(charged)
+        slot.future = asyncio.ensure_future(result)  # type: ignore[arg-type]  # all but Sequence
+        self._slots.append(slot)
+        slot.future.add_done_callback(partial(self._completed, slot))
+        if len(frame) > SMALL_BYTES:
+            # The transport itself still has a view of it.
+            self._loop.call_soon(self._free, slot, frame)
+
+    def _free(self, slot: _Slot, frame: bytearray) -> None:
+        """What was read of a request that waits is kept; its bytes need not be."""
+        if slot.kept:
+            slot.kept -= self._receiver.freed(frame)
+
+    def _context(self, header: RequestHeader, route: Route, frame: bytearray) -> RequestContext:
+        assert header.body_at is not None
+        context = RequestContext(
+            ApiKey(header.api_key),
+            header.api_version,
+            header.correlation_id,
+            memoryview(frame)[header.body_at :],
+            self._connection,
+        )
+        context.client_id = header.client_id
+        context.client = self._peer
+        context.listener_host, context.listener_port = self._listener
+        return context
+
+    def _refuse_version(self, header: RequestHeader) -> None:
+        """ApiVersions is how a client finds out, so it alone gets an answer."""
+        if header.api_key != ApiKey.API_VERSIONS:
+            raise CloseConnection("unsupported-version")
+        self._answer(header, self._owner.dispatch.unsupported_api_versions())
+
+    # --- replies ----------------------------------------------------------------------------------
+
+    def _answer(self, header: RequestHeader, reply: Reply) -> None:
+        slot = _Slot(header)
+        slot.reply = reply
+        slot.held = self._sender.hold(reply)
+        if self._slots:
+            self._slots.append(slot)
+        else:
+            self._send(slot)
+
+    def _completed(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> None:
+        """Its reply is held from now on; whatever is due is sent."""
+        self._receiver.give_back(slot.kept)
+        slot.kept = 0
+        if self._transport is None:
+            if not future.cancelled() and (error := future.exception()) is not None:
+                self._report(slot, error)
+            return
+        self._take(slot, future)
+        self._send_what_is_due()
+
+    def _take(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> None:
+        """Hold its reply, if it has one, also when its turn comes before it was told so."""
+        if slot.reply is None and not future.cancelled() and future.exception() is None:
+            slot.reply = future.result()
+            if slot.reply is not None:
+                slot.held = self._sender.hold(slot.reply)
+
+    def _send_what_is_due(self) -> None:
+        """Send every reply whose turn it is, as long as the peer takes them."""
+        slots = self._slots
+        while slots and not self._output_full and self._transport is not None:
+            future = slots[0].future
+            if future is not None and not future.done():
+                break
+            slot = slots.popleft()
+            if future is not None:
+                self._take(slot, future)
+                if not self._went_well(slot, future):
+                    return
+            if slot.reply is not None:
+                self._send(slot)
+        if not self._reading or self._half_closed is not None:
+            # What came meanwhile waits; while it is read, whatever came has been served.
+            self.wake()
+
+    def _went_well(self, slot: _Slot, future: asyncio.Future[Reply | None]) -> bool:
+        """False when the connection had to go instead."""
+        if future.cancelled():
+            self.close("cancelled")
+            return False
+        error = future.exception()
+        if error is not None:
+            reason = str(error) if isinstance(error, CloseConnection) else "malformed"
+            self._report(slot, error)
+            self.close(reason or "refused")
+            return False
+        return True
+
+    def _report(self, slot: _Slot, error: BaseException) -> None:
+        """The client's fault is counted as what it is; anything else is a bug of ours."""
+        if not isinstance(error, MalformedMessage | CloseConnection):
+            self._broke(slot.address[0], error)
+
+    def _broke(self, api_key: int, error: BaseException) -> None:
+        """A bug of ours costs this connection.  On the commit path it ends the process: the
+        listener's task fails with it."""
+        if isinstance(error, CommitPathFailed):
+            self._owner.failed(error)
+        else:
+            self._owner.stats.handler_failures.met(api_key, error)
+        self.close("handler-failed")
+
+    def _send(self, slot: _Slot) -> None:
+        assert slot.reply is not None, "there is something to send"
+        if self._transport is not None:
+            self._owner.stats.bytes_out += self._sender.send(*slot.address, slot.reply, slot.held)

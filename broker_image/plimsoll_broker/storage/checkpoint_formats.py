@@ -1,0 +1,233 @@
+"""The small files beside the logs, as Kafka writes them, with a CRC where a flipped bit would not
+show.
+
+Called by the store and the logs.  Every function turns values into a file's bytes or back; a file
+that makes no sense is None, and the caller decides what that means.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from uuid import UUID
+
+from crc32c import crc32c
+
+from plimsoll_core.replica.producer_sequences import ProducerEntry
+
+Partition = tuple[str, int]
+
+META_PROPERTIES = "meta.properties"
+META_COPY = "meta.properties.copy"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+
+# How a line with the CRC begins, where a reader of version 0.1 passes over it (but for offsets:
+# that reader takes such a file for unreadable, and reads more of the logs).
+_SEAL = b"crc32c "
+_COMMENT = b"# crc32c="
+_FIELD = b"crc32c: "
+
+_SNAPSHOT_HEAD = struct.Struct(">hI")
+_SNAPSHOT_COUNT = struct.Struct(">i")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+
+
+def uuid_text(value: UUID) -> str:
+    """Kafka's form: 22 characters of URL-safe base64, no padding."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def uuid_value(text: str) -> UUID | None:
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        return UUID(bytes=raw)
+    except (ValueError, binascii.Error):
+        return None
+
+
+# --- offsets of every partition -----------------------------------------------------------------
+
+
+def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
+    """A line with the CRC comes last: a flipped digit is as good an offset as another."""
+    lines = [f"{topic} {index} {offset}" for (topic, index), offset in sorted(offsets.items())]
+    return _sealed(_with_head(lines), _SEAL)
+
+
+def decode_offsets(data: bytes) -> dict[Partition, int] | None:
+    """Also of a file without a CRC, as version 0.1 wrote it."""
+    unsealed = _unsealed(data, _SEAL)
+    rows = None if unsealed is None else _rows(unsealed, 3)
+    try:
+        return None if rows is None else {(row[0], int(row[1])): int(row[2]) for row in rows}
+    except ValueError:
+        return None
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    return _with_head([f"{epoch} {start}" for epoch, start in entries])
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]] | None:
+    """Terms and starts; both must grow."""
+    rows = _rows(data, 2)
+    try:
+        entries = None if rows is None else [(int(row[0]), int(row[1])) for row in rows]
+    except ValueError:
+        return None
+    if entries is None:
+        return None
+    if any(epoch < 0 or start < 0 for epoch, start in entries):
+        return None
+    for before, after in pairwise(entries):
+        if after[0] <= before[0] or after[1] <= before[1]:
+            return None
+    return entries
+
+
+def _with_head(lines: list[str]) -> bytes:
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+
+
+def _sealed(data: bytes, seal: bytes) -> bytes:
+    return data + seal + b"%08x\n" % crc32c(data)
+
+
+def _unsealed(data: bytes, seal: bytes) -> bytes | None:
+    """Without its last line, if that is a CRC; None: it is not the right one."""
+    at = data.rfind(b"\n", 0, -1) + 1
+    if not data.startswith(seal, at):
+        return data
+    return data[:at] if _sealed(data[:at], seal) == data else None
+
+
+def _rows(data: bytes, columns: int) -> list[list[str]] | None:
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        return None
+    if len(lines) < 2 or lines[0].strip() != "0" or lines[1] != str(len(lines) - 2):
+        return None
+    rows = [line.split() for line in lines[2:]]
+    return rows if all(len(row) == columns for row in rows) else None
+
+
+# --- whose volume this is -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meta:
+    """A volume's identity (`meta.properties`)."""
+
+    cluster_id: UUID
+    node_id: int
+    directory_id: UUID
+
+
+def encode_meta(meta: Meta) -> bytes:
+    lines = [
+        "version=1",
+        f"cluster.id={uuid_text(meta.cluster_id)}",
+        f"node.id={meta.node_id}",
+        f"directory.id={uuid_text(meta.directory_id)}",
+        "",
+    ]
+    return _sealed("\n".join(lines).encode(), _COMMENT)
+
+
+def decode_meta(data: bytes) -> Meta | None:
+    """Also of a file without a CRC, as version 0.1 wrote it."""
+    unsealed = _unsealed(data, _COMMENT)
+    if unsealed is None:
+        return None
+    data = unsealed
+    values: dict[str, str] = {}
+    for line in data.decode(errors="replace").splitlines():
+        name, found, value = line.partition("=")
+        if found and not line.startswith("#"):
+            values[name.strip()] = value.strip()
+    cluster_id = uuid_value(values.get("cluster.id", "-"))
+    directory_id = uuid_value(values.get("directory.id", "-"))
+    node_id = values.get("node.id", "")
+    if values.get("version") != "1" or cluster_id is None or directory_id is None:
+        return None
+    if not node_id.isdecimal():
+        return None
+    return Meta(cluster_id=cluster_id, node_id=int(node_id), directory_id=directory_id)
+
+
+def encode_clean_shutdown(broker_epoch: int) -> bytes:
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def decode_clean_shutdown(data: bytes) -> int | None:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    epoch = value.get("brokerEpoch") if isinstance(value, dict) else None
+    return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) and epoch >= 0 else None
+
+
+def encode_partition_metadata(topic_id: UUID) -> bytes:
+    return _sealed(f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode(), _FIELD)
+
+
+def decode_partition_metadata(data: bytes) -> UUID | None:
+    """Also of a file without a CRC, as version 0.1 wrote it."""
+    unsealed = _unsealed(data, _FIELD)
+    if unsealed is None or unsealed.count(b"\n") > 2:
+        return None
+    data = unsealed
+    lines = data.decode(errors="replace").splitlines()
+    if len(lines) < 2 or lines[0] != "version: 0" or not lines[1].startswith("topic_id: "):
+        return None
+    return uuid_value(lines[1].removeprefix("topic_id: ").strip())
+
+
+# --- producer snapshots -------------------------------------------------------------------------
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    rows = [
+        _SNAPSHOT_ENTRY.pack(
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.last_offset,
+            entry.offset_delta,
+            entry.timestamp,
+            -1,
+            -1,
+        )
+        for entry in entries
+    ]
+    body = _SNAPSHOT_COUNT.pack(len(rows)) + b"".join(rows)
+    return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
+    if len(data) < _SNAPSHOT_HEAD.size + _SNAPSHOT_COUNT.size:
+        return None
+    version, crc = _SNAPSHOT_HEAD.unpack_from(data)
+    body = data[_SNAPSHOT_HEAD.size :]
+    if version != _SNAPSHOT_VERSION or crc32c(body) != crc:
+        return None
+    (count,) = _SNAPSHOT_COUNT.unpack_from(body)
+    if len(body) != _SNAPSHOT_COUNT.size + count * _SNAPSHOT_ENTRY.size:
+        return None
+    return [
+        ProducerEntry(*_SNAPSHOT_ENTRY.unpack_from(body, 4 + row * _SNAPSHOT_ENTRY.size)[:6])
+        for row in range(count)
+    ]

@@ -1,0 +1,79 @@
+"""Reading one log: which segment holds an offset, and the bytes from there.
+
+Called by `Log`.  It never decides what may be read; a file that does not hold what it should is a
+`StorageError`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.segment import Segment
+from plimsoll_core.replica.leader_epochs import EpochCache
+from plimsoll_wire.batches import BadBatch, BatchError
+
+_HINTS_MAX = 16
+
+
+class LogReader:
+    """Over the log's own list of segments; `remember` keeps where the next reader will begin."""
+
+    __slots__ = ("_directory", "_epochs", "_hints", "_segments")
+
+    def __init__(self, directory: Path, segments: Sequence[Segment], epochs: EpochCache) -> None:
+        self._directory = directory
+        self._epochs = epochs
+        self._segments = segments
+        self._hints: dict[int, tuple[Segment, int]] = {}
+
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int | None, *, min_one_batch: bool
+    ) -> bytes | memoryview:
+        """Whole batches from the one that holds `offset`, below `up_to_offset` (None: all)."""
+        try:
+            located = self._locate(offset)
+            if located is None:
+                return b""
+            segment, position, base = located
+            epoch_at = self._epochs.epoch_at
+            data, next_offset = segment.read(position, max_bytes, up_to_offset, base, epoch_at)
+        except BatchError as error:
+            raise self._corrupt(error) from error
+        if len(data) > max_bytes and not min_one_batch:
+            return b""
+        if next_offset >= 0:
+            self.remember(next_offset, segment, position + len(data))
+        return data
+
+    def _locate(self, offset: int) -> tuple[Segment, int, int] | None:
+        """The segment, the position and the base offset of the batch that holds `offset`."""
+        hint = self._hints.get(offset)
+        if hint is not None and hint[1] < hint[0].size:
+            return *hint, offset
+        at = bisect_right(self._segments, offset, key=lambda segment: segment.base_offset) - 1
+        for segment in self._segments[max(at, 0) :]:
+            found = segment.find(offset)
+            if found is None:
+                continue
+            position, header = found
+            if header.base_offset > offset:  # a hole: no reader may skip it silently
+                raise BatchError(BadBatch.PLACE, position)
+            return segment, position, header.base_offset
+        return None
+
+    def remember(self, offset: int, segment: Segment, position: int) -> None:
+        """Where the next reader of `offset` need not search: tails are read over and over."""
+        hints = self._hints
+        hints[offset] = (segment, position)
+        if len(hints) > _HINTS_MAX:
+            del hints[next(iter(hints))]
+
+    def forget(self) -> None:
+        """Segments were cut or removed."""
+        self._hints.clear()
+
+    def _corrupt(self, error: BatchError) -> StorageError:
+        return StorageError(StorageFault.CORRUPT, self._directory, str(error))

@@ -1,0 +1,343 @@
+"""A broker's volume: its owner, its lock, and every log on it.
+
+Called by the broker's lifecycle (open, identify, clean stop) and by the replica manager (logs).  It
+obeys the protocol's local storage order: the clean-shutdown marker is read and removed before
+anything else happens, and written only after everything else was.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+from plimsoll_broker.storage import checkpoint_formats, clean_shutdown, volume_owner
+from plimsoll_broker.storage.checkpoint_files import CheckpointFiles
+from plimsoll_broker.storage.checkpoint_formats import Meta, Partition
+from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_broker.storage.log_values import LogPlace
+from plimsoll_broker.storage.recovery import Known, load_log
+from plimsoll_broker.storage.removals import DELETE, STRAY, Removals
+from plimsoll_broker.storage.volume_owner import VolumeRefused
+
+logger = logging.getLogger("plimsoll.storage")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A partition's directory.  `topic_id` None: unknown, so it must not be served; `damaged`: the
+    file that should tell makes no sense."""
+
+    topic: str
+    index: int
+    topic_id: UUID | None
+    path: Path
+    damaged: bool = False
+
+
+class LogStore(CheckpointFiles):
+    """One directory with one log per partition."""
+
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
+        super().__init__(directory, disk if disk is not None else Disk())
+        self.clean_epoch: int | None = None
+        self._lock: Lock | None = None
+        self._removals = Removals(self.disk, directory)
+        self._early: set[Partition] = set()
+        # Logs that a power cut may still take the identity of.  A thread takes out what it made
+        # durable, while the event loop may give the same name to another topic's log.
+        self._new: dict[Partition, Path] = {}
+        self._changing_new = threading.Lock()
+        self._unopened: set[Partition] = set()
+
+    # --- whose volume -----------------------------------------------------------------------------
+
+    def open(self) -> VolumeRefused | None:
+        """Take the lock."""
+        self.disk.allow_many_files()
+        self.disk.make_directory(self.directory)
+        self._lock = self.disk.lock(self.directory / ".lock")
+        if self._lock is None:
+            return VolumeRefused(
+                reason="VolumeInUse",
+                message=f"another process uses {self.directory}: stop it first",
+            )
+        return None
+
+    @property
+    def meta(self) -> Meta | None:
+        """The broker that formatted the volume; None when none did.  Of the two files that tell
+        one may be damaged."""
+        return volume_owner.read(self.disk, self.directory)
+
+    def identify(self, cluster_id: UUID, node_id: int) -> VolumeRefused | None:
+        """Whether this is that broker's volume, or not formatted yet (`meta` is None)."""
+        meta = self.meta
+        if meta is None:
+            return None
+        refused = volume_owner.refusal(meta, self.directory, cluster_id, node_id)
+        if refused is None:
+            volume_owner.keep(self.disk, self.directory, meta)
+        return refused
+
+    def format(self, cluster_id: UUID, node_id: int, directory_id: UUID) -> Meta:
+        """Make an empty volume this broker's."""
+        meta = Meta(cluster_id=cluster_id, node_id=node_id, directory_id=directory_id)
+        volume_owner.keep(self.disk, self.directory, meta)
+        return meta
+
+    def take_clean_marker(self) -> int | None:
+        """The broker epoch of the last clean stop; must come before registering."""
+        self.clean_epoch = clean_shutdown.take_marker(self.disk, self.directory)
+        return self.clean_epoch
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def load(self, now_ms: int) -> list[Found]:
+        """Read the checkpoints and list the partitions; earlier deletions are taken up again."""
+        self.load_checkpoints()
+        found = []
+        for name in self.disk.list(self.directory):
+            path = self.directory / name
+            if not self.disk.is_directory(path):
+                continue
+            if self._removals.found(path, now_ms):
+                continue
+            if (partition := _partition_of(name)) is not None:
+                topic, index = partition
+                data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
+                topic_id = checkpoint_formats.decode_partition_metadata(data or b"")
+                damaged = data is not None and topic_id is None
+                found.append(
+                    Found(topic=topic, index=index, topic_id=topic_id, path=path, damaged=damaged)
+                )
+        if self.clean_epoch is None:
+            # The cluster counts on nothing that was here: what is gone may begin anew, also after
+            # the next clean stop.
+            self._recovery_points.forget_but({(one.topic, one.index) for one in found})
+        return found
+
+    def _other_topic(self, partition: Partition, path: Path, topic_id: UUID) -> bool:
+        """Whether what is there is another topic's, so that the log begins anew; after a clean stop
+        the cluster may count on what was here, and nothing may begin anew in its place."""
+        data = self.disk.read(path / checkpoint_formats.PARTITION_METADATA)
+        found = checkpoint_formats.decode_partition_metadata(data or b"")
+        gone = not self.disk.exists(path) and self._recovery_points.get(partition) is not None
+        if self.clean_epoch is not None and (gone or (data is not None and found is None)):
+            why = "it is gone" if gone else "its partition.metadata does not say whose log it is"
+            raise StorageError(StorageFault.CORRUPT, path, why)
+        return self.disk.exists(path) and found != topic_id
+
+    # --- logs -------------------------------------------------------------------------------------
+
+    def open_log(
+        self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
+    ) -> Log:
+        """The partition's log, recovered if need be, or a new one.
+
+        A directory that holds another topic's data under this name is set aside first.
+        """
+        partition = (topic, index)
+        if partition in self._early:
+            self._early.discard(partition)
+            early = self.logs[partition]
+            if early.topic_id == topic_id:
+                return early
+            self.strand_log(early, now_ms)
+        assert partition not in self.logs, "one log, one owner"
+        self._unopened.add(partition)  # until it is open: what cannot be opened was not closed
+        path = self.directory / f"{topic}-{index}"
+        known = Known(
+            recovery_point=self._recovery_points.get(partition),
+            log_start_offset=self._log_starts.get(partition),
+            clean=self.clean_epoch is not None,
+        )
+        if self._other_topic(partition, path, topic_id):
+            self.set_aside(path, now_ms)
+        if not self.disk.exists(path):
+            known = Known(clean=True)
+            self._forget(partition)
+            self._forget_on_disk()
+            self.disk.make_directory(path)
+            data = checkpoint_formats.encode_partition_metadata(topic_id)
+            self.disk.replace(path / checkpoint_formats.PARTITION_METADATA, data, sync=False)
+            with self._changing_new:
+                self._new[partition] = path
+        place = LogPlace(
+            disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
+        )
+        log = _loaded(place, config, known, partial(self._before_cut, partition))
+        self._high_watermarks.lower(partition, log.log_end_offset)
+        if partition in self._new:
+            log.make_durable = partial(self._make_durable, (partition,))
+        self.logs[partition] = log
+        self._unopened.discard(partition)
+        return log
+
+    def new_of(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Those whose first append would still have to make their logs durable."""
+        return [at for at in partitions if at in self._new] if self._new else []
+
+    def begin_new_of(self, partitions: Iterable[Partition]) -> Callable[[], None]:
+        """`begin_new` of these."""
+        return partial(self._make_durable, partitions)
+
+    def begin_new(self) -> Callable[[], None] | None:
+        """Makes new logs, and what was moved out of the way, durable, may run in a thread: a topic
+        of many partitions must not hold up everything else.  A log that is written to before that
+        does it for itself."""
+        new = tuple(self._new)
+        if new:
+            return partial(self._make_durable, new)
+        return self._removals.sync if self._removals.unsynced else None
+
+    def _make_durable(self, partitions: Iterable[Partition]) -> None:
+        """Whose log this is must survive a power cut before its first record may."""
+        paths = {partition: self._new.get(partition) for partition in partitions}
+        for path in paths.values():
+            if path is not None and self.disk.exists(path):
+                try:
+                    self.disk.sync(path / checkpoint_formats.PARTITION_METADATA)
+                    self.disk.sync_directory(path)
+                except StorageError:
+                    if self.disk.exists(path):
+                        raise  # else its log was deleted meanwhile
+        if any(paths.values()):
+            self.disk.sync_directory(self.directory)
+        for partition, path in paths.items():
+            with self._changing_new:
+                if self._new.get(partition) is path:
+                    self._new.pop(partition, None)
+
+    def open_early(
+        self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
+    ) -> None:
+        """Recover a log now, for the `open_log` that follows: a start does so one by one, with
+        the rest of the process heard in between."""
+        self.open_log(topic, topic_id, index, config, now_ms)
+        self._early.add((topic, index))
+
+    def delete_log(self, log: Log, now_ms: int) -> None:
+        """The replica is gone: its directory gets another name now and goes a minute later."""
+        self._release(log, DELETE, now_ms)
+
+    def strand_log(self, log: Log, now_ms: int) -> None:
+        """The data is not ours to serve: kept aside for a day, for a person to inspect."""
+        self._release(log, STRAY, now_ms)
+
+    def _release(self, log: Log, suffix: str, now_ms: int) -> None:
+        partition = (log.topic, log.index)
+        assert self.logs.pop(partition) is log
+        self._new.pop(partition, None)
+        self._forget(partition)
+        log.close(clean=False)
+        self._removals.move(log.directory, suffix, now_ms)
+
+    def set_aside(self, path: Path, now_ms: int) -> None:
+        """A directory that must not be served (`Found` without a place in the cluster)."""
+        partition = _partition_of(path.name)
+        if partition is not None and partition in self._early:
+            self._early.discard(partition)
+            self.strand_log(self.logs[partition], now_ms)
+            return
+        if partition is not None:
+            self._forget(partition)
+        self._removals.move(path, STRAY, now_ms)
+
+    def due_removals(self, now_ms: int) -> list[Path]:
+        """Directories whose time has come; `remove` each, in a thread if it may be large."""
+        return self._removals.due(now_ms)
+
+    def remove(self, path: Path) -> None:
+        self.disk.remove_tree(path)
+
+    # --- a log whose disk was full ----------------------------------------------------------------
+
+    def begin_reopen(self, log: Log) -> Callable[[], Log]:
+        """Open it anew, as after a crash; what is returned may run in a thread.  From before this
+        is called until `reopened` puts it in the old one's place it is `reopening`: nothing else
+        uses its directory."""
+        partition = (log.topic, log.index)
+        place = LogPlace(
+            disk=self.disk,
+            directory=log.directory,
+            topic=log.topic,
+            topic_id=log.topic_id,
+            index=log.index,
+        )
+        known = Known(recovery_point=log.recovery_point, log_start_offset=log.log_start_offset)
+        return partial(_loaded, place, log.config, known, partial(self._before_cut, partition))
+
+    def reopened(self, old: Log, log: Log) -> None:
+        partition = (log.topic, log.index)
+        assert self.logs[partition] is old
+        self.logs[partition] = log
+        if partition in self._new:
+            log.make_durable = partial(self._make_durable, (partition,))
+        self._high_watermarks.lower(partition, log.log_end_offset)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def close(self, broker_epoch: int | None, high_watermarks: Mapping[Partition, int]) -> bool:
+        """Flush and close everything; True when the stop was clean, and only then is it marked.
+
+        `broker_epoch` None: this process never registered, so there is nothing to mark.
+        """
+        closing = [partial(_closed_cleanly, log) for log in self.logs.values()]
+        clean = all(self.disk.together(closing))
+        clean = clean and not self._unopened
+        try:
+            if self._removals.unsynced:
+                self._removals.sync()
+            self.checkpoint_log_starts()
+            self.checkpoint_recovery_points()
+            self.checkpoint_high_watermarks(high_watermarks)
+            if clean and broker_epoch is not None:
+                clean_shutdown.write_marker(self.disk, self.directory, broker_epoch)
+        except StorageError:
+            clean = False
+        self.logs.clear()
+        self.release_lock()
+        return clean and broker_epoch is not None
+
+    def release_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+def _loaded(
+    place: LogPlace, config: LogConfig, known: Known, before_cut: Callable[[int], None]
+) -> Log:
+    """Whatever is in its files, it concerns this log alone: the others are opened, the broker
+    starts, and this replica is out of service."""
+    try:
+        return load_log(place, config, known, before_cut)
+    except StorageError:
+        raise
+    except Exception as error:
+        logger.exception("%s cannot be read", place.directory)
+        why = f"{type(error).__name__}: {error}"
+        raise StorageError(StorageFault.CORRUPT, place.directory, why) from error
+
+
+def _closed_cleanly(log: Log) -> bool:
+    try:
+        log.close(clean=True)
+    except StorageError:
+        return False
+    return True
+
+
+def _partition_of(name: str) -> Partition | None:
+    """`<topic>-<index>`, as long as it could be one."""
+    topic, dash, index = name.rpartition("-")
+    if not dash or not topic or not index.isdecimal():
+        return None
+    return topic, int(index)

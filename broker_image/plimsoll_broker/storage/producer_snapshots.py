@@ -1,0 +1,122 @@
+"""The producer snapshots of one log: `<end offset>.snapshot`, taken at rolls, checkpoints and clean
+closes.
+
+Called by `Log`.  A snapshot is never needed for correctness: what it says is also in the batches
+before it, so one that is torn (its CRC shows it) is removed and an older one is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.disk import Disk, StorageError
+from plimsoll_broker.storage.segment import file_name
+from plimsoll_core.replica.producer_sequences import ProducerStates
+
+_SUFFIX = ".snapshot"
+
+
+class PendingSnapshot:
+    """A snapshot on its way to the disk; a disk that does not take it costs the next start time."""
+
+    __slots__ = ("_data", "_disk", "_path", "_written")
+
+    def __init__(self, disk: Disk, path: Path, data: bytes) -> None:
+        self._disk = disk
+        self._path = path
+        self._data = data
+        self._written = False
+
+    @property
+    def _hidden(self) -> Path:
+        return self._path.with_name(self._path.name + ".new.tmp")
+
+    def write(self) -> None:
+        """May run in a thread."""
+        with contextlib.suppress(StorageError):
+            self._disk.replace(self._hidden, self._data, sync=True)
+            self._written = True
+
+    def keep(self) -> None:
+        """Show it."""
+        if self._written:
+            with contextlib.suppress(StorageError):
+                self._disk.rename(self._hidden, self._path)
+
+    def drop(self) -> None:
+        """What it describes has been cut."""
+        if self._written:
+            with contextlib.suppress(StorageError):
+                self._disk.remove(self._hidden)
+
+
+class ProducerSnapshots:
+    """Files in the log's directory."""
+
+    __slots__ = ("_directory", "_disk")
+
+    def __init__(self, disk: Disk, directory: Path) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def offsets(self) -> list[int]:
+        """Oldest first."""
+        names = (name.removesuffix(_SUFFIX) for name in self._names())
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _names(self) -> list[str]:
+        return [name for name in self._disk.list(self._directory) if name.endswith(_SUFFIX)]
+
+    def _path(self, offset: int) -> Path:
+        return self._directory / file_name(offset, _SUFFIX)
+
+    def save(self, end_offset: int, producers: ProducerStates, *, sync: bool) -> None:
+        data = checkpoint_formats.encode_snapshot(producers.snapshot())
+        self._disk.replace(self._path(end_offset), data, sync=sync)
+
+    def begin(self, end_offset: int, producers: ProducerStates) -> PendingSnapshot:
+        """One that is written in a thread and only seen once nothing was cut meanwhile."""
+        data = checkpoint_formats.encode_snapshot(producers.snapshot())
+        return PendingSnapshot(self._disk, self._path(end_offset), data)
+
+    def load(self, offset: int) -> ProducerStates | None:
+        """The producers as of `offset`; None when no readable snapshot says."""
+        data = self._disk.read(self._path(offset))
+        entries = None if data is None else checkpoint_formats.decode_snapshot(data)
+        return None if entries is None else ProducerStates(entries)
+
+    def remove(self, above: int) -> bool:
+        """Those that describe offsets which are no longer there; whether there were any."""
+        gone = [offset for offset in self.offsets() if offset > above]
+        for offset in gone:
+            self._disk.remove(self._path(offset))
+        return bool(gone)
+
+    def prune(self, bases: frozenset[int]) -> None:
+        """Keep the newest and those that segments begin with; every clean stop leaves one more."""
+        offsets = self.offsets()
+        for offset in offsets[:-1]:
+            if offset not in bases:
+                self._disk.remove(self._path(offset))
+
+    def remove_below(self, offset: int) -> None:
+        """Those that only describe what retention has deleted."""
+        for each in self.offsets():
+            if each < offset:
+                self._disk.remove(self._path(each))
+
+    def restore(self, producers: ProducerStates, log_end: int) -> int:
+        """Load the newest readable one; returns the offset from which batches must be replayed: all
+        that are there, also below the log's start, which may lie within a batch."""
+        self.remove(above=log_end)
+        producers.clear()
+        for offset in reversed(self.offsets()):
+            data = self._disk.read(self._path(offset))
+            entries = None if data is None else checkpoint_formats.decode_snapshot(data)
+            if entries is not None:
+                producers.restore(entries)
+                return offset
+            self._disk.remove(self._path(offset))
+        return 0

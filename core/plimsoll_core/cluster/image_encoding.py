@@ -1,0 +1,156 @@
+"""An image as bytes and back, for snapshots of the metadata log and the brokers' copies of it.
+
+Canonical: equal images give equal bytes.  What is derived is not stored.  A snapshot's format is
+its image's metadata version, so that a reader that does not know it refuses the snapshot whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from immutables import Map
+from msgspec import Meta
+
+from plimsoll_core.cluster.image_indexes import count_preferred, move_hosted
+from plimsoll_core.cluster.model import (
+    MOVEMENT_BYTES_PER_SECOND,
+    Broker,
+    ClusterImage,
+    Grant,
+    Partition,
+    PartitionKey,
+    Reassignment,
+    Rebalance,
+    RebalanceMove,
+    RebalanceRest,
+    Topic,
+)
+from plimsoll_core.cluster.unknown_records import check_known
+from plimsoll_core.ids import BrokerId, ControllerEpoch, MetadataOffset
+
+
+class _Rest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a Rebalance has still to do; `active` are numbers of `moves`."""
+
+    uid: str
+    moves: tuple[RebalanceMove, ...]
+    active: tuple[int, ...]
+
+
+class _Head(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells whether the rest can be read."""
+
+    format: int
+
+
+class _Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An image as rows: what is derived (`topic_ids`, `hosted`, `preferred`) is not stored."""
+
+    format: Annotated[int, Meta(ge=1)]
+    cluster_id: UUID
+    name: str
+    controller_epoch: ControllerEpoch
+    next_offset: MetadataOffset
+    members: tuple[BrokerId, ...]
+    brokers: tuple[Broker, ...]
+    topics: tuple[Topic, ...]
+    partitions: tuple[Partition, ...]
+    next_producer_id: int
+    removals_ms: tuple[int, ...]
+    reassignments: tuple[Reassignment, ...] = ()
+    movement_bytes_per_second: int = MOVEMENT_BYTES_PER_SECOND
+    grants: tuple[Grant, ...] = ()
+    proven_revision: str = ""
+    leaving: tuple[BrokerId, ...] = ()
+    newcomers: tuple[BrokerId, ...] = ()
+    released: tuple[tuple[str, BrokerId], ...] = ()
+    rebalances: tuple[Rebalance, ...] = ()
+    rebalance_rests: tuple[_Rest, ...] = ()
+
+
+def encode_image(image: ClusterImage) -> bytes:
+    """Canonical JSON of the image, for a snapshot."""
+    snapshot = _Snapshot(
+        format=image.metadata_version,
+        cluster_id=image.cluster_id,
+        name=image.name,
+        controller_epoch=image.controller_epoch,
+        next_offset=image.next_offset,
+        members=image.members,
+        brokers=tuple(broker for _, broker in sorted(image.brokers.items())),
+        topics=tuple(topic for _, topic in sorted(image.topics.items())),
+        partitions=tuple(partition for _, partition in sorted(image.partitions.items())),
+        next_producer_id=image.next_producer_id,
+        removals_ms=image.removals_ms,
+        reassignments=tuple(row for _, row in sorted(image.reassignments.items())),
+        movement_bytes_per_second=image.movement_bytes_per_second,
+        grants=tuple(grant for _, grant in sorted(image.grants.items())),
+        proven_revision=image.proven_revision,
+        leaving=image.leaving,
+        newcomers=image.newcomers,
+        released=tuple(sorted(image.released.items())),
+        rebalances=tuple(row for _, row in sorted(image.rebalances.items())),
+        rebalance_rests=tuple(
+            _Rest(
+                uid=uid,
+                moves=tuple(move for _, move in sorted(rest.moves.items())),
+                active=tuple(sorted(rest.active.values())),
+            )
+            for uid, rest in sorted(image.rebalance_rests.items())
+        ),
+    )
+    return msgspec.json.encode(snapshot, enc_hook=_plain, order="deterministic")
+
+
+def decode_image(data: bytes) -> ClusterImage:
+    """The image of a snapshot; raises MetadataTooNew when its metadata version is not understood
+    here, and `msgspec.DecodeError` when it is no snapshot."""
+    check_known(msgspec.json.decode(data, type=_Head).format)
+    snapshot = msgspec.json.decode(data, type=_Snapshot, dec_hook=_typed)
+    hosted: dict[BrokerId, list[PartitionKey]] = {}
+    for partition in snapshot.partitions:
+        for broker_id in partition.replicas:
+            hosted.setdefault(broker_id, []).append(partition.key)
+    return ClusterImage(
+        cluster_id=snapshot.cluster_id,
+        name=snapshot.name,
+        metadata_version=snapshot.format,
+        controller_epoch=snapshot.controller_epoch,
+        next_offset=snapshot.next_offset,
+        members=snapshot.members,
+        brokers=Map({broker.id: broker for broker in snapshot.brokers}),
+        topics=Map({topic.id: topic for topic in snapshot.topics}),
+        topic_ids=Map({topic.name: topic.id for topic in snapshot.topics}),
+        partitions=Map({partition.key: partition for partition in snapshot.partitions}),
+        hosted=move_hosted(Map(), {}, hosted),
+        preferred=count_preferred(Map(), Counter(p.replicas[0] for p in snapshot.partitions)),
+        next_producer_id=snapshot.next_producer_id,
+        removals_ms=snapshot.removals_ms,
+        reassignments=Map({row.object.uid: row for row in snapshot.reassignments}),
+        movement_bytes_per_second=snapshot.movement_bytes_per_second,
+        grants=Map({grant.broker_id: grant for grant in snapshot.grants}),
+        proven_revision=snapshot.proven_revision,
+        leaving=snapshot.leaving,
+        newcomers=snapshot.newcomers,
+        released=Map(snapshot.released),
+        rebalances=Map({row.object.uid: row for row in snapshot.rebalances}),
+        rebalance_rests=Map({stored.uid: _rest(stored) for stored in snapshot.rebalance_rests}),
+    )
+
+
+def _rest(stored: _Rest) -> RebalanceRest:
+    moves = {move.number: move for move in stored.moves}
+    active = {moves[number].key: number for number in stored.active}
+    return RebalanceRest(moves=Map(moves), active=Map(active))
+
+
+def _plain(value: object) -> object:
+    assert isinstance(value, Map), f"{type(value)} has no place in an image"
+    return dict(value.items())
+
+
+def _typed(wanted: Any, value: Any) -> Any:
+    return Map(value)

@@ -1,0 +1,58 @@
+"""A broker's endpoints: the peers that each serves, and the requests that they may send there.
+
+Clients know one port, followers another: what moves a high watermark is served where no client has
+a reason to be.  Endpoints are found by name.  A broker of version 0.1 registered the clients'
+alone, first in its list: it is fetched from there, and fetches there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from plimsoll_core.cluster.model import Broker, Endpoint
+from plimsoll_core.ids import BrokerId
+
+CLIENTS = "PLAINTEXT"
+REPLICATION = "REPLICATION"
+
+
+class Port(Enum):
+    """The peers that a listener serves.  EVERYBODY: all peers, on the only listener of a
+    broker that has no replication port, as in version 0.1."""
+
+    CLIENTS = "Clients"
+    REPLICATION = "Replication"
+    EVERYBODY = "Everybody"
+
+
+def endpoint(broker: Broker, name: str) -> Endpoint | None:
+    """The broker's endpoint of that name."""
+    return next((found for found in broker.endpoints if found.name == name), None)
+
+
+def for_clients(broker: Broker) -> Endpoint | None:
+    """Where clients reach it, and all that they are told of it."""
+    return endpoint(broker, CLIENTS)
+
+
+def for_followers(broker: Broker) -> Endpoint | None:
+    """Where followers reach it, and where its process listens for as long as it lives."""
+    first = broker.endpoints[0] if broker.endpoints else None
+    return endpoint(broker, REPLICATION) or first
+
+
+def may_ask(port: Port, replica_id: int | None, brokers: Mapping[BrokerId, Broker]) -> bool:
+    """Whether a request that names `replica_id` (None: a client's) is answered on the port.
+
+    Followers fetch on the replication port, and no other peer does.  On the clients' port only a
+    broker counts as a follower that is registered without a replication endpoint, as those of
+    version 0.1 are: it cannot do otherwise.  So after the last upgrade no follower is served on
+    clients' ports, and a broker that goes back to 0.1 is served there under its own id alone.
+    """
+    if port is Port.EVERYBODY:
+        return True
+    if port is Port.REPLICATION or replica_id is None:
+        return (port is Port.REPLICATION) == (replica_id is not None)
+    broker = brokers.get(BrokerId(replica_id))
+    return broker is not None and endpoint(broker, REPLICATION) is None

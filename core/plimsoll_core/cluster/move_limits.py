@@ -1,0 +1,40 @@
+"""The rate limit of a replica that is being moved, and which replicas are limited at all.
+
+Read by the controller, the brokers and the statuses.  Only a replica that is added and not in sync
+is limited: one that fell behind never is, nor one that commits have begun to wait for.  What an
+object with a limit of its own moves has that limit to itself, beside the cluster's; everything
+else that moves shares the cluster's.  A broker keeps to each limit by itself.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from plimsoll_core.cluster.model import (
+    Partition,
+)
+from plimsoll_core.cluster.move_owners import Mover
+from plimsoll_core.ids import BrokerId
+
+CLUSTER = "cluster"
+
+
+class Limit(NamedTuple):
+    """`name`: the limit's owner, as people read it.  0 bytes a second: the move is paused."""
+
+    name: str
+    bytes_per_second: int
+
+
+def limit_of(mover: Mover | None, cluster_limit: int) -> Limit:
+    """How fast an object's moves may go; None: what topics and clients move."""
+    if mover is None:
+        return Limit(CLUSTER, cluster_limit)
+    if not mover.paused and mover.bytes_per_second is None:
+        return Limit(CLUSTER, cluster_limit)
+    return Limit(str(mover), 0 if mover.paused else mover.bytes_per_second or 0)
+
+
+def is_limited(partition: Partition, broker_id: BrokerId) -> bool:
+    """Whether this broker's copy is being added and not in sync yet."""
+    return broker_id in partition.adding and broker_id not in partition.isr

@@ -1,0 +1,195 @@
+"""Which metadata version introduced which kind of record and which field; the gate for writers.
+
+A cluster's metadata version is part of its image, 1 until a record states another one.  It says
+what the log may hold: a controller writes no kind and no field that is newer, so that a reader
+that understands the version can read every record.  `image.append` asks `newer_than` for whatever
+is about to be written; readers come through `unknown_records`, which refuses what it does not know
+and drops nothing.  A new kind, field or value of an enumeration gets a row here, and the decision
+that produces it asks `image.metadata_version` first.  Nothing here decides when a version is
+finalised (`brokers.metadata_finalization`).  Source: KIP-584, KIP-778 (metadata.version);
+docs/design/20261122-metadata-version.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+
+from plimsoll_core.cluster import model as m
+from plimsoll_core.cluster import records as r
+
+OLDEST = 1
+"""The oldest metadata version that this software runs a cluster at."""
+NEWEST = 2
+"""The newest metadata version that this software understands."""
+UNDERSTOOD = (OLDEST, NEWEST)
+
+RELEASES = {1: "0.1", 2: "0.2"}
+"""Metadata versions are named after the release that introduced them."""
+
+Row = dict[int, str]
+"""The fields of a kind by the version that introduced them; the kind is as old as its oldest."""
+
+TABLE: dict[type[msgspec.Struct], Row] = {
+    r.ControllerChanged: {1: "cause controller_epoch identity"},
+    r.ClusterDeclared: {1: "cause cluster_id name"},
+    r.MetadataVersionFinalized: {2: "cause metadata_version"},
+    r.MembersChanged: {1: "cause broker_ids"},
+    r.NewcomersSettled: {1: "cause broker_ids"},
+    r.BrokersLeaving: {1: "cause broker_ids"},
+    r.BrokerRegistered: {
+        1: "cause broker_id incarnation_id directory_ids endpoints rack pod_uid revision",
+    },
+    r.BrokerUpdated: {
+        1: "cause broker_id broker_epoch directory_ids endpoints rack pod_uid revision",
+    },
+    r.BrokerFenced: {1: "cause broker_id broker_epoch"},
+    r.BrokerUnfenced: {1: "cause broker_id broker_epoch"},
+    r.BrokerShutdownStarted: {1: "cause broker_id broker_epoch"},
+    r.BrokerUnregistered: {1: "cause broker_id broker_epoch"},
+    r.VolumeReleased: {1: "cause broker_id pvc_uid"},
+    r.VolumeForgotten: {1: "cause pvc_uid"},
+    r.TopicCreated: {
+        1: "cause topic_id name replication_factor min_isr configs strategy object deletion_policy",
+    },
+    r.PartitionsCreated: {1: "cause topic_id first replicas isr"},
+    r.PartitionsChanged: {
+        1: "cause topic_id ranges leader_epoch_step leader isr elr last_known_elr replicas"
+        " adding removing min_isr recovery",
+    },
+    r.TopicConfigured: {1: "cause topic_id configs min_isr replication_factor strategy"},
+    r.TopicBound: {1: "cause topic_id object deletion_policy"},
+    r.TopicOrphaned: {1: "cause topic_id pending"},
+    r.TopicRemoved: {1: "cause topic_id now_ms"},
+    r.ProducerIdsAllocated: {1: "cause broker_id next_producer_id"},
+    r.ReassignmentNoted: {1: "cause reassignment"},
+    r.ReassignmentForgotten: {1: "cause uid"},
+    r.RebalanceNoted: {1: "cause rebalance"},
+    r.RebalanceMovesAdded: {1: "cause uid moves"},
+    r.RebalanceAdvanced: {1: "cause uid begun moved dropped"},
+    r.RebalanceForgotten: {1: "cause uid"},
+    r.MovementLimited: {1: "cause bytes_per_second"},
+    r.RestartGranted: {1: "cause broker_id broker_epoch pod_uid revision"},
+    r.RestartEnded: {1: "cause broker_id proven"},
+    r.SnapshotTaken: {1: "cause end_offset name"},
+    # What records, and the rows of a snapshot, are made of.
+    m.Endpoint: {1: "name host port"},
+    m.TopicObject: {1: "namespace name uid"},
+    m.PendingDeletion: {1: "since_ms until_ms"},
+    m.ReassignmentObject: {1: "namespace name uid"},
+    m.MovedPartitions: {1: "topic_id ranges"},
+    m.Reassignment: {
+        1: "object phase partitions total rolled_back bytes_per_second paused reason message"
+        " started_ms ended_ms",
+    },
+    m.RebalanceObject: {1: "namespace name uid"},
+    m.RebalanceMove: {1: "number topic_id index before after size wave"},
+    m.Rebalance: {
+        1: "object mode brokers phase plan_hash total replicas waves moved replicas_moved"
+        " dropped lowest_isr_margin bytes_per_second paused reason message started_ms ended_ms",
+    },
+    m.Broker: {
+        1: "id broker_epoch incarnation_id directory_ids endpoints rack pod_uid fenced"
+        " shutting_down revision",
+    },
+    m.Topic: {
+        1: "id name partitions replication_factor min_isr configs strategy object"
+        " detached_from deletion_policy pending_deletion",
+    },
+    m.Partition: {
+        1: "topic_id index replicas adding removing isr elr last_known_elr leader leader_epoch"
+        " partition_epoch min_isr recovery",
+    },
+    m.Grant: {1: "broker_id broker_epoch pod_uid revision"},
+}
+
+
+def introduced(kind: type[msgspec.Struct]) -> int:
+    """The metadata version that introduced a kind of record."""
+    return min(TABLE[kind])
+
+
+def release_of(metadata_version: int) -> str:
+    """A metadata version's name."""
+    return RELEASES.get(metadata_version, f"#{metadata_version}")
+
+
+def newest_of(release: str) -> int:
+    """The newest metadata version that a release understands."""
+    known = (version for version, name in RELEASES.items() if numbers(name) <= numbers(release))
+    return max(known, default=0)
+
+
+def numbers(release: str) -> tuple[int, ...]:
+    """A release's name as something that sorts."""
+    return tuple(int(part) for part in release.split(".") if part.isdigit())
+
+
+def structs_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """The structs that a type mentions, itself included."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+    for part in get_args(kind):
+        yield from structs_in(part)
+
+
+def parts_of(kind: type[msgspec.Struct]) -> dict[type[msgspec.Struct], None]:
+    """The struct and all that it is made of."""
+    found: dict[type[msgspec.Struct], None] = {}
+    waiting = [kind]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found[one] = None
+            hints = get_type_hints(one)
+            waiting += [part for name in hints for part in structs_in(hints[name])]
+    return found
+
+
+# The newest row that a kind of record can reach: below it nothing needs to be looked at.
+_NEWEST_ROW = {
+    kind: max(version for part in parts_of(kind) if part in TABLE for version in TABLE[part])
+    for kind in r.Record.__args__
+}
+
+
+def newer_than(record: r.Record, metadata_version: int) -> str | None:
+    """What in a record is newer than the finalised version, in a sentence; None: it may be written.
+
+    A record that finalises a version is the first one of that version.
+    """
+    if isinstance(record, r.MetadataVersionFinalized):
+        metadata_version = record.metadata_version
+    if _NEWEST_ROW[type(record)] <= metadata_version:
+        return None
+    if introduced(type(record)) > metadata_version:
+        return (
+            f"{type(record).__name__} belongs to metadata version {introduced(type(record))},"
+            f" and {metadata_version} is finalised"
+        )
+    return _newer_field(record, metadata_version)
+
+
+def _newer_field(value: Any, metadata_version: int) -> str | None:
+    if isinstance(value, tuple):
+        return next((s for v in value if (s := _newer_field(v, metadata_version))), None)
+    if not isinstance(value, msgspec.Struct):
+        return None
+    kind = type(value)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    for version, names in TABLE[kind].items():
+        for name in names.split():
+            stated = getattr(value, name)
+            if version > metadata_version and stated != defaults[name]:
+                return (
+                    f"{kind.__name__}.{name} belongs to metadata version {version}, and"
+                    f" {metadata_version} is finalised"
+                )
+            if nested := _newer_field(stated, metadata_version):
+                return nested
+    return None
+
+
+# --- readers -----------------------------------------------------------------------------------

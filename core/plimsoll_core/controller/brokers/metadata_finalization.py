@@ -1,0 +1,81 @@
+"""Which metadata version the log may hold: when a newer one is finalised, and what it waits for.
+
+Called for every Tick, and for a cluster's status.  A version is finalised once every member and
+every registered broker has said in this term that it understands it, is heard of, and no restart is
+under way (who is being restarted may come back as an older release).  It is never taken back: what
+is in the log by then cannot be read by less.  Source: KIP-584, KIP-778; docs/operations.md,
+"Upgrade".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.record_versions import NEWEST, release_of
+from plimsoll_core.cluster.records import MetadataVersionFinalized
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.ids import BrokerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finalization:
+    """`finalised`: what is.  `finalizable`: what could be now.  `wanted`: the pinned one, or
+    the newest that is known here.  `waits`: by broker (None: not about one), why `wanted` is not
+    finalised yet; each a sentence's part after "until"."""
+
+    finalised: int
+    finalizable: int
+    wanted: int
+    waits: tuple[tuple[BrokerId | None, str], ...] = ()
+
+
+def finalize(turn: DecisionContext) -> None:
+    """Finalise the pinned version, else the newest that every broker understands."""
+    found = finalization(turn)
+    pinned = turn.settings.metadata_version is not None
+    # What is pinned is not gone halfway to: until all of it can be, the way back stays open.
+    target = found.wanted if pinned else min(found.wanted, found.finalizable)
+    if not found.finalised < target <= found.finalizable or turn.image.grants:
+        return
+    turn.add(MetadataVersionFinalized(cause="understood by every broker", metadata_version=target))
+
+
+def finalization(turn: DecisionContext) -> Finalization:
+    image = turn.image
+    finalised = image.metadata_version
+    pinned = turn.settings.metadata_version
+    wanted = NEWEST if pinned is None else pinned
+    finalizable = NEWEST
+    waits: list[tuple[BrokerId | None, str]] = []
+    for broker_id in sorted({*image.members, *image.brokers}):
+        newest, why = _understands(turn, broker_id)
+        finalizable = min(finalizable, newest)
+        if newest < wanted:
+            waits.append((broker_id, why))
+    if not image.brokers:
+        finalizable = finalised
+    finalizable = max(finalizable, finalised)
+    if wanted > NEWEST:
+        # A controller that does not know it cannot tell which broker understands it.
+        waits = [(None, f"an operator leads that knows metadata version {release_of(wanted)}")]
+    if not waits and wanted > finalised and image.grants:
+        waits.append((min(image.grants), f"broker {min(image.grants)} is back from its restart"))
+    return Finalization(
+        finalised=finalised,
+        finalizable=finalizable,
+        wanted=wanted,
+        waits=tuple(waits) if wanted > finalised else (),
+    )
+
+
+def _understands(turn: DecisionContext, broker_id: BrokerId) -> tuple[int, str]:
+    """The newest metadata version that a broker certainly reads, and what would change that."""
+    finalised = turn.image.metadata_version
+    broker = turn.image.brokers.get(broker_id)
+    if broker is None:
+        return finalised, f"broker {broker_id} has registered"
+    contact = turn.soft.contacts.get(broker_id)
+    if contact is None or contact.metadata_versions is None or not turn.has_session(broker):
+        return finalised, f"broker {broker_id} is heard of again"
+    newest = contact.metadata_versions[1]
+    return newest, f"broker {broker_id}, which runs release {contact.release}, is upgraded"

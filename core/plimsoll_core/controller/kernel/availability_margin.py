@@ -1,0 +1,195 @@
+"""May broker b leave partition p?  One answer for restarts, drains, moves and cancels alike.
+
+Called inside decisions, with the image that includes everything queued, and by whoever shows why an
+action waits.  A partition holds a broker back when too few would stay in sync without it and
+without the brokers that are away already: one with a restart grant counts as away from the grant
+on, not from the moment its process stops.  A partition that moves is judged twice, as it is now and
+as it is when the move ends, because the move may end while the broker is away.
+
+A broker that is not in sync but on its way may not leave a partition below its min ISR either: only
+one that does not take part, or whose disk took the log out of service, delays no restart.
+
+Partitions that have no more replicas than their min ISR could never spare a broker: they are
+*exposed*, and a policy says whether they are interrupted (while all their replicas are in sync) or
+hold every restart back.  Nothing here knows why a broker is to leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Literal
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import brokers_text, is_or_are
+
+ExposedTopics = Literal["Interrupt", "Block"]
+"""The policy for partitions that can spare no broker: interrupt them for a moment, or never."""
+
+HOLDS_MAX = 20
+"""Partitions that are named, of all that hold a broker back."""
+
+NOBODY: frozenset[BrokerId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """One partition that a broker may not leave now.
+
+    `spare`: how many could go, were the broker away; negative.  `until`: what ends the hold, as the
+    end of a sentence that begins with "until".
+    """
+
+    broker_id: BrokerId
+    topic: str
+    index: int
+    spare: int
+    reason: str
+    until: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holds:
+    """Why a broker may not leave: how many partitions say so, and the worst of them."""
+
+    total: int = 0
+    worst: tuple[Hold, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.total > 0
+
+
+def away(image: ClusterImage) -> frozenset[BrokerId]:
+    """Brokers that count as absent although they may be in sync: those with a restart grant."""
+    return frozenset(image.grants)
+
+
+def exposed(p: Partition) -> bool:
+    """Whether no broker can ever leave it without taking it below its min ISR."""
+    return len(p.settled) <= p.effective_min_isr
+
+
+def holds(
+    image: ClusterImage,
+    broker_id: BrokerId,
+    absent: AbstractSet[BrokerId],
+    policy: ExposedTopics = "Interrupt",
+    failed: Container[PartitionKey] = (),
+) -> Holds:
+    """The partitions that hold a broker back, the worst first.  `absent`: the others that are
+    away; `failed`: whose logs the broker's disk took out of service."""
+    broker = image.brokers.get(broker_id)
+    active = broker is not None and broker.active
+    found = []
+    for key in image.hosted.get(broker_id, ()):
+        p = image.partitions[key]
+        spare = _held(p, broker_id, absent, policy, joins=active and key not in failed)
+        if spare is not None:
+            found.append((spare, image.topics[p.topic_id].name, p.index, p))
+    worst = nsmallest(HOLDS_MAX, found, key=lambda row: row[:3])
+    return Holds(
+        total=len(found),
+        worst=tuple(_explain(p, topic, broker_id, absent, spare) for spare, topic, _, p in worst),
+    )
+
+
+def may_leave(
+    p: Partition,
+    broker_id: BrokerId,
+    absent: AbstractSet[BrokerId],
+    policy: ExposedTopics = "Interrupt",
+    *,
+    joins: bool = True,
+) -> bool:
+    """Whether one broker may leave one partition, while all of `absent` are away.  `joins`: it is
+    in sync or could soon be."""
+    return _held(p, broker_id, absent, policy, joins=joins) is None
+
+
+def may_become(
+    p: Partition, isr: Sequence[BrokerId], target: Sequence[BrokerId], absent: AbstractSet[BrokerId]
+) -> bool:
+    """Whether a move may take a partition to this ISR now and to `target` when it ends (empty: the
+    move is taken back), while all of `absent` are away.
+
+    A partition without an absent replica is not judged here: the rules of moves suffice.
+    """
+    shrinks = not set(p.isr) <= set(isr)
+    if shrinks and not absent.isdisjoint(isr) and _left(isr, absent) < p.effective_min_isr:
+        return False
+    return absent.isdisjoint(target) or _left(target, absent) >= _needed(p, target)
+
+
+def _held(
+    p: Partition,
+    broker_id: BrokerId,
+    absent: AbstractSet[BrokerId],
+    policy: ExposedTopics,
+    *,
+    joins: bool,
+) -> int | None:
+    """How many more brokers it could spare with this one away, below 0; None: it may leave."""
+    if not joins and broker_id not in p.isr:
+        return None  # it is away already; its move waits for it, and it may need the restart
+    gone = {*absent, broker_id}
+    spares: list[int] = []
+    if broker_id in p.isr or broker_id in p.settled:
+        spares.append(_left(p.isr, gone) - p.effective_min_isr)
+    if p.moving and broker_id in p.target:
+        spares.append(_left(p.target, gone) - _needed(p, p.target))
+    if not spares or min(spares) >= 0:
+        return None
+    return None if _may_interrupt(p, absent, policy) else min(spares)
+
+
+def _may_interrupt(p: Partition, absent: AbstractSet[BrokerId], policy: ExposedTopics) -> bool:
+    """Exposed, now or when its move ends, and nothing else is wrong with it."""
+    if policy != "Interrupt" or not absent.isdisjoint(p.replicas):
+        return False
+    if not set(p.settled) <= set(p.isr):
+        return False
+    return exposed(p) or (p.moving and len(p.target) <= p.min_isr)
+
+
+def _left(members: Sequence[BrokerId], gone: AbstractSet[BrokerId]) -> int:
+    return sum(member not in gone for member in members)
+
+
+def _needed(p: Partition, target: Sequence[BrokerId]) -> int:
+    """The effective min ISR once the partition has exactly these replicas."""
+    return max(1, min(p.min_isr, len(target)))
+
+
+# --- words -------------------------------------------------------------------------------------
+
+
+def _explain(
+    p: Partition, topic: str, broker_id: BrokerId, absent: AbstractSet[BrokerId], spare: int
+) -> Hold:
+    reason, until = _why(p, f"{topic}-{p.index}", broker_id, absent)
+    return Hold(
+        broker_id=broker_id, topic=topic, index=p.index, spare=spare, reason=reason, until=until
+    )
+
+
+def _why(
+    p: Partition, where: str, broker_id: BrokerId, absent: AbstractSet[BrokerId]
+) -> tuple[str, str]:
+    missing = [r for r in p.settled if r not in p.isr]
+    returning = [r for r in p.replicas if r in absent and r != broker_id]
+    if missing:
+        one = f"{brokers_text(missing)} {'rejoins' if len(missing) == 1 else 'rejoin'}"
+        return "WouldDropBelowMinISR", f"{one} the ISR of {where}"
+    if returning:
+        one = f"{brokers_text(returning)} {is_or_are(len(returning))}"
+        return "AnotherBrokerIsAway", f"{one} back from a restart and in the ISR of {where}"
+    if exposed(p):
+        return (
+            "ExposedTopic",
+            f"{where} has more replicas than its min ISR of {p.effective_min_isr}, or"
+            " spec.maintenance.exposedTopics is Interrupt",
+        )
+    return "PartitionMoves", f"the move of {where} has ended"

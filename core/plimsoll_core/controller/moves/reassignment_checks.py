@@ -1,0 +1,130 @@
+"""Whether a Reassignment object can be begun: what it names exists, is free, and is named once.
+
+Called by `reassignment_object`.  What does not exist is waited for until the object is a minute
+old; what is wrong in itself is final at once; what another object moves is waited for.
+Source: the protocol's rule for reassignments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from plimsoll_core.cluster.model import (
+    Partition,
+    PartitionKey,
+)
+from plimsoll_core.cluster.move_owners import Mover, mover_of, running
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import Ids
+from plimsoll_core.controller.moves.partition_move import (
+    contradicts,
+)
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.reassignments import (
+    RunReassignment,
+    TopicMove,
+)
+from plimsoll_core.phrasing import ids_text
+
+FINAL = frozenset({Reason.InvalidRequest, Reason.PolicyViolation})
+"""Refusals that waiting does not mend: the object is wrong, not the moment."""
+
+
+MISSING_MS = 60_000
+"""What an object names and is not there is waited for until the object is so old: objects are often
+applied together."""
+
+
+Named = list[tuple[TopicMove, list[Partition]]]
+
+
+def missing_names(turn: DecisionContext, request: RunReassignment) -> Refusal | None:
+    """A topic, a partition or a broker that does not exist; a member may still join."""
+    for move in request.moves:
+        partitions = _partitions(turn, move)
+        if isinstance(partitions, Refusal):
+            return partitions
+        unknown = set(move.replicas or ()) - set(turn.image.brokers) - set(turn.image.members)
+        if unknown:
+            text = f"The target of topic {move.topic} names brokers that do not exist: "
+            return Refusal(
+                reason=Reason.InvalidReplicaAssignment, message=f"{text}{ids_text(unknown)}."
+            )
+    return None
+
+
+def named_partitions(turn: DecisionContext, request: RunReassignment) -> Named | Refusal:
+    """The partitions that each entry is about, none of them twice, none of them another's."""
+    found: Named = []
+    seen: set[PartitionKey] = set()
+    movers = running(turn.image)
+    for move in request.moves:
+        refusal = _check_form(move)
+        partitions = refusal or _partitions(turn, move)
+        if isinstance(partitions, Refusal):
+            return partitions
+        for p in partitions:
+            refusal = _check_free(movers, move, p) or _check_stated(turn, move, p)
+            if p.key in seen:
+                refusal = _invalid(f"Two moves name {move.topic}-{p.index}.")
+            if refusal:
+                return refusal
+            seen.add(p.key)
+        found.append((move, partitions))
+    return found if seen else _invalid("The moves name no partition.")
+
+
+def _check_form(move: TopicMove) -> Refusal | None:
+    ways = [
+        way for way in (move.replicas, move.replication_factor, move.away_from) if way is not None
+    ]
+    if len(ways) != 1:
+        return _invalid("A move has exactly one of replicas, replicationFactor and awayFrom.")
+    if move.replicas is not None and len(set(move.replicas)) != len(move.replicas):
+        return _invalid(f"A target of topic {move.topic} names a broker twice.")
+    if move.replication_factor is not None and move.replication_factor < 1:
+        return _invalid("The replication factor is at least 1.")
+    return None
+
+
+def _partitions(turn: DecisionContext, move: TopicMove) -> list[Partition] | Refusal:
+    topic_id = turn.image.topic_ids.get(move.topic)
+    if topic_id is None:
+        return _unknown(f"There is no topic {move.topic}.")
+    count = turn.image.topics[topic_id].partitions
+    indexes = range(count) if move.partitions is None else dict.fromkeys(move.partitions)
+    missing = [index for index in indexes if not 0 <= index < count]
+    if missing:
+        return _unknown(f"Topic {move.topic} has no partition {missing[0]}.")
+    found = [turn.image.partitions[PartitionKey(topic_id, index)] for index in indexes]
+    if move.away_from is None:
+        return found
+    return [p for p in found if not set(p.replicas).isdisjoint(move.away_from)]
+
+
+def _check_free(movers: Iterable[Mover], move: TopicMove, p: Partition) -> Refusal | None:
+    held = mover_of(movers, p.key)
+    if held is None:
+        return None
+    return Refusal(
+        reason=Reason.ReassignmentInProgress,
+        message=f"{move.topic}-{p.index} is moved by {held}; wait for it.",
+    )
+
+
+def _check_stated(turn: DecisionContext, move: TopicMove, p: Partition) -> Refusal | None:
+    """Whether the topic's object leaves it open."""
+    replicas: Ids = move.replicas or ()
+    if move.replicas is None:
+        size = move.replication_factor or len(p.target)
+        replicas = tuple(BrokerId(-1 - n) for n in range(size))  # whichever will be chosen
+    return contradicts(turn.image.topics[p.topic_id], p, replicas)
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(reason=Reason.InvalidRequest, message=message)
+
+
+def _unknown(message: str) -> Refusal:
+    return Refusal(reason=Reason.UnknownTopicOrPartition, message=message)

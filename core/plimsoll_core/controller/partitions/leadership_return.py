@@ -1,0 +1,50 @@
+"""Returns leaderships to the preferred replicas, by itself, after a while.
+
+Called by ticks, in bounded batches.  Not to a broker that fell out unplanned a moment ago.
+Source: the protocol's rule for elections on request (automatic ones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from plimsoll_core.cluster.model import Partition
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.partitions.requested_elections import PREFERRED
+from plimsoll_core.ids import BrokerId
+
+
+def return_leaders(turn: DecisionContext) -> None:
+    """One bounded batch a tick, once in a while: clients follow a moved leadership in a moment, but
+    all of them at once would be felt."""
+    due_ms = turn.soft.leaders_due_ms
+    if due_ms is None:
+        due_ms = turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
+    if turn.now_ms < due_ms:
+        return
+    most = turn.settings.slice_partitions_max
+    batch = list(islice(_displaced(turn), most))
+    turn.change([(p, PartitionUpdate(preferred=True)) for p in batch], PREFERRED)
+    if len(batch) < most:
+        turn.soft.leaders_due_ms = turn.now_ms + turn.settings.preferred_leader_interval_ms
+
+
+def _displaced(turn: DecisionContext) -> Iterator[Partition]:
+    steady: dict[BrokerId, bool] = {}
+    for key in turn.soft.displaced:
+        p = turn.image.partitions[key]
+        first = p.replicas[0]
+        if first not in p.isr or first in turn.image.leaving:
+            continue
+        if first not in steady:
+            steady[first] = _is_steady(turn, first)
+        if steady[first] and turn.may_lead(first, p):
+            yield p
+
+
+def _is_steady(turn: DecisionContext, broker_id: BrokerId) -> bool:
+    """A broker that fell out a moment ago may do so again, and stall its partitions each time."""
+    fell_out = turn.soft.flaps.get(broker_id)
+    return not fell_out or turn.now_ms - fell_out[-1] >= turn.settings.flap_wait_ms_max

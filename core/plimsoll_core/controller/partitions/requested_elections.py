@@ -1,0 +1,164 @@
+"""Elections that a client requests: preferred leaders, and unclean ones that may lack records.
+
+Called for ElectLeaders.  A preferred leader comes from the ISR, so it costs nothing but a new
+term.  An unclean one comes from the replicas that told of their logs: the most complete of them.
+Leaders that an object names are `named_leaders`', and leaderships that return by themselves
+`leadership_return`'s.
+Source: the protocol's rules for elections on request and for leaderless partitions; KIP-460.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.kernel.partition_change import PartitionUpdate
+from plimsoll_core.controller.partitions.unclean_recovery import ASKED, most_complete, told
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.elections import (
+    ElectionAnswer,
+    ElectionsAnswer,
+    ElectLeaders,
+    PartitionName,
+)
+from plimsoll_core.messages.requests import (
+    Answer,
+)
+from plimsoll_core.phrasing import replicas_text
+
+PREFERRED = "leadership goes back to the preferred replica"
+
+
+# --- for clients ---------------------------------------------------------------------------------
+
+
+def elect_leaders(turn: DecisionContext, request: ElectLeaders) -> Answer:
+    names, needed_only = request.partitions, request.needed_only
+    if names is None:
+        names, needed_only = tuple(_all_leaderless_or_displaced(turn.image)), True
+    names = tuple(dict.fromkeys(names))
+    now = names[: turn.settings.slice_partitions_max]
+    answers = list(request.answered)
+    for name in now:
+        answer = _elect_one(turn, request, name)
+        if not (needed_only and answer.code == Reason.ElectionNotNeeded.code):
+            answers.append(answer)
+    if len(now) < len(names):
+        rest = names[len(now) :]
+        turn.again = replace(
+            request, partitions=rest, needed_only=needed_only, answered=tuple(answers)
+        )
+    return ElectionsAnswer(partitions=tuple(answers))
+
+
+def _all_leaderless_or_displaced(image: ClusterImage) -> Iterator[PartitionName]:
+    for name, topic_id in sorted(image.topic_ids.items()):
+        for index in range(image.topics[topic_id].partitions):
+            p = image.partitions[PartitionKey(topic_id, index)]
+            if p.leader != p.replicas[0]:
+                yield PartitionName(topic=name, index=index)
+
+
+def _elect_one(turn: DecisionContext, request: ElectLeaders, name: PartitionName) -> ElectionAnswer:
+    found = _find(turn.image, name)
+    if isinstance(found, Refusal):
+        return _refused(name, found)
+    wish = (
+        _preferred(turn, found) if request.kind == "Preferred" else _unclean(turn, request, found)
+    )
+    if isinstance(wish, Refusal):
+        return _refused(name, wish)
+    turn.change([(found, wish)], PREFERRED if request.kind == "Preferred" else ASKED)
+    after = turn.image.partitions[found.key]
+    if after is found:
+        return _refused(name, _not_available(turn, found))
+    return _elected(name, after)
+
+
+def _find(image: ClusterImage, name: PartitionName) -> Partition | Refusal:
+    topic_id = image.topic_ids.get(name.topic)
+    found = None if topic_id is None else image.partitions.get(PartitionKey(topic_id, name.index))
+    return found or Refusal(
+        reason=Reason.UnknownTopicOrPartition,
+        message=f"There is no partition {name.index} of a topic {name.topic}.",
+    )
+
+
+def _preferred(turn: DecisionContext, partition: Partition) -> PartitionUpdate | Refusal:
+    if partition.leader == partition.replicas[0]:
+        return _not_needed(f"Its preferred replica {partition.leader} leads it already.")
+    if partition.replicas[0] in turn.image.leaving:
+        return _not_available(turn, partition)
+    return PartitionUpdate(preferred=True)
+
+
+def _not_available(turn: DecisionContext, partition: Partition) -> Refusal:
+    first = partition.replicas[0]
+    if first in turn.image.leaving:
+        return Refusal(
+            reason=Reason.PreferredLeaderNotAvailable,
+            message=f"The preferred replica, broker {first}, is leaving the cluster.",
+        )
+    why = "is not in its ISR" if turn.may_lead(first, partition) else "cannot lead now"
+    return Refusal(
+        reason=Reason.PreferredLeaderNotAvailable,
+        message=f"The preferred replica, broker {first}, {why}; try again when it has caught up.",
+    )
+
+
+def _unclean(
+    turn: DecisionContext, request: ElectLeaders, partition: Partition
+) -> PartitionUpdate | Refusal:
+    if partition.leader is not None and (request.needed_only or request.partitions is None):
+        return _not_needed("")
+    topic = turn.image.topics[partition.topic_id]
+    if topic.object is not None:
+        return Refusal(
+            reason=Reason.PolicyViolation,
+            message=(
+                f"Topic {topic.name} is declared by the object Topic {topic.object.namespace}/"
+                f"{topic.object.name}; name the leader there, in spec.uncleanRecovery.elect."
+            ),
+        )
+    if partition.leader is not None:
+        return _not_needed(f"Broker {partition.leader} leads it.")
+    logs = {} if partition.isr else told(turn.image, turn.soft, partition, partition.replicas)
+    able = {
+        broker_id: log for broker_id, log in logs.items() if turn.may_lead(broker_id, partition)
+    }
+    leader = most_complete(able)
+    if leader is not None:
+        return PartitionUpdate(unclean=leader)
+    return Refusal(
+        reason=Reason.EligibleLeadersNotAvailable,
+        message=(
+            f"None of its replicas {replicas_text(partition.replicas)} takes part and has reported"
+            " how complete its log is; bring one back, and try again after some seconds."
+        ),
+    )
+
+
+def _not_needed(message: str) -> Refusal:
+    return Refusal(reason=Reason.ElectionNotNeeded, message=message)
+
+
+# --- answers -------------------------------------------------------------------------------------
+
+
+def _refused(name: PartitionName, refusal: Refusal) -> ElectionAnswer:
+    return ElectionAnswer(
+        topic=name.topic,
+        index=name.index,
+        code=refusal.reason.code,
+        reason=refusal.reason.name,
+        message=refusal.message,
+    )
+
+
+def _elected(name: PartitionName, after: Partition) -> ElectionAnswer:
+    return ElectionAnswer(
+        topic=name.topic, index=name.index, leader=after.leader, leader_epoch=after.leader_epoch
+    )

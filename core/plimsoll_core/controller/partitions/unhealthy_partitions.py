@@ -1,0 +1,134 @@
+"""The wait of a partition in less than full health, and the cost of giving it up.
+
+Called for a cluster's status; nothing is decided from it.  `unclean_recovery` decides,
+or a human who reads this and names a leader (`named_leaders`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.model import Partition
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.partitions.estimated_loss import KnownLoss, estimated_loss
+from plimsoll_core.controller.partitions.unclean_recovery import (
+    most_complete,
+    strategy_of,
+    suspects,
+    told,
+)
+from plimsoll_core.ids import BrokerId
+
+_WORDS = {
+    "BrokerUnregistered": "not registered",
+    "VolumeEmptied": "its volume came back empty",
+    "BrokerFenced": "fenced",
+    "BrokerStopping": "stopping",
+    "StorageFailed": "its disk failed",
+    "LogUntold": "has not reported how complete its log is",
+    "CatchingUp": "catching up",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """`cause`: one word; `why`: a sentence.  `waits_for`: the return of any of them may help."""
+
+    cause: str
+    why: str
+    waits_for: tuple[BrokerId, ...]
+    loss: KnownLoss | None = None
+
+
+def outlook(turn: DecisionContext, partition: Partition) -> Outlook:
+    """Of a partition without a leader, or with less than a full ISR."""
+    if partition.leader is not None:
+        return _led(turn, partition)
+    trusted = partition.isr or partition.elr
+    found = _waits_for_any(turn, partition, trusted) if trusted else _recovers(turn, partition)
+    return Outlook(
+        cause=found.cause,
+        why=found.why,
+        waits_for=found.waits_for,
+        loss=estimated_loss(turn, partition),
+    )
+
+
+def _led(turn: DecisionContext, partition: Partition) -> Outlook:
+    missing = tuple(r for r in partition.replicas if r not in partition.isr)
+    return Outlook(
+        cause=_cause(turn, partition, missing, "CatchingUp"),
+        why=f"Out of sync: {_list(turn, partition, missing, 'CatchingUp')}.",
+        waits_for=missing,
+    )
+
+
+def _waits_for_any(
+    turn: DecisionContext, partition: Partition, trusted: tuple[BrokerId, ...]
+) -> Outlook:
+    who = _list(turn, partition, trusted, "CatchingUp")
+    why = f"The first complete replica that returns is elected: {who}."
+    if strategy_of(turn.image, partition, turn.settings) == "Proactive":
+        why += " After a short wait another replica that takes part leads instead."
+    return Outlook(cause=_cause(turn, partition, trusted, "CatchingUp"), why=why, waits_for=trusted)
+
+
+def _recovers(turn: DecisionContext, partition: Partition) -> Outlook:
+    """No replica is left that certainly holds every committed record."""
+    strategy = strategy_of(turn.image, partition, turn.settings)
+    asked = partition.replicas if strategy == "Proactive" else suspects(partition)
+    logs = told(turn.image, turn.soft, partition, asked)
+    silent = tuple(member for member in asked if member not in logs)
+    if strategy == "Manual":
+        why = "No replica is certainly complete: name a leader in spec.uncleanRecovery.elect."
+        if silent:
+            why += f" Not reported yet: {_list(turn, partition, silent)}."
+        return Outlook(cause="LeaderNotNamed", why=why, waits_for=silent)
+    best = most_complete(logs)
+    waits_for = silent or (() if best is None else (best,))
+    if silent:
+        rest = "the first answers decide" if strategy == "Proactive" else "the most complete leads"
+        why = (
+            "No replica is certainly complete. These have yet to report how complete their logs"
+            f" are, then {rest}: {_list(turn, partition, silent)}."
+        )
+    else:
+        who = _list(turn, partition, waits_for)
+        why = f"The most complete log leads as soon as its broker can: {who}."
+    return Outlook(cause=_cause(turn, partition, waits_for), why=why, waits_for=waits_for)
+
+
+def _list(
+    turn: DecisionContext,
+    partition: Partition,
+    broker_ids: Iterable[BrokerId],
+    else_: str = "LogUntold",
+) -> str:
+    return ", ".join(
+        f"broker {broker_id} ({_WORDS[_state(turn, partition, broker_id) or else_]})"
+        for broker_id in broker_ids
+    )
+
+
+def _cause(
+    turn: DecisionContext,
+    partition: Partition,
+    broker_ids: tuple[BrokerId, ...],
+    else_: str = "LogUntold",
+) -> str:
+    """The reason of the first absent one; a merely slow replica comes last."""
+    states = [_state(turn, partition, broker_id) for broker_id in broker_ids]
+    return next((state for state in states if state is not None), else_)
+
+
+def _state(turn: DecisionContext, partition: Partition, broker_id: BrokerId) -> str | None:
+    """Why a broker cannot lead the partition; None when it can."""
+    broker = turn.image.brokers.get(broker_id)
+    if broker is None:
+        return "BrokerUnregistered"
+    if broker.fenced:
+        return "VolumeEmptied" if broker_id in turn.soft.emptied else "BrokerFenced"
+    if not turn.acceptable(broker_id):
+        return "BrokerStopping"
+    return None if turn.may_lead(broker_id, partition) else "StorageFailed"

@@ -1,0 +1,147 @@
+"""The number of replicas that each broker should have, and the fewest moves to it, racks kept.
+
+Called for every goal that moves data.  The order is the protocol's ("add brokers", "remove
+brokers"): direct moves, then augmenting chains, then balance is relaxed, and racks only when a
+vacancy could not be filled otherwise.  Last, where it is asked for, copies that were not needed are
+taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.planner.augment import cancel, level, settle
+from plimsoll_core.planner.layout import Layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """`sure`: what each receiver gets for sure; `extra` of those `sharing` get one more each.
+
+    Those sharing get ⌊R/n⌋; others keep more than that, because it cannot be moved.
+    """
+
+    sure: Mapping[BrokerId, int]
+    sharing: frozenset[BrokerId]
+    extra: int
+
+    def slots(self, layout: Layout) -> list[BrokerId]:
+        """The brokers of the ⌈⌉ slots: the currently fullest."""
+        fullest = sorted(self.sharing, key=lambda broker: (-layout.count[broker], broker))
+        return fullest[: self.extra]
+
+
+def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
+    """Move what may move; returns the lower bound.
+
+    `fewest_copies`: afterwards take back every copy that as even an outcome does without.  That is
+    exact without racks, and not done with racks, where one shift can forbid another.  Not for rows
+    that were asked for (by the formula, by name): what they differ in is not to be taken back.
+    """
+    targets = targets_of(layout)
+    bound = lower_bound(layout, targets)
+    pool = _Pool(layout, targets)
+    even = settle(pool, {**targets.sure, pool.id: targets.extra})
+    if not even:
+        fill(layout)
+        level(layout)
+    at_bound = even and layout.copies() == bound
+    if fewest_copies and layout.racks is None and not at_bound:
+        cancel(layout)
+    return bound
+
+
+def targets_of(layout: Layout) -> Targets:
+    """t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}.
+
+    A broker on which more than that cannot be moved keeps it, and the others share the rest.
+    """
+    pinned = {broker: layout.count[broker] - layout.movable(broker) for broker in layout.receivers}
+    sure: dict[BrokerId, int] = {}
+    rest, sharing = sum(layout.count.values()), list(layout.receivers)
+    while sharing:
+        low, extra = divmod(rest, len(sharing))
+        full = [broker for broker in sharing if pinned[broker] > low]
+        if not full:
+            sure.update(dict.fromkeys(sharing, low))
+            return Targets(sure=sure, sharing=frozenset(sharing), extra=extra)
+        sure.update({broker: pinned[broker] for broker in full})
+        rest -= sum(pinned[broker] for broker in full)
+        sharing = [broker for broker in sharing if broker not in sure]
+    return Targets(sure=sure, sharing=frozenset(), extra=0)
+
+
+def lower_bound(layout: Layout, targets: Targets) -> int:
+    """Minimum moves = Σ max(0, c(b) − t(b)); no racks asked."""
+    slots = targets.slots(layout)
+    return sum(
+        max(0, count - targets.sure.get(broker, 0) - (broker in slots))
+        for broker, count in layout.count.items()
+    )
+
+
+class _Pool:
+    """A layout with one more receiver: the ⌈⌉ slots, of which a broker can have one.
+
+    A broker "gives" to the pool by taking a slot, and the pool to a broker by taking it away; both
+    copy nothing.  So a chain may end where a slot is free, or pass one on, whoever is fullest.
+    """
+
+    def __init__(self, layout: Layout, targets: Targets) -> None:
+        self.id = BrokerId(max(layout.receivers, default=0) + 1)
+        self.receivers: Sequence[BrokerId] = (*layout.receivers, self.id)
+        slots = targets.slots(layout)
+        self._layout, self._sharing = layout, targets.sharing
+        self._used = {b for b in slots if layout.count[b] > targets.sure[b]}
+        self.count = {b: count - (b in self._used) for b, count in layout.count.items()}
+        self.count[self.id] = len(self._used)
+
+    def cheapest(self, source: BrokerId, target: BrokerId) -> tuple[int, int] | None:
+        if target == self.id:
+            return (0, 0) if source in self._sharing and source not in self._used else None
+        if source == self.id:
+            return (0, 0) if target in self._used else None
+        return self._layout.cheapest(source, target)
+
+    def shift(self, unit: int, source: BrokerId, target: BrokerId) -> None:
+        if target == self.id:
+            self._used.add(source)
+        elif source == self.id:
+            self._used.remove(target)
+        else:
+            self._layout.shift(unit, source, target)
+        self.count[source] -= 1
+        self.count[target] += 1
+
+
+def fill(layout: Layout) -> None:
+    """Give what is still vacant to the emptiest broker that keeps racks, else to the emptiest."""
+    for p, slot in layout.vacant():
+        fitting = [
+            (not layout.allows(p, slot, broker), layout.count[broker], broker)
+            for broker in layout.receivers
+            if broker not in layout.rows[p] and broker not in layout.barred.get(p, ())
+        ]
+        layout.shift(p, slot, min(fitting)[2])
+
+
+def rack_need(
+    home: Sequence[BrokerId],
+    row: Sequence[BrokerId],
+    racks: Mapping[BrokerId, str],
+    candidates: Sequence[BrokerId],
+) -> int:
+    """Distinct racks to be kept: as many as today; with a copy to be placed, all that can be."""
+    vacancies = sum(broker < 0 for broker in row)
+    kept = {racks[broker] for broker in row if broker in racks}
+    if not vacancies:
+        return min(racks_of(home, racks), len(kept))
+    attainable = kept | {racks[broker] for broker in candidates if broker in racks}
+    return min(len(row), len(kept) + vacancies, len(attainable))
+
+
+def racks_of(row: Sequence[BrokerId], racks: Mapping[BrokerId, str]) -> int:
+    """Distinct racks of a row."""
+    return len({racks[broker] for broker in row if broker in racks})

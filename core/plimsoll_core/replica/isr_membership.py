@@ -1,0 +1,113 @@
+"""Which replicas may join the ISR, and which must leave it: what a leader proposes.
+
+Called by `replica.Replica`: after a fetch for who joins, every half of the lag limit for who
+leaves.  One proposal is in flight at a time (`maximal_isr`); the controller commits or rejects it.
+Sources: the protocol's rules for expanding and shrinking an ISR; KIP-497 (AlterPartition), KIP-841
+(fenced brokers), KIP-903 (stale epochs).
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import Recovery
+from plimsoll_core.ids import BrokerEpoch, BrokerId, PartitionEpoch
+from plimsoll_core.messages.requests import IsrMember, IsrProposal
+from plimsoll_core.replica.leader import Leader
+from plimsoll_core.replica.maximal_isr import CommittedIsr, PendingExpand, PendingShrink
+from plimsoll_core.replica.replica_context import ReplicaContext
+
+EXPAND_CAUSE = "IsrExpand"
+SHRINK_CAUSE = "IsrShrinkLag"
+
+
+def expansion(
+    leader: Leader,
+    follower: BrokerId,
+    around: ReplicaContext,
+    high_watermark: int,
+    now_ms: int,
+) -> PendingExpand | None:
+    """Whether `follower`, which has just fetched, may be proposed as in sync.
+
+    It must hold everything that may be committed: up to the high watermark, and up to where
+    this term began, since the old leader may have committed that far.
+    """
+    isr = leader.isr
+    if not isinstance(isr, CommittedIsr) or follower in isr.committed:
+        return None
+    end = leader.followers[follower].log_end
+    if end is None or end < high_watermark or end < leader.start_offset:
+        return None
+    if now_ms < leader.not_before_ms or not _eligible(leader, follower, around):
+        return None
+    if not leader.enough_in_sync and not _within_lag(leader, follower, around, now_ms):
+        return None
+    joined = (*isr.committed, follower)
+    return PendingExpand(
+        committed=isr.committed,
+        joining=follower,
+        proposal=_proposal(leader, around, joined, EXPAND_CAUSE),
+    )
+
+
+def _eligible(leader: Leader, follower: BrokerId, around: ReplicaContext) -> bool:
+    broker = around.brokers.get(follower)
+    return (
+        broker is not None
+        and broker.active
+        and broker.broker_epoch == leader.followers[follower].broker_epoch
+    )
+
+
+def _within_lag(leader: Leader, follower: BrokerId, around: ReplicaContext, now_ms: int) -> bool:
+    # While the high watermark is frozen it is no yardstick: a follower merely above it would
+    # join, be found lagging and leave, over and over.
+    caught_up_ms = leader.followers[follower].caught_up_ms
+    return caught_up_ms is not None and now_ms - caught_up_ms <= around.lag_time_max_ms
+
+
+def shrinkage(
+    leader: Leader, around: ReplicaContext, log_end: int, now_ms: int
+) -> PendingShrink | None:
+    """The followers that have not been caught up for too long."""
+    isr = leader.isr
+    if not isinstance(isr, CommittedIsr):
+        return None
+    leaving = tuple(
+        replica
+        for replica in isr.committed
+        if replica in leader.followers
+        and leader.followers[replica].log_end != log_end
+        and not _within_lag(leader, replica, around, now_ms)
+    )
+    if not leaving or now_ms < leader.not_before_ms:
+        return None
+    staying = tuple(replica for replica in isr.committed if replica not in leaving)
+    return PendingShrink(
+        committed=isr.committed,
+        leaving=leaving,
+        proposal=_proposal(leader, around, staying, SHRINK_CAUSE),
+    )
+
+
+def _proposal(
+    leader: Leader, around: ReplicaContext, members: tuple[BrokerId, ...], cause: str
+) -> IsrProposal:
+    return IsrProposal(
+        topic_id=leader.partition.topic_id,
+        index=leader.partition.index,
+        leader_epoch=leader.epoch,
+        partition_epoch=PartitionEpoch(leader.partition.partition_epoch),
+        new_isr=tuple(_member(leader, member, around) for member in members),
+        recovery=Recovery.RECOVERED,
+        cause=cause,
+    )
+
+
+def _member(leader: Leader, member: BrokerId, around: ReplicaContext) -> IsrMember:
+    follower = leader.followers.get(member)
+    if follower is not None:
+        epoch = follower.broker_epoch
+    else:
+        me = around.brokers.get(member)
+        epoch = None if me is None else me.broker_epoch
+    return IsrMember(broker_id=member, broker_epoch=None if epoch is None else BrokerEpoch(epoch))

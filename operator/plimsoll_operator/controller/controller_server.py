@@ -1,0 +1,400 @@
+"""The controllers' TCP server: frames in, requests to the right controller, replies out.
+
+Brokers open two kinds of connections: commands (replies may overtake, each carries its correlation
+id) and the metadata stream.  One server serves every cluster of the process; for a cluster it does
+not lead it answers NOT_CONTROLLER.  It decides nothing.  Garbage closes its own connection alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from itertools import count
+from typing import cast
+from uuid import UUID
+
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import ControllerEpoch, MetadataOffset
+from plimsoll_core.messages.metadata_stream import FetchMetadata
+from plimsoll_core.messages.requests import (
+    AlterPartition,
+    Answer,
+    Forwarded,
+    Refused,
+    RegisterBroker,
+    Registered,
+)
+from plimsoll_operator.control_failures import ControlFailures
+from plimsoll_operator.controller.commit_queue import refused
+from plimsoll_operator.controller.connection_identity import Speaker
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.controller.proof_of_death import Enrich, Evidence, Lifetime, Sessions
+from plimsoll_operator.controller.unidentified_connections import STRANGER_MS_MAX, Strangers
+from plimsoll_wire import control
+from plimsoll_wire.framing import Framer, FrameTooLarge
+
+logger = logging.getLogger("plimsoll.controller.server")
+
+CONNECTIONS_MAX = 2_000
+IN_FLIGHT_MAX = 256
+"""Beyond it nothing more is read, heartbeats neither: no broker that keeps to its own bounds, and
+to the next one, gets there."""
+FORWARDED_MAX = 64
+"""Clients' requests that one broker may have waiting here; further ones are refused."""
+FIRST_FRAME_MS_MAX = 10_000
+SHOWN_MS_MAX = 3_000
+"""So long a client's request waits for the heartbeat that shows whose connection it came over: a
+broker sends one every second."""
+REGISTRATION_BYTES_MAX = 64 * 1024
+"""It is committed as it comes."""
+WRITE_BUFFER_BYTES_MAX = 64 * 1024 * 1024
+
+
+class ControllerServer:
+    """Owns the listener and its connections; controllers are added and removed by cluster."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._controllers: dict[UUID, tuple[Controller, Sessions]] = {}
+        self.connections: dict[BrokerConnection, None] = {}
+        self._server: asyncio.Server | None = None
+        self._accepted = count(1)
+        self.strangers = Strangers()
+        self.failures = ControlFailures()
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None, "started"
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def next_number(self) -> int:
+        """Connections are numbered in the order in which they were accepted."""
+        return next(self._accepted)
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        host, port = self._host, self._port
+        self._server = await loop.create_server(lambda: BrokerConnection(self), host, port)
+
+    def add(
+        self,
+        controller: Controller,
+        evidence: Evidence | None = None,
+        enrich: Enrich | None = None,
+    ) -> None:
+        """Serve this controller's cluster from now on."""
+        sessions = Sessions(controller, evidence, enrich)
+        self._controllers[controller.cluster_id] = (controller, sessions)
+
+    async def remove(self, cluster_id: UUID) -> None:
+        """Brokers of the cluster hear NOT_CONTROLLER from now on."""
+        found = self._controllers.pop(cluster_id, None)
+        if found is not None:
+            await found[1].close()
+
+    def controller(self, cluster_id: UUID) -> Controller | None:
+        found = self._controllers.get(cluster_id)
+        return found[0] if found else None
+
+    def sessions(self, cluster_id: UUID) -> Sessions | None:
+        found = self._controllers.get(cluster_id)
+        return found[1] if found else None
+
+    async def close(self) -> None:
+        """Stop the controllers before this: none must decide once its sockets are closed."""
+        if self._server is not None:
+            self._server.close()
+        for cluster_id in list(self._controllers):
+            await self.remove(cluster_id)
+        for connection in list(self.connections):
+            connection.close("the controller's server stops")
+        if self._server is not None:
+            await self._server.wait_closed()
+
+
+class BrokerConnection(asyncio.Protocol):
+    """One broker's connection.  Requests are decided in the order in which they arrive."""
+
+    def __init__(self, server: ControllerServer) -> None:
+        self._server = server
+        self._number = server.next_number()
+        self._framer = Framer(control.REQUEST_BYTES_MAX)
+        self._transport: asyncio.Transport | None = None
+        self._tasks: dict[asyncio.Future[None], str] = {}
+        self._forwarded = 0
+        self._speaker = Speaker()
+        self._lifetimes: set[Lifetime] = set()
+        self._shown = asyncio.Event()
+        self._closed_by_us = False
+        self._silent = True
+        self._patience: asyncio.TimerHandle | None = None
+        self._reading = True
+        self._unread = 0
+        self._stranger_until = asyncio.get_running_loop().time() + STRANGER_MS_MAX / 1000
+        self._handling = "Frame"
+
+    # --- asyncio's calls ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not asyncio.Transport by inheritance, only by what they do.
+        self._transport = cast("asyncio.Transport", transport)
+        self._server.connections[self] = None
+        if len(self._server.connections) > CONNECTIONS_MAX:
+            self.close("too many connections")
+            return
+        self._server.strangers.came(self)
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
+
+    def _out_of_patience(self) -> None:
+        """Its time to name a broker is over; its request may still wait to be committed."""
+        if self._silent:
+            self.close("no whole request came")
+        elif self._tasks or asyncio.get_running_loop().time() < self._stranger_until:
+            loop = asyncio.get_running_loop()
+            self._patience = loop.call_later(FIRST_FRAME_MS_MAX / 1000, self._out_of_patience)
+        else:
+            self.close("it speaks for no registered broker")
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._framer.receive(data)
+            self._unread += len(data)
+            while not self._closed_by_us and (frame := self._framer.next_frame()) is not None:
+                self._unread = 0
+                self._dispatch(control.decode_request(frame), len(frame))
+            if not self._server.strangers.holds(self, self._unread):
+                self.close("strangers have sent too much that is not whole")
+        except (control.MalformedControlMessage, FrameTooLarge) as error:
+            self.close(f"not a control message: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, only this connection pays
+            self._broke(self._handling, error)
+
+    def _broke(self, kind: str, error: BaseException) -> None:
+        """A bug of ours.  One in a decision has ended the controller's term as well."""
+        self._server.failures.met(kind, error)
+        self.close("a request failed here")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.pop(self, None)
+        self._no_stranger()
+        for task in self._tasks:
+            task.cancel()
+        cluster_id = self._speaker.cluster_id
+        sessions = None if cluster_id is None else self._server.sessions(cluster_id)
+        if sessions is not None:
+            sessions.lost(self, self._lifetimes, by_peer=not self._closed_by_us)
+
+    def close(self, why: str) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            logger.info("closing %s: %s", self._transport.get_extra_info("peername"), why)
+            self._closed_by_us = True
+            self._transport.abort()
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _no_stranger(self) -> None:
+        """The connection has named its broker, or is closed."""
+        self._server.strangers.left(self)
+        self._shown.set()
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def _dispatch(self, request: control.ControlRequest, size: int) -> None:
+        self._silent = False
+        body = request.body
+        self._handling = kind = _kind(body)
+        # What is answered may not be `_finished` yet when its asker asks again.
+        waiting = (of for work, of in self._tasks.items() if not work.done())
+        if kind in _ONE_AT_A_TIME and kind in waiting:
+            self.close(f"a second {kind} while one waits")
+            return
+        if kind == RegisterBroker.__name__ and size > REGISTRATION_BYTES_MAX:
+            self.close(f"a registration of {size} bytes")
+            return
+        work: asyncio.Future[None]
+        if isinstance(body, FetchMetadata):
+            work = asyncio.ensure_future(self._stream(request.correlation_id, body))
+        else:
+            work = self._command(request.correlation_id, body)
+        self._tasks[work] = self._handling
+        work.add_done_callback(self._finished)
+        if self._reading and len(self._tasks) >= IN_FLIGHT_MAX and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+
+    def _finished(self, work: asyncio.Future[None]) -> None:
+        kind = self._tasks.pop(work, "Frame")
+        if work.cancelled():
+            return
+        if (error := work.exception()) is not None:
+            self._broke(kind, error)
+        elif not self._reading and len(self._tasks) < IN_FLIGHT_MAX // 2:
+            self._reading = True
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _command(self, correlation_id: int, command: control.Command) -> asyncio.Future[None]:
+        controller = self._server.controller(command.cluster_id)
+        if controller is None:
+            text = f"No controller of cluster {command.cluster_id} runs here."
+            self._reply(correlation_id, None, refused(Reason.NotController, text))
+            return _finished_future()
+        refusal = self._speaker.hear(command.cluster_id, command.request, controller.image)
+        if refusal is not None:
+            self._reply(correlation_id, controller, refusal)
+            return _finished_future()
+        sessions = self._server.sessions(command.cluster_id)
+        if isinstance(command.request, RegisterBroker) and sessions and sessions.enrich:
+            found = sessions.enrich(command.request)
+            return asyncio.ensure_future(self._enriched(correlation_id, controller, command, found))
+        if sessions is not None and not self._may_propose(sessions, command.request):
+            self.close("its broker has a newer connection")
+            return _finished_future()
+        forwarded = isinstance(command.request, Forwarded)
+        if forwarded and self._forwarded >= FORWARDED_MAX:
+            text = f"{FORWARDED_MAX} requests of clients wait for the controller. Ask again later."
+            self._reply(correlation_id, controller, refused(Reason.TooManyWaiting, text))
+            return _finished_future()
+        if forwarded and not self._speaker.shown:
+            work = asyncio.ensure_future(self._once_shown(correlation_id, controller, command))
+        else:
+            # Decided here and now, in arrival order; only the answer waits.
+            answer = controller.submit(command.request)
+            self._note()
+            work = asyncio.ensure_future(self._answer(correlation_id, controller, command, answer))
+        if forwarded:
+            self._forwarded += 1
+            work.add_done_callback(self._forwarded_one)
+        return work
+
+    def _forwarded_one(self, _: asyncio.Future[None]) -> None:
+        self._forwarded -= 1
+
+    def _may_propose(self, sessions: Sessions, request: control.BrokerRequest) -> bool:
+        if not isinstance(request, AlterPartition):
+            return True
+        return sessions.may_propose(self._number, (request.broker_id, request.broker_epoch))
+
+    async def _enriched(
+        self,
+        correlation_id: int,
+        controller: Controller,
+        command: control.Command,
+        found: Awaitable[RegisterBroker | Refused],
+    ) -> None:
+        """A registration that the hook adds to first.  A broker sends nothing else meanwhile.
+
+        When its connection goes, this is cancelled: an earlier process never registers late.
+        """
+        request = await found
+        if isinstance(request, Refused):
+            self._reply(correlation_id, controller, request)
+        else:
+            answer = controller.submit(request)
+            await self._answer(correlation_id, controller, command, answer)
+
+    async def _once_shown(
+        self, correlation_id: int, controller: Controller, command: control.Command
+    ) -> None:
+        """A client's request came before anything that names the connection's broker."""
+        try:
+            async with asyncio.timeout(SHOWN_MS_MAX / 1000):
+                await self._shown.wait()
+        except TimeoutError:
+            text = "Only registered brokers pass clients' requests on. Register the broker first."
+            self._reply(correlation_id, controller, refused(Reason.BrokerIdNotRegistered, text))
+            return
+        answer = controller.submit(command.request)
+        await self._answer(correlation_id, controller, command, answer)
+
+    async def _answer(
+        self,
+        correlation_id: int,
+        controller: Controller,
+        command: control.Command,
+        future: asyncio.Future[Answer],
+    ) -> None:
+        answer = await future
+        if isinstance(answer, Registered) and isinstance(command.request, RegisterBroker):
+            self._speaker.registered(answer.broker_epoch)
+            self._note()
+        self._reply(correlation_id, controller, answer)
+
+    def _note(self) -> None:
+        """The connection's broker, as soon as it is named."""
+        speaker = self._speaker
+        if speaker.broker_id is None or speaker.broker_epoch is None:
+            return
+        assert speaker.cluster_id is not None, "known with the broker's id"
+        lifetime = speaker.broker_id, speaker.broker_epoch
+        sessions = self._server.sessions(speaker.cluster_id)
+        if lifetime in self._lifetimes or sessions is None:
+            return
+        self._no_stranger()
+        self._lifetimes.add(lifetime)
+        if self._transport is None or self._transport.is_closing():
+            sessions.lost(self, {lifetime}, by_peer=not self._closed_by_us)
+        else:
+            sessions.heard(self, lifetime)
+
+    async def _stream(self, correlation_id: int, fetch: FetchMetadata) -> None:
+        controller = self._server.controller(fetch.cluster_id)
+        if controller is None:
+            text = f"No controller of cluster {fetch.cluster_id} runs here."
+            refusal = refused(Reason.NotController, text)
+            self._send(correlation_id, _no_update(ControllerEpoch(0), refusal))
+            return
+        unknown = self._speaker.hear_stream(fetch, controller.image)
+        if unknown is not None:
+            self._send(correlation_id, _no_update(controller.epoch, unknown))
+            return
+        self._no_stranger()
+        update = await controller.fetch_metadata(fetch)
+        if isinstance(update, Refused):
+            self._send(correlation_id, _no_update(controller.epoch, update))
+        else:
+            reply = control.MetadataReply(controller_epoch=controller.epoch, update=update)
+            self._send(correlation_id, reply)
+
+    def _reply(self, correlation_id: int, controller: Controller | None, answer: Answer) -> None:
+        reply = control.CommandReply(
+            controller_epoch=controller.epoch if controller else ControllerEpoch(0),
+            unconfirmed=controller.unconfirmed if controller else False,
+            answer=answer,
+            metadata_end=controller.image.next_offset if controller else MetadataOffset(0),
+            session_timeout_ms=controller.settings.session_timeout_ms if controller else 0,
+        )
+        self._send(correlation_id, reply)
+
+    def _send(
+        self, correlation_id: int, body: control.CommandReply | control.MetadataReply
+    ) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
+            self.close("the broker does not read its replies")
+            return
+        self._transport.write(control.encode_reply(correlation_id, body))
+
+
+_ONE_AT_A_TIME = (RegisterBroker.__name__, FetchMetadata.__name__)
+"""What a broker asks and waits for before it asks again."""
+
+
+def _kind(body: control.Command | FetchMetadata) -> str:
+    request = body if isinstance(body, FetchMetadata) else body.request
+    return type(request).__name__
+
+
+def _no_update(epoch: ControllerEpoch, refusal: Refused) -> control.MetadataReply:
+    return control.MetadataReply(controller_epoch=epoch, refused=refusal)
+
+
+def _finished_future() -> asyncio.Future[None]:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future

@@ -1,0 +1,385 @@
+"""One cluster's controller: opens its metadata log, takes over, decides, commits, answers.
+
+The server calls `request` for brokers, reconcilers call it for objects; `plimsoll_core.controller`
+decides.  A term runs from a committed `ControllerChanged` to the first failure of the log; then
+everything speculative is dropped and the log is opened anew, or the controller steps down.  It
+never leaves the process and never answers from what is not committed.
+Source: ARCHITECTURE.md, "The controller" and "The metadata log lives on the Kubernetes API".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+from uuid import UUID
+
+from plimsoll_core.cluster.model import ClusterImage, Partition
+from plimsoll_core.cluster.records import ControllerChanged, Record
+from plimsoll_core.controller.decide import decide
+from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
+from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.controller.kernel.volatile_state import VolatileState
+from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook, outlook
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import ControllerEpoch
+from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
+from plimsoll_core.messages.requests import (
+    Activated,
+    Answer,
+    BrokerProvenDead,
+    Done,
+    Refused,
+    Request,
+    Tick,
+)
+from plimsoll_operator.controller.commit_queue import answered, not_controller, refused, too_new
+from plimsoll_operator.controller.committer import Committer, LogUnusable, Subscriber, TermEnded
+from plimsoll_operator.controller.controller_stats import ControllerStats
+from plimsoll_operator.controller.decision_clock import Clock, tick_forever
+from plimsoll_operator.controller.journal import Journal
+from plimsoll_operator.controller.metadata_regression_claims import Claims
+from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
+from plimsoll_operator.controller.recent_batches import MetadataTail
+from plimsoll_operator.controller.snapshot_writing import Snapshotter
+from plimsoll_operator.controller.stream_updates import update_for
+from plimsoll_operator.metalog.interface import (
+    AppendConflict,
+    MetadataLog,
+    MetadataLogError,
+    SnapshotRequired,
+    UnknownRecord,
+)
+from plimsoll_process.waits import set_within
+
+logger = logging.getLogger("plimsoll.controller")
+
+TAKE_OVER_ATTEMPTS = 5
+ACTIVATE_AGAIN_MS = 200
+STOP_MS_MAX = 2_000
+
+
+class _HandOver(Exception):
+    """The decision asks for a second controller to confirm a mass loss of brokers."""
+
+
+class _Regressed(Exception):
+    """A broker holds committed metadata that this log does not."""
+
+
+class Controller:
+    """`run` is the only task; everything else is called from its event loop."""
+
+    def __init__(
+        self,
+        *,
+        cluster_id: UUID,
+        name: str,
+        log: MetadataLog,
+        settings: Settings,
+        identity: str,
+        options: ControllerOptions | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.name = name
+        self.options = options or ControllerOptions()
+        self.stats = ControllerStats()
+        self.stalled: Refused | None = None
+        # How the last run ended, None: it goes on, or there was none.
+        self.outcome: Outcome | None = None
+        self.settings = settings
+        self._identity = identity
+        self._clock = Clock()
+        self._committer = Committer(Journal(log, cluster_id), self._clock, self.stats)
+        self.soft = VolatileState()
+        self._claims = Claims(
+            self._clock, claim_ms=self.options.claim_ms, listen_ms=self.options.listen_ms
+        )
+        self._ended: asyncio.Future[None] | None = None
+        self._active = False
+        self._stopping = asyncio.Event()
+        self._activated = asyncio.Event()
+        self._opinion_until_ms = 0
+        self._background: asyncio.Task[None] | None = None
+        self.snapshotter = Snapshotter(self, log)
+
+    # --- what others read ---------------------------------------------------------------------
+
+    @property
+    def image(self) -> ClusterImage:
+        """The committed state."""
+        return self._committer.queue.committed
+
+    @property
+    def now_ms(self) -> int:
+        """The clock that decisions go by."""
+        return self._clock.now_ms()
+
+    def outlook(self, partition: Partition) -> Outlook:
+        """What a partition in less than full health waits for."""
+        now_ms = self._clock.now_ms()
+        turn = DecisionContext(
+            image=self.image, soft=self.soft, now_ms=now_ms, settings=self.settings
+        )
+        return outlook(turn, partition)
+
+    @property
+    def active(self) -> bool:
+        """Whether it decides: it took over and nothing has ended its term."""
+        return self._active
+
+    @property
+    def epoch(self) -> ControllerEpoch:
+        return self.image.controller_epoch
+
+    @property
+    def tail(self) -> MetadataTail:
+        """The newest committed batches."""
+        return self._committer.tail
+
+    @property
+    def unconfirmed(self) -> bool:
+        """Nothing shows that it still is the controller: its answers extend nothing."""
+        if self.options.always_confirmed:
+            return False
+        return self._clock.now_ms() - self._committer.confirmed_at_ms > self.options.confirmed_ms
+
+    def confirm(self, started_ms_ago: int = 0) -> None:
+        """A lease renewal that started so long ago succeeded."""
+        self._committer.confirm(started_ms_ago)
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """Called after each commit with (old image, new image, records); must not block."""
+        self._committer.subscribers.append(callback)
+
+    async def wait_active(self) -> None:
+        """Until it has taken over; bound it with a timeout."""
+        await self._activated.wait()
+
+    # --- requests -----------------------------------------------------------------------------
+
+    async def request(self, request: Request) -> Answer:
+        """Decide now, answer after the commit."""
+        return await self.submit(request)
+
+    def submit(self, request: Request) -> asyncio.Future[Answer]:
+        """Decide now; the future holds the answer once everything before it is committed."""
+        if not self._active:
+            self._claims.hear_between_terms(request)
+            return answered(self.stalled or not_controller("This is not the active controller."))
+        if not self._consistent(request):
+            return answered(not_controller("A broker's metadata contradicts this log."))
+        if isinstance(request, BrokerProvenDead):
+            logger.info("broker %d is proven dead: %s", request.broker_id, request.evidence)
+        return self._decide(request)
+
+    def _decide(self, request: Request) -> asyncio.Future[Answer]:
+        decision = self._decided(request)
+        if decision is None:
+            return answered(not_controller("The controller's term ended."))
+        committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
+        if decision.again is None:
+            return committed
+        return asyncio.ensure_future(self._slices(decision.again, committed))
+
+    async def _slices(self, request: Request, committed: asyncio.Future[Answer]) -> Answer:
+        """The rest of a decision that was too long for one turn; others are heard in between.
+
+        Each part is committed before the next is decided: while nothing can commit (the log is
+        full, say), the same part would be decided over and over.
+        """
+        again: Request | None = request
+        while again is not None:
+            if isinstance(part := await committed, Refused):
+                return part
+            decision = self._decided(again) if self._active else None
+            if decision is None:
+                return not_controller("The controller's term ended.")
+            committed = self._committer.queue.add(decision.records, decision.answer, decision.image)
+            again = decision.again
+        return await committed
+
+    def _decided(self, request: Request) -> Decision | None:
+        """None: the term is over."""
+        now_ms = self._clock.now_ms()
+        try:
+            decision = decide(
+                self._committer.queue.speculative, self.soft, request, now_ms, self.settings
+            )
+        except Exception as error:  # a bug in a decision must end the controller, not hide
+            self._end(error)
+            raise
+        if decision.hand_over:
+            self._end(_HandOver())
+            return None
+        return decision
+
+    def _consistent(self, request: Request) -> bool:
+        """Whether the broker's metadata can come from this log; if not, the term ends."""
+        claim = self._claims.hear(request, self.tail, self.epoch)
+        if claim is None:
+            return True
+        if claim.controller_epoch > self.epoch:
+            self._end(AppendConflict(f"a broker follows controller epoch {claim.controller_epoch}"))
+        else:
+            self._end(TermEnded("a broker's metadata is newer"))
+        return False
+
+    async def commit_own(self, records: tuple[Record, ...]) -> Answer:
+        """Commit records that need no decision (`SnapshotTaken`)."""
+        if not self._active:
+            return not_controller("This is not the active controller.")
+        return await self._committer.queue.add(records, Done())
+
+    async def fetch_metadata(self, fetch: FetchMetadata) -> MetadataUpdate | Refused:
+        """What follows `fetch.offset`; waits for it, but not longer than asked."""
+        if not self._active:
+            return self.stalled or not_controller("This is not the active controller.")
+        return await update_for(fetch, self)
+
+    # --- the life of a controller -------------------------------------------------------------
+
+    async def run(self) -> Outcome:
+        """Take over and serve until stopped or deposed.  May be called again afterwards."""
+        self.outcome = None
+        try:
+            self.outcome = await self._run()
+            return self.outcome
+        finally:
+            # Only now: a stop that came before the first step is meant for this run.
+            self._stopping.clear()
+
+    async def _run(self) -> Outcome:
+        backoff_ms = self.options.backoff_ms
+        while not self._stopping.is_set():
+            try:
+                await self._take_over()
+                backoff_ms = self.options.backoff_ms
+                await self._serve()
+            except AppendConflict as error:
+                logger.warning("deposed: %s", error)
+                return Outcome.DEPOSED
+            except _HandOver:
+                # The next controller, here or elsewhere, checks for itself.
+                self._opinion_until_ms = self._clock.now_ms() + self.options.opinion_ms
+                return Outcome.HANDED_OVER
+            except (_Regressed, LogUnusable, UnknownRecord) as error:
+                newer = isinstance(error, UnknownRecord)
+                why = too_new(error) if newer else refused(Reason.MetadataRegressed, str(error))
+                self.stalled = why
+                logger.error("%s", why.message)
+                return Outcome.TOO_NEW if newer else Outcome.STALLED
+            except (MetadataLogError, OSError, TermEnded) as error:
+                if not self._stopping.is_set():
+                    logger.warning("term ended, opening the log again: %r", error)
+                self._drop(f"The controller's term ended: {error}")
+                await set_within(self._stopping, backoff_ms / 1000)
+                backoff_ms = min(backoff_ms * 2, self.options.backoff_ms_max)
+            finally:
+                self._drop("The controller's term ended.")
+        return Outcome.STOPPED
+
+    async def stop(self) -> None:
+        """Stop deciding at once; what is queued gets a bounded chance to commit."""
+        self._active = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_MS_MAX / 1000):
+                while self._committer.queue.queued and self._ended and not self._ended.done():
+                    await asyncio.wait([self._ended], timeout=0.02)
+        self._stopping.set()
+        self._end(TermEnded("stopped"))
+
+    def _drop(self, why: str) -> None:
+        self._active = False
+        self._activated.clear()
+        self._committer.queue.drop(why)
+
+    def _end(self, error: Exception) -> None:
+        """The current term is over; `run` hears why."""
+        self._active = False
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # heard even when `run` was cancelled and does not listen
+
+    async def _take_over(self) -> None:
+        """Read the log to its end and commit `ControllerChanged` alone."""
+        self._ended = asyncio.get_running_loop().create_future()
+        for attempts_left in reversed(range(TAKE_OVER_ATTEMPTS)):
+            restored = await self._committer.open()
+            await self._settle_claims(restored.tail)
+            change = ControllerChanged(
+                cause="TakeOver",
+                controller_epoch=ControllerEpoch(max(self.epoch, self._claims.highest_epoch) + 1),
+                identity=self._identity,
+            )
+            try:
+                await self._committer.commit_alone(change)
+                break
+            except (AppendConflict, SnapshotRequired) as error:
+                # Another controller wrote after our read: during a take-over, read on.
+                if attempts_left == 0:
+                    raise
+                if isinstance(error, SnapshotRequired):
+                    await self.snapshotter.make_room(restored, self._committer)
+        self.soft = VolatileState()
+        self.stalled = None
+        self._active = True
+        opinion = self._clock.now_ms() < self._opinion_until_ms
+        self._opinion_until_ms = 0
+        activation = Activated(cluster_name=self.name, second_opinion=opinion)
+        self._background = asyncio.ensure_future(self._activate(activation))
+        self._activated.set()
+        logger.info("controller epoch %d: active at offset %d", self.epoch, self.image.next_offset)
+
+    async def _activate(self, activation: Activated) -> None:
+        """Until it is committed: only this take-over finishes what the last term left undone."""
+        while self._active:
+            if not isinstance(await self._decide(activation), Refused):
+                return
+            await asyncio.sleep(ACTIVATE_AGAIN_MS / 1000)
+
+    async def _settle_claims(self, tail: MetadataTail) -> None:
+        """Raises when the log lacks what a broker holds, or when the term ends meanwhile."""
+        assert self._ended is not None
+        settling = asyncio.ensure_future(self._claims.settle(tail))
+        try:
+            watched: set[asyncio.Future[Any]] = {settling, self._ended}
+            await asyncio.wait(watched, return_when=asyncio.FIRST_COMPLETED)
+            if self._ended.done():
+                self._ended.result()
+            if (against := settling.result()) is not None:
+                raise _Regressed(against)
+        finally:
+            settling.cancel()
+            await asyncio.gather(settling, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        """Until the term ends; always raises or stops."""
+        assert self._ended is not None
+        workers = [
+            asyncio.ensure_future(self._committer.run_forever(self.snapshotter.urgent)),
+            asyncio.ensure_future(tick_forever(self._clock, self.options.tick_ms, self._tick)),
+            asyncio.ensure_future(self.snapshotter.run_forever()),
+        ]
+        try:
+            await asyncio.wait([self._ended, *workers], return_when=asyncio.FIRST_COMPLETED)
+            for task in (*workers, self._ended):
+                if task.done():
+                    task.result()
+        finally:
+            self._active = False
+            helpers = [*workers, *([self._background] if self._background else [])]
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+
+    def _tick(self, late_ms: int) -> None:
+        self.stats.loop_lag(late_ms)
+        if self._active:
+            self._decide(Tick(late_ms=late_ms)).add_done_callback(_forget)
+
+
+def _forget(future: asyncio.Future[Answer]) -> None:
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,45 @@
+"""One clock for decisions: milliseconds since 1970 at the start of the process, then monotonic.
+
+Sessions need a clock that never steps; records want times that mean something to a reader.  The
+runtime reads it and passes values on; the core never sees a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from plimsoll_operator.process_clocks import wall_ms
+
+DRAIN_TURNS = 5
+
+
+class Clock:
+    """Starts at the wall clock's time and then only runs forward."""
+
+    def __init__(self) -> None:
+        self._anchor_ms = wall_ms() - _monotonic_ms()
+
+    def now_ms(self) -> int:
+        return self._anchor_ms + _monotonic_ms()
+
+
+def _monotonic_ms() -> int:
+    # CLOCK_BOOTTIME keeps counting while the machine is suspended; sessions must expire then too.
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+async def tick_forever(clock: Clock, interval_ms: int, tick: Callable[[int], None]) -> None:
+    """Call `tick` once an interval with how late it is, in milliseconds; until cancelled.
+
+    Heartbeats that waited in the sockets count before a broker is called silent.
+    """
+    due_ms = clock.now_ms() + interval_ms
+    while True:
+        await asyncio.sleep(max(0, due_ms - clock.now_ms()) / 1000)
+        late_ms = max(0, clock.now_ms() - due_ms)
+        for _ in range(DRAIN_TURNS):
+            await asyncio.sleep(0)
+        tick(late_ms)
+        due_ms = clock.now_ms() + interval_ms

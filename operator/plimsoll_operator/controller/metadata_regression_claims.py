@@ -1,0 +1,134 @@
+"""Finds that the metadata log went back in time: a broker holds what the log does not.
+
+The runtime passes on every position and asks before it takes over.  A claim stands until its
+broker says something that fits, or is gone: a claim that was not repeated for long is asked
+for once more, and dropped only when it is not repeated then.  It never commits anything and
+never decides which of the two histories is right.
+Source: ARCHITECTURE.md, "The metadata log lives on the Kubernetes API".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from plimsoll_core.ids import BrokerId, ControllerEpoch
+from plimsoll_core.messages.requests import Heartbeat, LogPosition, RegisterBroker, Request
+from plimsoll_operator.controller.decision_clock import Clock
+from plimsoll_operator.controller.recent_batches import MetadataTail, Standing
+from plimsoll_process.waits import set_within
+
+logger = logging.getLogger("plimsoll.controller")
+
+EPOCHS_AHEAD_MAX = 1_000_000
+"""No cluster has had so many terms since the log that was read; a greater epoch is forged, and the
+next term would be numbered after it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    position: LogPosition
+    said_at_ms: int
+
+
+class Claims:
+    """One for the life of a controller: claims outlive its terms."""
+
+    def __init__(self, clock: Clock, *, claim_ms: int, listen_ms: int) -> None:
+        self._clock = clock
+        self._claim_ms = claim_ms
+        self._listen_ms = listen_ms
+        self._claims: dict[BrokerId, _Claim] = {}
+        self._log: MetadataTail | None = None
+        self._heard_enough = asyncio.Event()
+
+    @property
+    def highest_epoch(self) -> int:
+        """The newest controller that a claim knows of; 0 without claims."""
+        return max((claim.position.controller_epoch for claim in self._claims.values()), default=0)
+
+    def hear(
+        self, request: Request, tail: MetadataTail, epoch: ControllerEpoch
+    ) -> LogPosition | None:
+        """The broker's position when it cannot come from this log, which a term goes on with."""
+        if not isinstance(request, RegisterBroker | Heartbeat) or request.position is None:
+            return None
+        position = request.position
+        if position.controller_epoch > epoch + EPOCHS_AHEAD_MAX:
+            logger.warning(
+                "broker %d names controller epoch %d, here it is %d: not heeded",
+                *(request.broker_id, position.controller_epoch, epoch),
+            )
+            return None
+        standing = tail.standing(position.applied_offset, position.nonce)
+        if not _contradicts(standing) and position.controller_epoch <= epoch:
+            self._claims.pop(request.broker_id, None)
+            return None
+        logger.warning(
+            "broker %d holds metadata up to %d (nonce %s, controller epoch %d), which is %s; "
+            "this log ends at %d in epoch %d: reading it again",
+            *(request.broker_id, position.applied_offset, position.nonce),
+            *(position.controller_epoch, standing.value, tail.end, epoch),
+        )
+        self._note(request.broker_id, position)
+        return position
+
+    def hear_between_terms(self, request: Request) -> None:
+        """Listen to what brokers say while nothing is decided, if it was asked for."""
+        if self._log is None or not isinstance(request, RegisterBroker | Heartbeat):
+            return
+        position = request.position
+        if position is None:
+            return
+        if _contradicts(self._log.standing(position.applied_offset, position.nonce)):
+            self._note(request.broker_id, position)
+            self._heard_enough.set()
+            return
+        self._claims.pop(request.broker_id, None)
+        if not self._against(self._log):
+            self._heard_enough.set()
+
+    async def settle(self, tail: MetadataTail) -> str | None:
+        """Why nothing may be committed after this tail; None: go on.  May listen for a while."""
+        asked_at_ms = self._clock.now_ms()
+        against = self._against(tail)
+        if all(claim.said_at_ms + self._claim_ms < asked_at_ms for claim in against.values()):
+            if against:
+                await self._listen(tail)
+            for broker_id, claim in self._against(tail).items():
+                if claim.said_at_ms < asked_at_ms:
+                    logger.warning("broker %d repeats its claim no more: dropped", broker_id)
+                    del self._claims[broker_id]
+            against = self._against(tail)
+        for broker_id, claim in against.items():
+            return (
+                f"The metadata log went back in time: it ends at {tail.end}, but broker "
+                f"{broker_id} holds committed metadata up to {claim.position.applied_offset} that "
+                "is not in it. Nothing more is committed; brokers keep serving. Restore the log."
+            )
+        return None
+
+    def _note(self, broker_id: BrokerId, position: LogPosition) -> None:
+        self._claims[broker_id] = _Claim(position=position, said_at_ms=self._clock.now_ms())
+
+    def _against(self, tail: MetadataTail) -> dict[BrokerId, _Claim]:
+        return {
+            broker_id: claim
+            for broker_id, claim in self._claims.items()
+            if _contradicts(tail.standing(claim.position.applied_offset, claim.position.nonce))
+        }
+
+    async def _listen(self, tail: MetadataTail) -> None:
+        """Until one claim is repeated or all are taken back, or every live broker had its time
+        to."""
+        self._log = tail
+        self._heard_enough.clear()
+        try:
+            await set_within(self._heard_enough, self._listen_ms / 1000)
+        finally:
+            self._log = None
+
+
+def _contradicts(standing: Standing) -> bool:
+    return standing in (Standing.AHEAD, Standing.DIFFERENT)

@@ -1,0 +1,137 @@
+"""Which connections speak for which broker lifetime, and what their loss proves.
+
+The server tells it about connections; it asks the broker's listener.  A lifetime is proven dead
+when its last connection was closed by the peer and its replication listener refuses: that one is
+the process's own, while clients may reach it through something that refuses in its place.
+Anything less proves nothing: the session timeout decides.  A hook lets the operator add what it
+sees of pods.
+Source: ARCHITECTURE.md, "The controller": failure detection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.model import Broker
+from plimsoll_core.ids import BrokerEpoch, BrokerId
+from plimsoll_core.messages.requests import BrokerProvenDead, Refused, RegisterBroker
+from plimsoll_core.unhandled_errors import COSTS
+from plimsoll_operator.controller.controller_term import Controller
+
+logger = logging.getLogger("plimsoll.sessions")
+
+PROBE_DELAYS_MS = (0, 20, 50, 100, 200, 400, 800, 1_600)
+"""A dying process closes its sockets one after another: the listener may refuse a little later."""
+CONNECT_MS_MAX = 500
+
+Lifetime = tuple[BrokerId, BrokerEpoch]
+Evidence = Callable[[Broker], Awaitable[str | None]]
+"""A fresh look at a broker's pod: a sentence when it is terminated or absent, else None."""
+Enrich = Callable[[RegisterBroker], Awaitable[RegisterBroker | Refused]]
+"""Adds to a registration what the broker cannot know itself, within a bounded time."""
+
+
+class Sessions:
+    """The command connections of one cluster."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        evidence: Evidence | None = None,
+        enrich: Enrich | None = None,
+    ) -> None:
+        self.enrich = enrich
+        self._controller = controller
+        self._evidence = evidence
+        self._connections: dict[Lifetime, set[object]] = {}
+        self._proposers: dict[BrokerId, tuple[BrokerEpoch, int]] = {}
+        self._probes: dict[Lifetime, asyncio.Task[None]] = {}
+
+    def heard(self, connection: object, lifetime: Lifetime) -> None:
+        """The connection spoke for the lifetime."""
+        self._connections.setdefault(lifetime, set()).add(connection)
+
+    def may_propose(self, number: int, lifetime: Lifetime) -> bool:
+        """Whether a proposal counts that came over the connection accepted as this one.
+
+        A broker leaves a connection before it asks again over a newer one.  What the older one
+        still holds must not be decided after the answer to its copy: a leader that heard "never"
+        stops counting on a member that the older copy would add.
+        """
+        broker = self._controller.image.brokers.get(lifetime[0])
+        if broker is None or broker.broker_epoch != lifetime[1]:
+            return True  # the decision refuses it
+        epoch, newest = self._proposers.get(lifetime[0], (lifetime[1], number))
+        if epoch == lifetime[1] and newest > number:
+            return False
+        self._proposers[lifetime[0]] = (lifetime[1], number)
+        return True
+
+    def lost(self, connection: object, lifetimes: set[Lifetime], *, by_peer: bool) -> None:
+        """The connection is gone; if the peer closed the last one, ask whether it is dead."""
+        for lifetime in lifetimes:
+            remaining = self._connections.get(lifetime, set())
+            remaining.discard(connection)
+            if remaining:
+                continue
+            self._connections.pop(lifetime, None)
+            if by_peer and lifetime not in self._probes:
+                task = asyncio.ensure_future(self._probe(lifetime))
+                self._probes[lifetime] = task
+                task.add_done_callback(partial(self._probed, lifetime))
+
+    async def close(self) -> None:
+        """Ends every probe; nothing is concluded from connections that we close ourselves."""
+        probes = list(self._probes.values())
+        for probe in probes:
+            probe.cancel()
+        await asyncio.gather(*probes, return_exceptions=True)
+
+    def _probed(self, lifetime: Lifetime, task: asyncio.Task[None]) -> None:
+        self._probes.pop(lifetime, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            text = f"a bug in probing broker {lifetime[0]} costs a proof; its silence still counts"
+            context = {"message": text, "exception": error, COSTS: "a proof of death"}
+            asyncio.get_running_loop().call_exception_handler(context)
+
+    async def _probe(self, lifetime: Lifetime) -> None:
+        for delay_ms in PROBE_DELAYS_MS:
+            await asyncio.sleep(delay_ms / 1000)
+            broker = self._controller.image.brokers.get(lifetime[0])
+            if not self._controller.active or broker is None:
+                return
+            if broker.broker_epoch != lifetime[1] or broker.fenced or lifetime in self._connections:
+                return
+            proof = await self._proof(broker)
+            if proof is not None:
+                await self._controller.request(
+                    BrokerProvenDead(
+                        broker_id=lifetime[0], broker_epoch=lifetime[1], evidence=proof
+                    )
+                )
+                return
+
+    async def _proof(self, broker: Broker) -> str | None:
+        endpoint = listener_peers.for_followers(broker)
+        if endpoint is not None and await refuses(endpoint.host, endpoint.port):
+            return f"connection closed by the peer, {endpoint.host}:{endpoint.port} refuses"
+        if self._evidence is not None:
+            return await self._evidence(broker)
+        return None
+
+
+async def refuses(host: str, port: int) -> bool:
+    """Whether a connect is refused.  A timeout or an unreachable host proves nothing."""
+    try:
+        async with asyncio.timeout(CONNECT_MS_MAX / 1000):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return False

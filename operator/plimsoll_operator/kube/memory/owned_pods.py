@@ -1,0 +1,49 @@
+"""Pods and the object that controls them: what every controller of pods asks and states.
+
+Called by the StatefulSet and Job controllers and by kubelets.
+"""
+
+from __future__ import annotations
+
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.store import StoredObject
+from plimsoll_operator.kube.memory.writes import RequestTarget
+from plimsoll_operator.kube.port import Object
+
+ENDED = ("Succeeded", "Failed")
+"""The phases of a pod that runs no more."""
+
+
+def phase(pod: StoredObject) -> str:
+    """Empty when it has none yet."""
+    return str((pod.body.get("status") or {}).get("phase", ""))
+
+
+def pods_of(server: MemoryApiServer, owner: StoredObject) -> list[StoredObject]:
+    """All that refer to it as their owner."""
+    store = server.store
+    dependents = store.dependents.get(owner.metadata["uid"], {})
+    own = [store.get(store.resources[root], key) for root, key in dependents]
+    return [pod for pod in own if pod is not None and pod.resource.kind == resources.PODS]
+
+
+def delete_pod(server: MemoryApiServer, pod: StoredObject) -> None:
+    """Once: one that is going is left to its kubelet."""
+    if not pod.metadata.get("deletionTimestamp"):
+        namespace, name = pod.key
+        where = RequestTarget(resource=pod.resource, namespace=namespace, name=name)
+        server.writes.delete(where, {}, dry_run=False)
+
+
+def controller_reference(owner: StoredObject) -> Object:
+    """An ownerReference by the object's controller."""
+    kind = owner.resource.kind
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": owner.key[1],
+        "uid": owner.metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }

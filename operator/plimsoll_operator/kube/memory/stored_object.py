@@ -1,0 +1,206 @@
+"""Derives the stored object from a body that creates or updates it.  Pure.
+
+The rules that hold for every kind; `kinds.Resource` says which of them hold for one.  Defaults of
+built-in kinds are in `defaults`.  Left out: validation of built-in kinds' specs beyond fields that
+must not change, admission plug-ins, quotas.
+Source: apiserver `pkg/registry/rest/{create,update}.go`, apimachinery `pkg/api/validation`.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from plimsoll_operator.kube.memory.defaults import with_defaults
+from plimsoll_operator.kube.memory.kinds import Resource
+from plimsoll_operator.kube.memory.status_errors import (
+    StatusCause,
+    StatusError,
+    bad_request,
+    conflict,
+    invalid,
+    precondition_failed,
+)
+from plimsoll_operator.kube.port import Object
+
+NAME_CHARS_MAX = 253
+LABEL_CHARS_MAX = 63
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_ONLY_THE_SERVER_SETS = (
+    "uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds",
+)  # fmt: skip
+
+
+def timestamp(now_ms: int) -> str:
+    """A `metav1.Time`."""
+    return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def typed(resource: Resource, body: Object) -> Object:
+    """The body with what it is; a custom resource has to say so itself."""
+    kind = resource.kind
+    right = {"apiVersion": kind.api_version, "kind": kind.kind}
+    for name, wanted in right.items():
+        stated = body.get(name)
+        if stated is None and not resource.typed:
+            raise bad_request(f"Object '{name[0].upper()}{name[1:]}' is missing in the request")
+        if stated not in (None, wanted):
+            raise bad_request(f"the {name} in the data ({stated}) does not match {wanted}")
+    if not isinstance(body.get("metadata", {}), dict):
+        raise bad_request("metadata is not an object")
+    return {**right, **body, "metadata": body.get("metadata") or {}}
+
+
+def to_create(resource: Resource, body: Object, uid: str, now_ms: int) -> Object:
+    """The new object; its name and namespace are in its metadata already."""
+    meta = {k: v for k, v in body["metadata"].items() if k not in _ONLY_THE_SERVER_SETS}
+    meta |= {"uid": uid, "creationTimestamp": timestamp(now_ms)}
+    if resource.has_generation:
+        meta["generation"] = 1
+    if resource.finalizer is not None:
+        given = meta.get("finalizers") or []
+        meta["finalizers"] = [*given, *({resource.finalizer} - {*given})]
+    out = {**body, "metadata": meta}
+    if resource.has_status:
+        out.pop("status", None)
+        if resource.new_status is not None:
+            out["status"] = dict(resource.new_status)
+    return _checked(resource, out)
+
+
+def to_update(resource: Resource, old: Object, body: Object, *, status: bool) -> Object:
+    """The object after an update of it, or of its status alone.  The resourceVersion is the old
+    one's: the store gives it another, if it differs from the old one at all."""
+    before, given = old["metadata"], body["metadata"]
+    kept = {name: before[name] for name in _ONLY_THE_SERVER_SETS if name in before}
+    kept["resourceVersion"] = before["resourceVersion"]
+    if status:
+        out = {**old, "status": body["status"]} if "status" in body else _without_status(old)
+        return _checked(resource, out)
+    meta = {k: v for k, v in given.items() if k not in _ONLY_THE_SERVER_SETS} | kept
+    out = {**body, "metadata": meta}
+    if resource.has_status:
+        out = _without_status(out)
+        if "status" in old:
+            out["status"] = old["status"]
+    out = _checked(resource, out)
+    _refuse_fixed(resource, old, out)
+    if resource.has_generation and _differs(resource, old, out):
+        meta = {**out["metadata"], "generation": before.get("generation", 0) + 1}
+        out["metadata"] = meta
+    return out
+
+
+def check_versions(resource: Resource, old: Object, body: Object) -> None:
+    """Compare-and-set: by the uid and the resourceVersion that the body states."""
+    before, given = old["metadata"], body["metadata"]
+    name = before["name"]
+    if given.get("uid") not in (None, "", before["uid"]):
+        raise other_uid(resource, name, given["uid"], before["uid"])
+    version = given.get("resourceVersion")
+    if version in (None, ""):
+        if resource.needs_version:
+            raise unversioned(resource, name)
+    elif version != before["resourceVersion"]:
+        raise conflict(resource.kind, name)
+
+
+def unversioned(resource: Resource, name: str) -> StatusError:
+    """An update that names no resourceVersion, where the kind requires one."""
+    text = "Invalid value: 0: must be specified for an update"
+    cause = StatusCause(field="metadata.resourceVersion", reason="FieldValueInvalid", message=text)
+    return invalid(resource.kind, name, [cause])
+
+
+def check_preconditions(resource: Resource, old: Object, wanted: Object) -> None:
+    """A deletion's: by uid and by resourceVersion."""
+    meta = old["metadata"]
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    if uid is not None and uid != meta["uid"]:
+        text = (
+            f"the UID in the precondition ({uid}) does not match the UID in record "
+            f"({meta['uid']}). The object might have been deleted and then recreated"
+        )
+        raise precondition_failed(resource.kind, meta["name"], text)
+    if version is not None and version != meta["resourceVersion"]:
+        text = (
+            f"the ResourceVersion in the precondition ({version}) does not match the "
+            f"ResourceVersion in record ({meta['resourceVersion']}). The object might have been "
+            "modified"
+        )
+        raise precondition_failed(resource.kind, meta["name"], text)
+
+
+def other_uid(resource: Resource, name: str, stated: str, found: str) -> StatusError:
+    text = f"Precondition failed: UID in precondition: {stated}, UID in object meta: {found}"
+    return conflict(resource.kind, name, text)
+
+
+def _without_status(body: Object) -> Object:
+    return {key: value for key, value in body.items() if key != "status"}
+
+
+def _differs(resource: Resource, old: Object, new: Object) -> bool:
+    """In anything but metadata and status."""
+    apart = {"metadata", "status"} if resource.has_status or resource.typed else {"metadata"}
+    return any(old.get(key) != new.get(key) for key in {*old, *new} - apart)
+
+
+def _checked(resource: Resource, body: Object) -> Object:
+    """Pruned, with defaults; raises with everything that is wrong."""
+    causes = list(_wrong_metadata(body["metadata"]))
+    if resource.check is None:
+        out = with_defaults(resource.kind, body)
+    else:
+        known = {key: body[key] for key in ("apiVersion", "kind", "metadata")}
+        out = {**known, **resource.check(body, "", causes)}
+    if causes:
+        raise invalid(resource.kind, body["metadata"]["name"], causes)
+    return out
+
+
+def _wrong_metadata(meta: Object) -> list[StatusCause]:
+    causes = []
+    name = meta["name"]
+    if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
+        text = (
+            f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
+            "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric "
+            "character"
+        )
+        causes.append(StatusCause(field="metadata.name", reason="FieldValueInvalid", message=text))
+    for key, value in (meta.get("labels") or {}).items():
+        if not isinstance(value, str):
+            raise bad_request(f"metadata.labels[{key}] is not a string")
+        if len(value) > LABEL_CHARS_MAX or not _LABEL.fullmatch(value):
+            text = f'Invalid value: "{value}": a valid label has at most 63 characters'
+            causes.append(
+                StatusCause(field="metadata.labels", reason="FieldValueInvalid", message=text)
+            )
+    for key, value in (meta.get("annotations") or {}).items():
+        if not isinstance(value, str):
+            raise bad_request(f"metadata.annotations[{key}] is not a string")
+    return causes
+
+
+def _refuse_fixed(resource: Resource, old: Object, new: Object) -> None:
+    before, after = old.get("spec") or {}, new.get("spec") or {}
+    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    if resource.spec_fixed_but is not None:
+        changed = [name for name in changed if name not in resource.spec_fixed_but]
+        fields = ["spec"] if changed else []
+    else:
+        fields = [f"spec.{name}" for name in changed if name in resource.fixed]
+    if old.get("immutable") and any(
+        old.get(key) != new.get(key) for key in ("data", "binaryData", "immutable")
+    ):
+        fields.append("data")
+    sentence = resource.fixed_sentence
+    if fields == ["data"]:
+        sentence = "Forbidden: field is immutable when `immutable` is set"
+    causes = [
+        StatusCause(field=field, reason="FieldValueForbidden", message=sentence) for field in fields
+    ]
+    if causes:
+        raise invalid(resource.kind, new["metadata"]["name"], causes)

@@ -1,0 +1,152 @@
+"""The user's objects as last seen: what the watches feed and the reconcilers read.
+
+Being here proves nothing about existence and being absent even less; a proof takes a read of the
+API server afresh.
+
+An object that this version cannot read (its schema is newer, or let something through) stays as it
+was last read.  Where that is not known (the process is new) a LogCluster and a Topic stand here
+with what can be read of them, and nothing is made, changed or deleted by what is `missing`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from plimsoll_operator.api.load import Unreadable, from_object, readable_part
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition, ObjectMeta
+from plimsoll_operator.api.reassignment import Reassignment
+from plimsoll_operator.api.rebalance import Rebalance
+from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.api.verification import Verification
+from plimsoll_operator.kube.port import Object
+
+logger = logging.getLogger("plimsoll.objects")
+
+R = TypeVar("R", bound=LogCluster | Topic | Reassignment | Rebalance | Verification)
+Key = tuple[str, str]
+"""Namespace and name."""
+INVALID_SPEC = "InvalidSpec"
+_PARTIAL = (LogCluster, Topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """An object as it is now, of which the spec cannot be read; `sentence` says why."""
+
+    metadata: ObjectMeta
+    sentence: str
+    conditions: tuple[Condition, ...]
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.namespace, self.metadata.name
+
+
+def key_of(body: Object) -> Key:
+    """Of any object; one that is in no namespace has ""."""
+    return body["metadata"].get("namespace") or "", body["metadata"]["name"]
+
+
+class Shelf(Generic[R]):
+    """All objects of one kind."""
+
+    def __init__(self, model: type[R]) -> None:
+        self._model = model
+        self._found: dict[Key, tuple[R, tuple[Condition, ...]]] = {}
+        self._unread: dict[Key, Unread] = {}
+        self._missing: dict[Key, frozenset[str]] = {}
+
+    def put(self, body: dict[str, Any]) -> R | None:
+        """Remember an object; returns what to go by, None when nothing of it can be read."""
+        try:
+            found = from_object(body, self._model)
+        except Unreadable as error:
+            return self._put_unread(body, str(error))
+        self._unread.pop(found.key, None)
+        self._missing.pop(found.key, None)
+        self._found[found.key] = (found, _conditions(body))
+        return found
+
+    def _put_unread(self, body: dict[str, Any], why: str) -> R | None:
+        meta = _metadata(body)
+        key = (meta.namespace, meta.name)
+        text = f"The spec cannot be read, and is not followed: {why}."
+        unread = Unread(metadata=meta, sentence=text, conditions=_conditions(body))
+        before = self._unread.get(key)
+        if before is None or before.sentence != text:
+            logger.error("%s %s/%s: %s", self._model.__name__, *key, text)
+        self._unread[key] = unread
+        known = self._found.get(key)
+        if known and known[0].metadata.uid == meta.uid and key not in self._missing:
+            kept = msgspec.structs.replace(known[0], metadata=meta)
+            self._found[key] = (kept, unread.conditions)
+            return kept
+        self._found.pop(key, None)
+        self._missing.pop(key, None)
+        left = readable_part(body, self._model) if self._model in _PARTIAL else None
+        if left is None:
+            return None
+        part, self._missing[key] = left
+        self._found[key] = (part, unread.conditions)
+        return part
+
+    def drop(self, key: Key) -> R | None:
+        self._unread.pop(key, None)
+        self._missing.pop(key, None)
+        found = self._found.pop(key, None)
+        return found[0] if found else None
+
+    def get(self, key: Key) -> R | None:
+        found = self._found.get(key)
+        return found[0] if found else None
+
+    def unread(self, key: Key) -> Unread | None:
+        """Why the object's spec is not followed."""
+        return self._unread.get(key)
+
+    def missing(self, key: Key) -> frozenset[str]:
+        """The fields of the spec that its owner stated otherwise than `get` returns them."""
+        return self._missing.get(key, frozenset())
+
+    def lost(self) -> list[Unread]:
+        """The objects of which nothing can be gone by: no status of theirs would be written
+        otherwise."""
+        return [unread for key, unread in self._unread.items() if key not in self._found]
+
+    def conditions(self, key: Key) -> tuple[Condition, ...]:
+        """The conditions that the object showed: only for their transition times."""
+        found = self._found.get(key)
+        return found[1] if found else ()
+
+    def __iter__(self) -> Iterator[R]:
+        return iter([found for found, _ in self._found.values()])
+
+
+class Objects:
+    """All kinds.  `reconcile/registry.py` holds what else differs between them."""
+
+    def __init__(self) -> None:
+        self.clusters = Shelf(LogCluster)
+        self.topics = Shelf(Topic)
+        self.reassignments = Shelf(Reassignment)
+        self.rebalances = Shelf(Rebalance)
+        self.verifications = Shelf(Verification)
+
+
+def _metadata(body: dict[str, Any]) -> ObjectMeta:
+    """The API server has checked it, whatever the kind's schema lets through."""
+    return msgspec.convert(body["metadata"], ObjectMeta)
+
+
+def _conditions(body: dict[str, Any]) -> tuple[Condition, ...]:
+    status = body.get("status") or {}
+    try:
+        return msgspec.convert(status.get("conditions") or [], tuple[Condition, ...])
+    except msgspec.ValidationError:
+        return ()

@@ -1,0 +1,74 @@
+"""Parts that all clusters of one operator process share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import UUID
+
+from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.controller.controller_server import ControllerServer
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.metalog.interface import MetadataLog
+from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.reconcile.reconcile_term import Term, Work
+from plimsoll_operator.status.operator_metrics import Controllers, Metrics
+
+
+class Led(Protocol):
+    """A cluster that is led here, as far as the rest of the process looks into it."""
+
+    @property
+    def controller(self) -> Controller: ...
+
+    @property
+    def term(self) -> Term: ...
+
+    def offer(self, work: Work) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Parts:
+    """`kube` reads and applies; Lease renewals and status writes never wait behind it.
+
+    `metadata_log` makes the log of one cluster, which closes what it opened."""
+
+    options: OperatorOptions
+    kube: KubeApi
+    lease_kube: KubeApi
+    status_kube: KubeApi
+    watch_kube: KubeApi
+    metadata_log: Callable[[Key, UUID], MetadataLog]
+    objects: Objects
+    server: ControllerServer
+    metrics: Metrics
+    # The process's wall clock: milliseconds since 1970.
+    now_ms: Callable[[], int]
+    # Its monotonic clock, in milliseconds.
+    monotonic_ms: Callable[[], int]
+    # Whether nobody else can lead these clusters: the next term begins as soon as one has ended,
+    # and that the log is locked by this process is proof enough of leading.
+    alone: bool = False
+    leaders: dict[Key, Led] = field(default_factory=dict)
+
+    def known(self) -> list[Key]:
+        """Every LogCluster that was seen."""
+        return sorted(found.key for found in self.objects.clusters)
+
+    def controllers(self) -> Controllers:
+        """The controllers that run here."""
+        return [(key, leader.controller) for key, leader in sorted(self.leaders.items())]
+
+    def failures(self) -> Mapping[str, int]:
+        """Bugs of ours that were met, by where."""
+        return self.server.failures.counts
+
+    def blocked(self) -> list[tuple[Key, list[BlockedAction]]]:
+        """What waits in the clusters that are led here."""
+        return [
+            (key, [row for rows in leader.term.blocked.values() for row in rows])
+            for key, leader in sorted(self.leaders.items())
+        ]

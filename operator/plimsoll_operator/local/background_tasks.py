@@ -1,0 +1,31 @@
+"""Tasks that something of a local cluster has begun: all are referenced, and none fails unseen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+
+class BackgroundTasks:
+    """`failed` is called with what a task raised, but for its cancellation."""
+
+    def __init__(self, failed: Callable[[BaseException], None]) -> None:
+        self._failed = failed
+        # Those that have not ended.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def __iter__(self) -> Iterator[asyncio.Task[None]]:
+        """Those that run now, whatever ends meanwhile."""
+        return iter(tuple(self._tasks))
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)

@@ -1,0 +1,138 @@
+"""Broker processes of a local cluster: started, watched, restarted, stopped.
+
+`pods` owns one `BrokerProcess` for each pod of a broker.  A process dies with its parent (it asks
+the kernel for that itself), so nothing is left behind however this one ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from plimsoll_operator.local.layout import DirectoryLayout
+from plimsoll_process.waits import set_within
+
+logger = logging.getLogger("plimsoll.local")
+
+BACKOFF_MS = 100
+BACKOFF_MS_MAX = 5_000
+STEADY_MS = 10_000
+"""Who has run for so long starts again without delay."""
+STOP_MS_MAX = 30_000
+FINAL_CODES = (2, 3)
+"""A bad config, or a volume that is not this broker's: another start would end the same."""
+LOG_BYTES_MAX = 16 * 1024 * 1024
+
+
+class BrokerProcess:
+    """One pod's broker.  `run` is the task that keeps it alive; its config has been written."""
+
+    def __init__(
+        self, broker_id: int, layout: DirectoryLayout, *, restart: bool, changed: Callable[[], None]
+    ) -> None:
+        self.broker_id = broker_id
+        # Of the process that runs now; None between two of them.
+        self.pid: int | None = None
+        # Whether no other process will follow, though nobody asked for a stop.
+        self.ended = False
+        # How often a process followed another one.
+        self.restarts = 0
+        # Why the last process ended; empty before that.
+        self.why = ""
+        self._layout = layout
+        self._restart = restart
+        self._changed = changed
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self._stopping.is_set()
+
+    @property
+    def last_words(self) -> str:
+        """The end of its log, for the user."""
+        path = self._layout.broker_log(self.broker_id)
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+        return lines[-1] if lines else "it said nothing"
+
+    async def run(self) -> None:
+        """Until stopped; with `restart`, whatever happens to the process."""
+        backoff_ms = BACKOFF_MS
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            code = await self._run_once()
+            # Killed, it could say nothing; else its last line is why.
+            self.why = self.last_words if code > 0 else _signal_name(-code)
+            if self._stopping.is_set() or not self._restart or code in FINAL_CODES:
+                self.ended = not self._stopping.is_set()
+                logger.info("broker %d ended: %d", self.broker_id, code)
+                self._changed()
+                return
+            self._changed()
+            ran_ms = (time.monotonic() - started) * 1000
+            backoff_ms = BACKOFF_MS if ran_ms > STEADY_MS else min(backoff_ms * 2, BACKOFF_MS_MAX)
+            logger.warning("broker %d ended (%s); starting it again", self.broker_id, self.why)
+            await set_within(self._stopping, backoff_ms / 1000)
+            self.restarts += 1
+
+    async def _run_once(self) -> int:
+        log_path = self._layout.broker_log(self.broker_id)
+        _rotate(log_path)
+        with log_path.open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "plimsoll_broker"),
+                *("--config", str(self._layout.broker_config(self.broker_id))),
+                *("--die-with-parent", str(os.getpid())),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._process, self.pid = process, process.pid
+        self._changed()
+        if self._stopping.is_set():
+            process.terminate()
+        try:
+            return await process.wait()
+        finally:
+            self._process, self.pid = None, None
+
+    async def stop(self, grace_ms: int = STOP_MS_MAX) -> None:
+        """Ask it to leave, wait, and kill it only when it does not."""
+        self._stopping.set()
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(grace_ms / 1000):
+                await process.wait()
+        except TimeoutError:
+            logger.warning("broker %d does not stop; killing it", self.broker_id)
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name if number else "cleanly"
+    except ValueError:
+        return f"signal {number}"
+
+
+def _rotate(path: Path) -> None:
+    """One older log is kept."""
+    if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
+        path.replace(path.with_suffix(".log.1"))

@@ -1,0 +1,258 @@
+"""Pods of Spark drivers as processes of this machine: what a Verification's Job runs.
+
+A pod's template says what its driver runs with: arguments, environment, and volumes, which are
+folders here.  Where brokers and the API server are is this machine's; images, resources and the
+template's security mean nothing.  A driver runs once, and dies with this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from plimsoll_operator.api import labels
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.kubelets import Phase, RuntimeState
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.stateful_sets import found
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.local.background_tasks import BackgroundTasks
+from plimsoll_operator.local.kept_objects import NODE
+from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout
+from plimsoll_operator.local.spark import JARS_VARIABLE, jars_directory
+from plimsoll_operator.manifests.verification import FILE
+
+logger = logging.getLogger("plimsoll.local")
+
+MODULE = "plimsoll_spark.verification"
+HOME = "HOME"
+STOP_MS_MAX = 15_000
+LOOK_MS = 50
+NOT_STARTED = 128
+"""The exit code of a container that cannot be started, as container runtimes give it."""
+
+
+class NotThere(Exception):
+    """A pod's volume has nothing to be made from; a sentence."""
+
+
+@dataclass(slots=True)
+class _RunningDriver:
+    name: str
+    # None: not yet started, or ended.
+    process: asyncio.subprocess.Process | None = None
+    # None while it runs.
+    exit_code: int | None = None
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    # Ends when no process of the pod runs any more.
+    task: asyncio.Task[None] | None = None
+
+
+class DriverPods:
+    """`kube.memory.kubelets.PodRuntime`."""
+
+    def __init__(
+        self,
+        server: MemoryApiServer,
+        layout: DirectoryLayout,
+        *,
+        bootstrap: Callable[[], str],
+        api: str,
+    ) -> None:
+        """`bootstrap`: brokers' addresses, comma-separated; `api`: the API server's URL."""
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        self._server = server
+        self._layout = layout
+        self._bootstrap = bootstrap
+        self._api = api
+        # By uid, until the kubelet is told that the pod has ended.
+        self._pods: dict[str, _RunningDriver] = {}
+        # Pods' lives and their stops.
+        self._helpers = BackgroundTasks(lambda error: self.on_failure(error))
+
+    # --- what kubelets ask ------------------------------------------------------------------------
+
+    def place(self, pod: Object) -> str | None:
+        return NODE if is_driver(pod) else None
+
+    def start(self, pod: Object) -> None:
+        running = _RunningDriver(pod["metadata"]["name"])
+        self._pods[pod["metadata"]["uid"]] = running
+        running.task = self._helpers.spawn(self._run(pod, running))
+        running.task.add_done_callback(lambda _: self.on_change())
+
+    def stop(self, pod: Object, grace_seconds: int) -> None:
+        running = self._pods.get(pod["metadata"]["uid"])
+        if running is not None:
+            self._helpers.spawn(self._stop(running, 1000 * grace_seconds))
+
+    def state(self, pod: Object) -> RuntimeState | None:
+        running = self._pods.get(pod["metadata"]["uid"])
+        if running is None:
+            return None
+        if running.exit_code is not None:
+            phase: Phase = "Failed" if running.exit_code else "Succeeded"
+            return RuntimeState(phase=phase, exit_code=running.exit_code)
+        if running.process is None:
+            return RuntimeState(phase="Pending")
+        return RuntimeState(phase="Running", ready=True, pod_ip=LOOPBACK)
+
+    def has_ended(self, pod: Object) -> bool:
+        uid = pod["metadata"]["uid"]
+        running = self._pods.get(uid)
+        if running is None:
+            return True
+        assert running.task is not None, "set when it is started"
+        if not running.task.done():
+            return False
+        del self._pods[uid]
+        return True
+
+    # --- what the cluster asks --------------------------------------------------------------------
+
+    async def stop_all(self) -> None:
+        """No driver runs afterwards."""
+        pods = list(self._pods.values())
+        await asyncio.gather(*(self._stop(running, STOP_MS_MAX) for running in pods))
+        await asyncio.gather(*self._helpers, return_exceptions=True)
+
+    # --- one pod ----------------------------------------------------------------------------------
+
+    async def _run(self, pod: Object, running: _RunningDriver) -> None:
+        folder = self._layout.pod(running.name)
+        try:
+            mounts = self._volumes(pod, folder)
+            running.exit_code = await self._run_driver(pod, running, mounts)
+        except (OSError, NotThere) as error:
+            logger.warning("%s cannot be started: %s", running.name, error)
+            running.exit_code = NOT_STARTED
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if running.exit_code and not running.stopping.is_set():
+            log = self._layout.pod_log(running.name)
+            logger.warning("%s ended with %d; see %s", running.name, running.exit_code, log)
+
+    def _volumes(self, pod: Object, folder: Path) -> dict[str, Path]:
+        """Folders with the volumes' contents, by the path at which the driver would find them.
+        Raises NotThere."""
+        folders = {}
+        for volume in pod["spec"].get("volumes") or ():
+            path = folders[volume["name"]] = folder / volume["name"]
+            path.mkdir(parents=True, exist_ok=True)
+            if config_map := volume.get("configMap"):
+                for name, text in self._data(pod, config_map["name"]).items():
+                    (path / name).write_text(text)
+        (container,) = pod["spec"]["containers"]
+        return {one["mountPath"]: folders[one["name"]] for one in container["volumeMounts"]}
+
+    def _data(self, pod: Object, name: str) -> dict[str, str]:
+        stored = found(self._server, resources.CONFIG_MAPS, pod["metadata"]["namespace"], name)
+        if stored is None:
+            raise NotThere(f"there is no ConfigMap {name}")
+        data: dict[str, str] = dict(stored.body.get("data") or {})
+        if FILE in data:
+            data[FILE] = local_config(data[FILE], bootstrap=self._bootstrap(), api=self._api)
+        return data
+
+    async def _run_driver(
+        self, pod: Object, running: _RunningDriver, mounts: Mapping[str, Path]
+    ) -> int:
+        (container,) = pod["spec"]["containers"]
+        arguments = [translated(word, mounts) for word in container.get("args") or ()]
+        if running.stopping.is_set():
+            return NOT_STARTED
+        with self._layout.pod_log(running.name).open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "plimsoll_process.parent", str(os.getpid())),
+                *(sys.executable, "-m", MODULE, *arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(container, mounts, os.environ),
+                start_new_session=True,
+            )
+        running.process = process
+        self.on_change()
+        if running.stopping.is_set():
+            _signal_group(process.pid, signal.SIGTERM)
+        try:
+            code = await process.wait()
+        finally:
+            running.process = None
+        await self._end_rest(process.pid)
+        return code if code >= 0 else 128 - code
+
+    async def _end_rest(self, group: int) -> None:
+        """The JVM ends when its driver has; what does not within the time is killed."""
+        for _ in range(STOP_MS_MAX // LOOK_MS):
+            if not _signal_group(group, 0):
+                return
+            await asyncio.sleep(LOOK_MS / 1000)
+        _signal_group(group, signal.SIGKILL)
+
+    async def _stop(self, running: _RunningDriver, grace_ms: int) -> None:
+        """The driver and its JVM end; they are killed when they do not within the grace."""
+        running.stopping.set()
+        if running.process is not None:
+            _signal_group(running.process.pid, signal.SIGTERM)
+        assert running.task is not None, "set when it is started"
+        done, _ = await asyncio.wait([running.task], timeout=grace_ms / 1000)
+        if not done:
+            if running.process is not None:
+                _signal_group(running.process.pid, signal.SIGKILL)
+            await asyncio.wait([running.task])
+
+
+def is_driver(pod: Object) -> bool:
+    """Whether a Verification's Job has made it."""
+    return labels.VERIFICATION in (pod["metadata"].get("labels") or {})
+
+
+def local_config(text: str, *, bootstrap: str, api: str) -> str:
+    """What a driver's ConfigMap says, for a process that finds brokers and API server elsewhere."""
+    config = json.loads(text)
+    config["bootstrap"] = bootstrap
+    config["report"]["server"] = api
+    return msgspec.json.format(msgspec.json.encode(config)).decode()
+
+
+def environment(
+    container: Object, mounts: Mapping[str, Path], own: Mapping[str, str]
+) -> dict[str, str]:
+    """`own` is this process's.  HOME stays: below it may be what the interpreter imports."""
+    stated = {
+        one["name"]: translated(one.get("value", ""), mounts)
+        for one in container.get("env") or ()
+        if one["name"] != HOME
+    }
+    temporary = {"TMPDIR": str(mounts["/tmp"])} if "/tmp" in mounts else {}
+    return {**own, JARS_VARIABLE: str(jars_directory(own)), **temporary, **stated}
+
+
+def translated(text: str, mounts: Mapping[str, Path]) -> str:
+    """A path below a mount is one of this machine; everything else stays."""
+    for mount, folder in mounts.items():
+        if text == mount or text.startswith(f"{mount}/"):
+            return f"{folder}{text[len(mount) :]}"
+    return text
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """To a driver and all that it has started; whether anything of it is left."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True

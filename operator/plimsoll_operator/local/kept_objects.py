@@ -1,0 +1,257 @@
+"""The API server of a local cluster: its objects, those of the files among them, and the file that
+keeps them between runs.
+
+Kept is what somebody may miss: everything but the definitions, which ship, Leases, which are of
+processes, and Events.  It is written whole, soon after a spec has changed and not so soon after a
+status has.  Called by `cluster`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from plimsoll_core.release import RELEASE
+from plimsoll_operator.api.labels import BROKER_ID
+from plimsoll_operator.api.load import Resource
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.kube_client import APPLY
+from plimsoll_operator.kube.memory.definitions import shipped
+from plimsoll_operator.kube.memory.owned_pods import ENDED
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.stateful_sets import found, listed
+from plimsoll_operator.kube.memory.store import ObjectChange, StoredObject
+from plimsoll_operator.kube.port import HttpRequest, Object
+from plimsoll_operator.kube.resources import Kind
+from plimsoll_operator.local.documents import KIND_OF, manifest
+from plimsoll_operator.local.layout import BadDirectory, DirectoryLayout
+from plimsoll_operator.metalog.directory_files import write_whole
+from plimsoll_operator.process_clocks import wall_ms
+from plimsoll_process.waits import set_within
+
+logger = logging.getLogger("plimsoll.local")
+
+MANAGER = "plimsoll-local"
+"""Owns the fields that files state."""
+NODE = "this-machine"
+NOT_KEPT = frozenset({resources.CRDS, resources.LEASES, resources.EVENTS, resources.CORE_EVENTS})
+OF_BROKERS = frozenset({resources.PODS, resources.STATEFUL_SETS})
+SOON_MS = 200
+LATER_MS = 5_000
+
+
+class NotApplied(Exception):
+    """The API server refuses an object of the files; a sentence for the user."""
+
+
+class KeptObject(msgspec.Struct, frozen=True, kw_only=True):
+    """One object, and which fields each manager has applied."""
+
+    root: str
+    body: dict[str, Any]
+    applied: dict[str, list[tuple[str, ...]]]
+
+
+class KeptObjects(msgspec.Struct, frozen=True, kw_only=True):
+    """`objects.json`."""
+
+    release: str
+    revision: int
+    objects: list[KeptObject]
+
+
+class LocalObjects:
+    """`server` holds them; `save_forever` keeps them."""
+
+    def __init__(self, layout: DirectoryLayout) -> None:
+        self.layout = layout
+        # The uid of the object that is applied now; empty: any.
+        self._next_uid = ""
+        # When the file has to be written, by the loop's clock in ms; None: it holds everything.
+        self._due_ms: float | None = None
+        # Set when `_due_ms` is earlier than it was.
+        self._changed = asyncio.Event()
+        self.server = MemoryApiServer(wall_ms, self._new_uid, definitions=shipped(), namespaces=())
+        self._restore()
+        self.server.seed(resources.NODES, {"metadata": {"name": NODE}})
+        self.ensure_namespace("default")
+        self.server.store.observers.append(self._observe)
+
+    def _new_uid(self) -> str:
+        uid, self._next_uid = self._next_uid, ""
+        return uid or str(uuid4())
+
+    # --- what files declare -----------------------------------------------------------------------
+
+    def ensure_namespace(self, name: str) -> None:
+        if found(self.server, resources.NAMESPACES, "", name) is None:
+            self.server.seed(resources.NAMESPACES, {"metadata": {"name": name}})
+
+    def apply(self, resource: Resource) -> StoredObject:
+        """As `kubectl apply --server-side --force-conflicts` does; a new object gets the uid that
+        the resource states.  Raises NotApplied."""
+        kind, meta = KIND_OF[type(resource).__name__], resource.metadata
+        self.ensure_namespace(meta.namespace)
+        known = found(self.server, kind, *resource.key)
+        if known is not None and known.metadata["uid"] != meta.uid and _is_of_files(known):
+            self.server.store.remove(known)  # under the same name, it asks for something else now
+        self._next_uid = meta.uid
+        answer = self.server.handle(
+            HttpRequest(
+                method="PATCH",
+                path=kind.path(*resource.key),
+                params={"fieldManager": MANAGER, "force": "true"},
+                body=msgspec.json.encode(manifest(resource)),
+                content_type=APPLY,
+            )
+        )
+        self._next_uid = ""
+        if answer.status >= 400:
+            why = msgspec.json.decode(answer.body)["message"]
+            raise NotApplied(f"{kind.kind} {meta.name}: {why}")
+        stored = found(self.server, kind, *resource.key)
+        assert stored is not None
+        return stored
+
+    def of_files(self, kind: Kind) -> Iterator[StoredObject]:
+        """The objects that files declare, now or at an earlier start."""
+        return (stored for stored in listed(self.server, kind) if _is_of_files(stored))
+
+    def drop(self, stored: StoredObject) -> None:
+        """No file declares it any more; what others have applied of it stays."""
+        others = {name: paths for name, paths in stored.applied.items() if name != MANAGER}
+        if any(not name.endswith("/status") for name in others):
+            stored.applied = others
+        else:
+            self.server.store.remove(stored)
+
+    def drop_brokers(self) -> None:
+        """Their pods are made anew, as the spec says now."""
+        for kind in OF_BROKERS:
+            for stored in listed(self.server, kind):
+                if BROKER_ID in stored.labels:
+                    self.server.store.remove(stored)
+
+    # --- the file ---------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        path, store = self.layout.objects, self.server.store
+        if not path.exists():
+            return
+        try:
+            kept = msgspec.json.decode(path.read_bytes(), type=KeptObjects)
+        except msgspec.DecodeError as error:
+            raise BadDirectory(f"{path} holds no objects of a local cluster: {error}") from error
+        store.revision = store.history_since = max(store.revision, kept.revision)
+        for one in kept.objects:
+            if one.root in store.resources:
+                applied = {name: frozenset(paths) for name, paths in one.applied.items()}
+                body = _fresh(one.body, same_release=kept.release == RELEASE)
+                store.put(store.resources[one.root], body, applied)
+        if kept.release != RELEASE:
+            self.drop_brokers()
+
+    def _kept(self) -> KeptObjects:
+        store = self.server.store
+        return KeptObjects(
+            release=RELEASE,
+            revision=store.revision,
+            objects=[
+                KeptObject(
+                    root=resource.root,
+                    body=stored.body,
+                    applied={name: sorted(paths) for name, paths in stored.applied.items()},
+                )
+                for resource in store.resources.values()
+                if resource.kind not in NOT_KEPT
+                for stored in store.listed(resource, None)
+            ],
+        )
+
+    def save(self) -> None:
+        """Write the file now, while nobody else does."""
+        self._due_ms = None
+        self._write(msgspec.json.encode(self._kept()))
+
+    async def save_forever(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._due_ms is not None and (wait_ms := self._due_ms - _now_ms()) > 0:
+                await set_within(self._changed, wait_ms / 1000)
+                self._changed.clear()
+            self._due_ms = None
+            content = msgspec.json.encode(self._kept())
+            writing = asyncio.ensure_future(asyncio.to_thread(self._write, content))
+            try:
+                written = await asyncio.shield(writing)
+            except asyncio.CancelledError:
+                await asyncio.wait([writing])  # the thread goes on, and `save` may come next
+                raise
+            if not written:
+                self._due_ms = _now_ms() + LATER_MS
+                self._changed.set()
+
+    def _write(self, content: bytes) -> bool:
+        """Whether it was written."""
+        try:
+            write_whole(self.layout.objects, content)
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", self.layout.objects, error)
+            return False
+        return True
+
+    def _observe(self, change: ObjectChange) -> None:
+        if change.resource.kind in NOT_KEPT:
+            return
+        due_ms = _now_ms() + (LATER_MS if _only_status(change) else SOON_MS)
+        if self._due_ms is None or due_ms < self._due_ms:
+            self._due_ms = due_ms
+            self._changed.set()
+
+
+def _is_of_files(stored: StoredObject) -> bool:
+    return MANAGER in stored.applied
+
+
+def _fresh(body: Object, *, same_release: bool) -> Object:
+    """Without what was true of processes that are gone."""
+    kind = body["kind"]
+    if kind == resources.PODS.kind:
+        return {**body, "status": _fresh_pod(body)}
+    if kind == resources.LOG_CLUSTERS.kind:
+        status = {} if not same_release else dict(body.get("status") or {})
+        status.pop("conditions", None)
+        return {**body, "status": status}
+    return body
+
+
+def _fresh_pod(pod: Object) -> Object:
+    """Its status: what runs once is not run again."""
+    status: Object = pod.get("status") or {}
+    if pod["spec"].get("restartPolicy") != "Never":
+        return {"phase": "Pending"}
+    if status.get("phase") in ENDED:
+        return status
+    return {"phase": "Failed", "message": "The local cluster was stopped while it ran."}
+
+
+def _only_status(change: ObjectChange) -> bool:
+    if change.before is None or change.type != "MODIFIED":
+        return False
+    before, after = change.before.body, change.after.body
+    return before.get("spec") == after.get("spec") and _meta(before) == _meta(after)
+
+
+def _meta(body: Object) -> Object:
+    return {key: value for key, value in body["metadata"].items() if key != "resourceVersion"}
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

@@ -1,0 +1,47 @@
+"""The node's kubelet: pods of brokers and of drivers, each by its own runtime.  Called by `machine`
+and `cluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from plimsoll_operator.kube.memory.kubelets import RuntimeState
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.local.drivers import DriverPods, is_driver
+from plimsoll_operator.local.pods import BrokerPods
+
+
+class LocalPods:
+    """`kube.memory.kubelets.PodRuntime`."""
+
+    def __init__(self, brokers: BrokerPods, drivers: DriverPods) -> None:
+        self._brokers = brokers
+        self._drivers = drivers
+
+    def tell(self, changed: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        """`changed`: a pod is not in the state in which it was; `failed`: a bug of ours."""
+        for runtime in (self._brokers, self._drivers):
+            runtime.on_change, runtime.on_failure = changed, failed
+
+    async def stop_all(self) -> None:
+        """Drivers first: they are the brokers' clients."""
+        await self._drivers.stop_all()
+        await self._brokers.stop_all()
+
+    def place(self, pod: Object) -> str | None:
+        return self._of(pod).place(pod)
+
+    def start(self, pod: Object) -> None:
+        self._of(pod).start(pod)
+
+    def stop(self, pod: Object, grace_seconds: int) -> None:
+        self._of(pod).stop(pod, grace_seconds)
+
+    def state(self, pod: Object) -> RuntimeState | None:
+        return self._of(pod).state(pod)
+
+    def has_ended(self, pod: Object) -> bool:
+        return self._of(pod).has_ended(pod)
+
+    def _of(self, pod: Object) -> BrokerPods | DriverPods:
+        return self._drivers if is_driver(pod) else self._brokers

@@ -1,0 +1,345 @@
+"""The metadata log on the Kubernetes API: a ring of batches, and snapshots.
+
+Puts the parts together: `ring` commits, `log_integrity` finds which stored batches are the log,
+`kube_snapshots` keeps what the ring has forgotten.  Decides which slots may be used again: those
+that a snapshot covers whose `SnapshotTaken` is committed.  Called by the controller's runtime; it
+needs no lock, Lease or clock to be safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from plimsoll_core.cluster.records import SnapshotTaken
+from plimsoll_operator.kube.port import Transport
+from plimsoll_operator.metalog import codec, kube_objects, log_integrity, snapshot_due
+from plimsoll_operator.metalog.interface import (
+    AppendConflict,
+    AppendRefused,
+    Batch,
+    LogCorrupt,
+    LogRegressed,
+    LogUnavailable,
+    MetadataLogError,
+    OpenedLog,
+    SnapshotRequired,
+)
+from plimsoll_operator.metalog.kube_api import Api, TransportApi
+from plimsoll_operator.metalog.kube_objects import ObjectReader, Place
+from plimsoll_operator.metalog.kube_snapshots import Index, SnapshotDraft, SnapshotStore
+from plimsoll_operator.metalog.ring import SLOTS_AT_FIRST, Ring
+
+logger = logging.getLogger(__name__)
+
+READS_MAX = 20
+KEEP_BYTES_MAX = 16 * 1024
+"""Covered slots up to this size are left as they are until their turn comes."""
+
+SLOTS_AT_ONCE_LATER = 4
+
+NOT_OPEN = "the metadata log must be opened again before it is written to"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingOptions:
+    """`slots` is part of a log's format; the others may differ from one process to the next."""
+
+    slots: int = 1024
+    attempt_timeout_ms: int = 2000
+    backoff_ms: int = 50
+    poll_ms: int = 500
+
+
+DEFAULTS = RingOptions()
+
+
+class RingLog:
+    """`metalog.interface.MetadataLog` over any `Api`."""
+
+    def __init__(self, api: Api, place: Place, options: RingOptions = DEFAULTS) -> None:
+        self._api = api
+        self._options = options
+        self._reader = ObjectReader(api=api, place=place, backoff_ms=options.backoff_ms)
+        self._snapshots = SnapshotStore(self._reader)
+        self._ring = Ring(self._reader, options.slots)
+        self._follower: log_integrity.LogFollower | None = None
+        self._unresolved = False
+        self._turn = asyncio.Lock()
+        self._making: asyncio.Task[None] | None = None
+        self._covered_sequence = -1
+        self._covered_by: str | None = None
+        self._history = log_integrity.History()
+        self._weight = snapshot_due.Weight()
+
+    # --- reading --------------------------------------------------------------------------------
+
+    async def open(self) -> OpenedLog:
+        self._follower = None
+        async with self._turn:
+            await self._stop_making()
+            ring = Ring(self._reader, self._options.slots)
+            opened, follower, view = await self._read(ring)
+            await self._make(ring, opened.tip.next_sequence)
+            self._ring = ring
+            self._cover(view.covered)
+            self._history.rebuild(opened.snapshot, opened.batches)
+            self._weight = snapshot_due.Weight(
+                batch_bytes=sum(len(batch.records_json) for batch in opened.batches),
+                snapshot_bytes=view.snapshot_bytes,
+            )
+            self._unresolved = False
+            self._follower = follower
+            return opened
+
+    async def _make(self, ring: Ring, next_sequence: int) -> None:
+        """The first slots now, so that a new log can begin; the others meanwhile."""
+        missing = ring.missing(next_sequence)
+        await kube_objects.in_parallel(missing[:SLOTS_AT_FIRST], ring.make)
+        if later := missing[SLOTS_AT_FIRST:]:
+            self._making = asyncio.create_task(_make_all(ring, later))
+
+    async def _stop_making(self) -> None:
+        if self._making is not None:
+            self._making.cancel()
+            await asyncio.wait([self._making])
+            if not self._making.cancelled():
+                self._making.result()
+            self._making = None
+
+    async def read(self) -> OpenedLog:
+        opened, _, _ = await self._read(Ring(self._reader, self._options.slots))
+        return opened
+
+    async def _read(self, ring: Ring) -> tuple[OpenedLog, log_integrity.LogFollower, _View]:
+        """Snapshots first: one that is released meanwhile leaves a gap, and the read is repeated.
+        In the other order a newer snapshot could hide batches not yet read."""
+        why: Exception | None = None
+        seen = -1
+        for attempt in range(READS_MAX):
+            if attempt:
+                await kube_objects.pause(self._options.backoff_ms, attempt)
+            try:
+                indexes = await self._snapshots.indexes()
+                found = await ring.load()
+                index, (opened, follower) = await self._assemble(indexes, found)
+                covered = await self._covered(found, opened.tip.next_sequence)
+                size = index.spec.stored_size if index else 0
+                return opened, follower, _View(covered=covered, snapshot_bytes=size)
+            except kube_objects.Expired as error:
+                why = error
+            except log_integrity.Gap as error:
+                why = error
+                if ring.newest_version == seen:
+                    # No write between two reads that both failed: it is no race.
+                    raise LogRegressed(f"the metadata log is incomplete: {error}") from error
+                seen = ring.newest_version
+        raise LogUnavailable(f"the metadata log changes faster than it can be read: {why}")
+
+    async def _assemble(
+        self, indexes: Sequence[Index], found: Mapping[int, Batch | log_integrity.Emptied]
+    ) -> tuple[Index | None, tuple[OpenedLog, log_integrity.LogFollower]]:
+        for index in indexes:
+            snapshot = await self._snapshots.load(index)
+            if snapshot is None:
+                continue
+            try:
+                return index, log_integrity.assemble([snapshot], found)
+            except log_integrity.Gap:
+                continue
+        return None, log_integrity.assemble([], found)
+
+    async def _covered(
+        self, found: Mapping[int, Batch | log_integrity.Emptied], next_sequence: int
+    ) -> Index | None:
+        """The newest snapshot that a committed `SnapshotTaken` names.
+
+        That record is always in the ring: its slot is used again only under a newer one.
+        """
+        for sequence in sorted(found, reverse=True):
+            batch = found[sequence]
+            if sequence >= next_sequence or not isinstance(batch, Batch):
+                continue
+            for taken in reversed(codec.snapshots_taken(batch)):
+                index = await self._snapshots.index(taken.name)
+                if index is None:
+                    raise log_integrity.Gap(
+                        f"MetadataSnapshot {taken.name}, which the log names, is gone"
+                    )
+                return index
+        return None
+
+    async def watch(self) -> AsyncIterator[OpenedLog | Batch]:
+        while True:
+            ring = Ring(self._reader, self._options.slots)
+            try:
+                opened, follower, _ = await self._read(ring)
+            except LogUnavailable:
+                await asyncio.sleep(self._options.poll_ms / 1000)
+                continue
+            yield opened
+            async for batch in self._follow(ring, follower):
+                yield batch
+
+    async def _follow(
+        self, ring: Ring, follower: log_integrity.LogFollower
+    ) -> AsyncIterator[Batch]:
+        """Batches as they come; ends when the ring has overtaken this reader."""
+        while True:
+            try:
+                content = await self._peek(ring, follower.tip.next_sequence)
+                if isinstance(content, Batch):
+                    for batch in follower.offer(content):
+                        yield batch
+                    continue
+            except log_integrity.Gap:
+                return
+            except LogUnavailable:
+                content = None
+            await asyncio.sleep(self._options.poll_ms / 1000)
+
+    async def _peek(self, ring: Ring, sequence: int) -> Batch | None:
+        try:
+            content = await ring.peek(sequence)
+        except LogCorrupt:
+            # Before the first append, or deleted by hand: reading everything tells which.
+            raise log_integrity.Gap(f"the slot of batch {sequence} cannot be read") from None
+        if content is None or content.sequence < sequence:
+            return None
+        if content.sequence > sequence or not isinstance(content, Batch):
+            raise log_integrity.Gap(f"batch {sequence} is already gone")
+        return content
+
+    def nonce_at(self, applied_offset: int) -> str | None:
+        return self._history.nonce_at(applied_offset)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    async def append(self, batch: Batch) -> None:
+        async with self._turn:
+            follower = self._held()
+            assert follower.tip.next_sequence == batch.sequence, (follower.tip, batch.sequence)
+            self._require_slot(batch, follower)
+            # A cancelled append may still happen: nothing else is sent until the log is read anew.
+            self._unresolved = True
+            try:
+                size = await self._ring.put(batch, self._options.backoff_ms)
+            except AppendRefused:
+                self._unresolved = False
+                raise
+            self._unresolved = False
+            for committed in follower.offer(batch):
+                self._history.add(committed)
+            self._weight.batch_bytes += size
+
+    def _held(self) -> log_integrity.LogFollower:
+        if self._follower is None or self._unresolved:
+            raise AppendConflict(NOT_OPEN)
+        return self._follower
+
+    def _require_slot(self, batch: Batch, follower: log_integrity.LogFollower) -> None:
+        """The last eighth of the ring is for what ends the shortage: new terms, and in the very
+        last slot `SnapshotTaken` alone, lest terms that never get to a snapshot fill the ring."""
+        free = self._covered_sequence + self._options.slots + 1 - batch.sequence
+        needed = self._options.slots // 8 + 1
+        if codec.snapshots_taken(batch):
+            needed = 1
+        elif batch.controller_epoch > follower.tip.controller_epoch:
+            needed = 2
+        if free < needed:
+            raise SnapshotRequired(
+                f"all {self._options.slots} metadata batches since the last snapshot are in use"
+            )
+
+    def needs_snapshot(self) -> bool:
+        if self._follower is None:
+            return False
+        used = self._follower.tip.next_sequence - 1 - self._covered_sequence
+        return used > self._options.slots // 2 or self._weight.due()
+
+    async def write_snapshot(
+        self, image_bytes: bytes, end_offset: int, nonce: str, controller_epoch: int
+    ) -> str:
+        draft = SnapshotDraft(
+            end_offset=end_offset,
+            last_sequence=self._history.sequence_of(end_offset, nonce),
+            nonce=nonce,
+            controller_epoch=controller_epoch,
+        )
+        name, _ = await self._snapshots.write(image_bytes, draft)
+        return name
+
+    async def release(self, taken: SnapshotTaken) -> None:
+        self._held()
+        index = await self._snapshots.index(taken.name)
+        if index is None or await self._snapshots.load(index) is None:
+            raise LogCorrupt(f"MetadataSnapshot {taken.name} was taken, but is not complete")
+        if index.spec.last_sequence >= self._covered_sequence:
+            self._cover(index)
+        self._weight = snapshot_due.Weight(snapshot_bytes=index.spec.stored_size)
+        self._history.forget_below(taken.end_offset)
+        await self._snapshots.delete_older(taken.end_offset)
+        for number in self._ring.large(self._covered_sequence, KEEP_BYTES_MAX):
+            async with self._turn:
+                self._held()
+                await self._ring.empty(number, self._covered_sequence)
+
+    def _cover(self, index: Index | None) -> None:
+        """What the batches up to some sequence are in, if anything."""
+        self._covered_sequence = -1 if index is None else index.spec.last_sequence
+        self._covered_by = None if index is None else index.name
+
+    async def lost(self) -> tuple[str, ...]:
+        self._held()
+        names = tuple(self._ring.name(number) for number in await self._ring.lost())
+        if self._covered_by is not None:
+            index = await self._snapshots.index(self._covered_by)
+            if index is None or await self._snapshots.load(index) is None:
+                names += (self._covered_by,)
+        return names
+
+    async def mend(self) -> None:
+        for number in await self._ring.lost():
+            async with self._turn:
+                self._held()
+                await self._ring.make_again(number)
+
+    async def close(self) -> None:
+        self._follower = None
+        await self._stop_making()
+        await self._api.close()
+
+
+class KubernetesLog(RingLog):
+    """A `RingLog` over a transport, which it closes."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        namespace: str,
+        cluster_name: str,
+        cluster_id: UUID,
+        *,
+        options: RingOptions = DEFAULTS,
+    ) -> None:
+        place = Place(namespace=namespace, cluster_name=cluster_name, cluster_id=cluster_id)
+        super().__init__(TransportApi(transport, options.attempt_timeout_ms), place, options)
+
+
+async def _make_all(ring: Ring, numbers: Sequence[int]) -> None:
+    """Should this fail, an append makes the slot that it needs."""
+    try:
+        await kube_objects.in_parallel(numbers, ring.make, SLOTS_AT_ONCE_LATER)
+    except MetadataLogError as error:
+        logger.warning("not all metadata slots could be made yet: %s", error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """What a read tells about room and weight."""
+
+    covered: Index | None
+    snapshot_bytes: int

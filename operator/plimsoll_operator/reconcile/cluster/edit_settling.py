@@ -1,0 +1,29 @@
+"""Whether an edit of the count or the exclusions has settled: ten seconds without another one.
+
+Called by `members`.  People and tools change them one after the other.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
+
+SETTLE_MS = 10_000
+
+
+Ids = tuple[BrokerId, ...]
+
+
+def is_settled(term: Term, wanted: Ids) -> bool:
+    """Whether this has been wished for long enough; what is committed already needs no time."""
+    image = term.image
+    going = [b for b in image.members if b not in wanted]
+    if set(wanted) <= set(image.members) and going == [b for b in image.leaving if b in going]:
+        term.settling = None
+        return True
+    if term.settling is None or term.settling[0] != wanted:
+        term.settling = (wanted, term.monotonic_ms())
+    left_ms = term.settling[1] + SETTLE_MS - term.monotonic_ms()
+    if left_ms > 0:
+        term.add_later(Work(Task.CLUSTER, term.key), left_ms)
+    return left_ms <= 0

@@ -1,0 +1,48 @@
+"""Restores deleted objects of the metadata log: the leading operator still knows their content.
+
+A snapshot makes the log whole again at once.  No other process could lead after this one otherwise,
+and that would be found perhaps months later.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.errors import Reason
+from plimsoll_operator.kube.errors import ApiError
+from plimsoll_operator.metalog.interface import MetadataLogError
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.reconcile.topic.deletion_proof import namespace_stands
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.record_events import LENGTH_MAX, Occurrence
+
+NAMES_MAX = 5
+
+
+async def reconcile(term: Term) -> None:
+    """Look, and mend; until that has succeeded the cluster is stalled."""
+    try:
+        if not await namespace_stands(term, term.key[0]):
+            return  # all of it goes, and nothing can be made there any more
+    except ApiError as error:
+        raise Retry(str(error)) from error
+    try:
+        lost = await term.controller.snapshotter.mend()
+        still = await term.controller.snapshotter.lost() if lost else ()
+    except MetadataLogError as error:
+        text = f"Objects of the metadata log were deleted, and no snapshot can be written: {error}."
+        why = Cause(reason=Reason.MetadataRegressed.name, message=text)
+        term.stall(StallSource.METADATA_LOG, why)
+        raise Retry(str(error)) from error
+    if still:
+        raise Retry(f"{still[0]} is not there again yet")
+    term.unstall(StallSource.METADATA_LOG)
+    if not lost:
+        return
+    names = ", ".join(lost[:NAMES_MAX]) + (" …" if len(lost) > NAMES_MAX else "")
+    text = (
+        f"{len(lost)} objects of the metadata log were deleted ({names}). Nothing is lost: a "
+        "snapshot of everything that was committed was written, and they were made again."
+    )
+    key = f"log-mended-{lost[0]}-{term.image.next_offset}"
+    message = text[:LENGTH_MAX]
+    term.tell(Occurrence(key=key, reason="MetadataLogMended", message=message, warning=True))

@@ -1,0 +1,191 @@
+"""Which release a cluster's brokers run, and which metadata version its log may be written in.
+
+The release is `spec.version`; where the spec does not say, it is what it was: what the status
+pinned, else what the brokers' StatefulSets were made as, and for a new cluster the operator's own.
+So another operator changes no broker until `spec.version` is changed.  The status is read for this
+alone, because nothing else of a new cluster remembers a choice that the spec does not state. The
+metadata version is the controller's decision (`metadata_finalization` of the core); here is what
+its owner is told about it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from plimsoll_core.cluster.record_versions import RELEASES, newest_of, numbers, release_of
+from plimsoll_core.controller.brokers.metadata_finalization import Finalization, finalization
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.release import RELEASE
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import BlockedAction, Versions
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, STATEFUL_SETS
+from plimsoll_operator.manifests import release_0_1
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
+from plimsoll_operator.reconcile.work_queue import Retry
+
+FINALIZE: Final = "FinalizeMetadata"
+UNKNOWN_VERSION = "UnknownVersion"
+TOO_OLD = "VersionTooOld"
+UNKNOWN_METADATA = "UnknownMetadataVersion"
+LOWERED = "MetadataVersionLowered"
+NOT_UNDERSTOOD = "BrokerMetadataUnknown"
+
+
+class _Shown(msgspec.Struct, rename="camel"):
+    versions: Versions | None = None
+
+
+async def pin(term: Term) -> None:
+    """Know which release the brokers run when the spec does not say; raises Retry."""
+    if term.pinned is not None:
+        return
+    try:
+        term.pinned = await _shown(term) or await _made(term) or RELEASE
+    except ApiError as error:
+        raise Retry(f"which release the brokers run: {error}") from error
+
+
+async def _shown(term: Term) -> str | None:
+    namespace, name = term.key
+    try:
+        found = await term.kube.get(LOG_CLUSTERS, namespace, name)
+    except NotFound:
+        return None
+    try:
+        shown = msgspec.convert(found.get("status") or {}, _Shown)
+    except msgspec.ValidationError:
+        return None
+    return shown.versions.pinned if shown.versions else None
+
+
+async def _made(term: Term) -> str | None:
+    """What the StatefulSets were made as: the newest, when a roll was under way."""
+    namespace, name = term.key
+    ours = f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker"
+    sets = await term.kube.list(STATEFUL_SETS, namespace, label_selector=ours)
+    made = [
+        (item["spec"]["template"]["metadata"].get("labels") or {}).get(
+            labels.VERSION, release_0_1.RELEASE
+        )
+        for item in sets.items
+    ]
+    return max(made, key=numbers, default=None)
+
+
+def review(term: Term, cluster: LogCluster) -> bool:
+    """Say what stands against the versions that the spec asks for; False: change no broker."""
+    if cluster.spec.version:
+        term.pinned = cluster.spec.version
+    _review_metadata(term, cluster)
+    _review_brokers(term)
+    term.version_refused = not _review_version(term)
+    return not term.version_refused
+
+
+def _review_version(term: Term) -> bool:
+    wanted = term.version
+    known = sorted(term.options.images, key=numbers)
+    if wanted not in known:
+        text = (
+            f"The brokers' version is {wanted}, and this operator runs {', '.join(known)} (the"
+            " chart's images.broker). Set spec.version to one of them, or run an operator that has"
+            f" {wanted}; until then the brokers stay as they are."
+        )
+        term.stall(StallSource.VERSION, Cause(reason=UNKNOWN_VERSION, message=text))
+        return False
+    finalised = term.image.metadata_version
+    if newest_of(wanted) < finalised:
+        text = (
+            f"spec.version {wanted} does not understand the metadata version"
+            f" {release_of(finalised)}, which is finalised and never taken back: its brokers could"
+            f" not read the log. Set spec.version to {release_of(finalised)} or newer; until then"
+            " the brokers stay as they are."
+        )
+        term.stall(StallSource.VERSION, Cause(reason=TOO_OLD, message=text))
+        return False
+    term.unstall(StallSource.VERSION)
+    return True
+
+
+def _review_metadata(term: Term, cluster: LogCluster) -> None:
+    stated = cluster.spec.metadata_version
+    finalised = term.image.metadata_version
+    known = {name: version for version, name in RELEASES.items()}
+    if stated is not None and stated not in known:
+        text = (
+            f"spec.metadataVersion is {stated}, and this operator knows {', '.join(known)}. Run an"
+            f" operator that knows it; until then {release_of(finalised)} stays."
+        )
+        term.stall(StallSource.METADATA_VERSION, Cause(reason=UNKNOWN_METADATA, message=text))
+    elif stated in known and known[stated] < finalised:
+        text = (
+            f"spec.metadataVersion is {stated}, but {release_of(finalised)} is finalised: the log"
+            f" may hold what {stated} cannot read, so it is never taken back. Set it to"
+            f" {release_of(finalised)}, or remove it."
+        )
+        term.stall(StallSource.METADATA_VERSION, Cause(reason=LOWERED, message=text))
+    else:
+        term.unstall(StallSource.METADATA_VERSION)
+    waits = look(term).waits if stated in known and known[stated] > finalised else ()
+    now = timestamp(term.now_ms())
+    term.block(
+        FINALIZE,
+        [
+            BlockedAction(
+                action=FINALIZE, broker=broker, reason="NotUnderstood", until=until, since=now
+            )
+            for broker, until in waits
+        ],
+    )
+
+
+def _review_brokers(term: Term) -> None:
+    """Brokers that met metadata of a newer release say so in their heartbeats."""
+    heard = term.controller.soft.contacts
+    told = {b: heard[b].unknown_metadata for b in sorted(term.image.brokers) if b in heard}
+    text = " ".join(
+        f"Broker {broker} applies no more metadata and serves on what it knew: {why.rstrip('.')}."
+        for broker, why in told.items()
+        if why
+    )
+    if text:
+        release = release_of(term.image.metadata_version)
+        text = f"{text} Set spec.version to {release} or newer."
+        term.stall(StallSource.BROKER_METADATA, Cause(reason=NOT_UNDERSTOOD, message=text))
+    else:
+        term.unstall(StallSource.BROKER_METADATA)
+
+
+def look(term: Term) -> Finalization:
+    """Which metadata version is finalised, which could be, and what it waits for."""
+    controller = term.controller
+    turn = DecisionContext(
+        image=controller.image,
+        soft=controller.soft,
+        now_ms=controller.now_ms,
+        settings=controller.settings,
+    )
+    return finalization(turn)
+
+
+def versions(term: Term) -> Versions:
+    """What the LogCluster shows.  The release of a broker without a heartbeat in this term is
+    unknown, so the broker is not counted."""
+    found = look(term)
+    heard = term.controller.soft.contacts
+    told = [heard[b].release for b in term.image.brokers if b in heard]
+    counts = Counter(release for release in told if release)
+    return Versions(
+        operator=RELEASE,
+        pinned=term.version,
+        brokers=dict(sorted(counts.items())),
+        metadata=release_of(found.finalised),
+        metadata_finalizable=release_of(found.finalizable),
+    )

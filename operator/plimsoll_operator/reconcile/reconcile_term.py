@@ -1,0 +1,253 @@
+"""The state that all reconcilers of one cluster share during a term.
+
+A term begins with the Lease and ends with it or with the controller.  Everything here is memory:
+lost with the term, and rebuilt by the next one from the log and the objects.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TypeVar, cast
+from uuid import UUID
+
+from plimsoll_core.cluster.model import ClusterImage, Topic
+from plimsoll_core.errors import Reason
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import Answer, Refused, Request
+from plimsoll_core.release import RELEASE
+from plimsoll_operator.api import topic as api
+from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.labels import Manifest
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.api.rebalance import PlanStatus, RebalanceStatus
+from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.controller.controller_term import Controller
+from plimsoll_operator.kube.port import KubeApi
+from plimsoll_operator.kube.resources import LOG_CLUSTERS
+from plimsoll_operator.kube.seen_objects import Key, Objects
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.reconcile.stall_causes import (
+    Cause,
+    StallCauses,
+    StallSource,
+    stall_conditions,
+)
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.move_progress import Meter
+from plimsoll_operator.status.record_events import Occurrence
+from plimsoll_operator.status.status_writer import Status, Target
+
+Kept = TypeVar("Kept")
+Shown = TypeVar("Shown", ReassignmentStatus, RebalanceStatus, VerificationStatus)
+
+
+class Task(Enum):
+    """Kinds of work."""
+
+    CLUSTER = "cluster"
+    TOPIC = "topic"
+    ABSENT_TOPICS = "absent topics"
+    REASSIGNMENT = "reassignment"
+    REBALANCE = "rebalance"
+    VERIFICATION = "verification"
+    ROLLS = "rolls"
+    LOG = "metadata log"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One key of the reconcile queue."""
+
+    task: Task
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.task.value} {self.key[0]}/{self.key[1]}"
+
+
+@dataclass(slots=True, kw_only=True)
+class Term:
+    """Of one cluster.  The dictionaries are written by the reconciler that their comment names."""
+
+    # The LogCluster: namespace and name.
+    key: Key
+    cluster_id: UUID
+    controller: Controller
+    kube: KubeApi
+    # The users' objects as last seen.
+    objects: Objects
+    options: OperatorOptions
+    # The Lease that this term holds; an annotation of it tells since when the Topic CRD counts.
+    lease_name: str
+    # Queue work for now, or for so many milliseconds from now.
+    add: Callable[[Work], None]
+    add_later: Callable[[Work, int], None]
+    # The status of an object may have changed: render and write it.
+    mark: Callable[[Target], None]
+    # The host's wall clock: milliseconds since 1970.
+    now_ms: Callable[[], int]
+    # The host's monotonic clock, in milliseconds: for how long something has been so.
+    monotonic_ms: Callable[[], int]
+    # An Event at the LogCluster.
+    tell: Callable[[Occurrence], None] = lambda _: None
+    # Why a Topic is not as its owner wants it, by the Topic's key.
+    refusals: dict[Key, Condition] = field(default_factory=dict)
+    # The generation of a LogCluster's or Topic's spec that was reconciled last.
+    observed: dict[Target, int] = field(default_factory=dict)
+    # The status found at the last pass over a Reassignment, Rebalance or Verification, and the
+    # generation of the spec that it speaks of.
+    statuses: dict[Target, tuple[int, Status]] = field(default_factory=dict)
+    # What only a person ends; each source writes its own slot, and no other.
+    stall_causes: StallCauses = field(default_factory=dict)
+    # The condition `ControllerAvailable`, when this term ended an outage.
+    outage: Condition | None = None
+    # What voluntary actions wait for: each reconciler writes the rows of its own key.
+    blocked: dict[str, tuple[BlockedAction, ...]] = field(default_factory=dict)
+    # The plan that a Rebalance (by uid) shows, and the hashes of all that it has shown.
+    plans: dict[str, PlanStatus] = field(default_factory=dict)
+    plan_hashes: dict[str, deque[str]] = field(default_factory=dict)
+    # How fast the moves of a Topic (by its id), Reassignment or Rebalance (by uid) go.
+    meters: dict[str, Meter] = field(default_factory=dict)
+    # Why a broker's pod does not come up.
+    troubles: dict[BrokerId, str] = field(default_factory=dict)
+    # Of the smallest volume.
+    volume_size: str | None = None
+    # Children, by kind and name, as this term applied them last.
+    applied: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    # The members that the spec asks for now, and since when (`monotonic_ms`).
+    settling: tuple[tuple[BrokerId, ...], int] | None = None
+    # Topic objects seen, by uid, with the time of their creation; shared by all terms of a process.
+    seen_uids: dict[str, str] = field(default_factory=dict)
+    # Whether that annotation was read or written in this term.
+    crd_noted: bool = False
+    # The release that brokers run when the spec does not say.
+    pinned: str | None = None
+    # Whether the spec asks for a release that must not be run.
+    version_refused: bool = False
+    # What one kind's reconciler remembers, by the type of it (see `kept`).
+    _kept: dict[type, object] = field(default_factory=dict, init=False)
+
+    def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
+        """What one kind's reconciler remembers in this term; made when it is first asked for."""
+        if kind not in self._kept:
+            self._kept[kind] = make()
+        return cast("Kept", self._kept[kind])
+
+    @property
+    def image(self) -> ClusterImage:
+        return self.controller.image
+
+    @property
+    def cluster(self) -> LogCluster | None:
+        """The LogCluster as last seen; None when it is going or gone."""
+        found = self.objects.clusters.get(self.key)
+        return None if found is None or found.metadata.deletion_timestamp else found
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """The fields of the LogCluster's spec that cannot be read and are not known from before."""
+        return self.objects.clusters.missing(self.key)
+
+    @property
+    def context(self) -> Context | None:
+        """What children are made from; None when the spec is not whole, or asks for a version that
+        must not be run."""
+        cluster = self.cluster
+        if cluster is None or self.missing or self.version_refused:
+            return None
+        if self.version not in self.options.images:
+            return None
+        return Context(
+            cluster=cluster,
+            cluster_id=self.cluster_id,
+            version=self.version,
+            broker_image=self.options.images[self.version],
+            image_pull_policy=self.options.image_pull_policy,
+            controllers=self.options.controllers,
+            operator_namespace=self.options.namespace,
+            metrics_from=self.options.metrics_from,
+        )
+
+    @property
+    def version(self) -> str:
+        """Which release the brokers are to run: what the spec says, else what they ran before."""
+        cluster = self.cluster
+        stated = cluster.spec.version if cluster is not None else None
+        return stated or self.pinned or RELEASE
+
+    async def ask(self, request: Request) -> Answer:
+        """The controller's answer; `Retry` while it is not (or no longer) the controller."""
+        answer = await self.controller.request(request)
+        if isinstance(answer, Refused) and answer.known_reason is Reason.NotController:
+            raise Retry(answer.message, after_ms=500)
+        return answer
+
+    def bound_topic(self, found: api.Topic) -> Topic | None:
+        """The topic that this very object declares, as committed."""
+        topic_id = self.image.topic_ids.get(found.topic_name)
+        topic = None if topic_id is None else self.image.topics.get(topic_id)
+        holder = topic.object if topic else None
+        if holder is None or holder.uid != found.metadata.uid:
+            return None
+        return topic if (holder.namespace, holder.name) == found.key else None
+
+    @property
+    def notes(self) -> dict[str, Condition]:
+        """Conditions of the LogCluster besides those that follow from the image, by type."""
+        outage = {} if self.outage is None else {self.outage.type: self.outage}
+        return outage | stall_conditions(self.stall_causes)
+
+    def stall(self, source: StallSource, cause: Cause) -> None:
+        """Something that only a person ends.  Replaces the cause of the same source alone."""
+        if self.stall_causes.get(source) != cause:
+            self.stall_causes[source] = cause
+            self.mark_cluster()
+
+    def unstall(self, source: StallSource) -> None:
+        """The cause of `source` has ended; those of others stay."""
+        if self.stall_causes.pop(source, None) is not None:
+            self.mark_cluster()
+
+    def block(self, action: str, rows: Iterable[BlockedAction]) -> None:
+        """What voluntary actions of one kind wait for now; each says for how long already."""
+        before = {_waits_for(row): row for row in self.blocked.get(action, ())}
+        now = [before.get(_waits_for(row), row) for row in rows]
+        if tuple(now) == self.blocked.get(action, ()):
+            return
+        for row in now:
+            if _waits_for(row) not in before:
+                self.tell(_blocked(row))
+        self.blocked[action] = tuple(now)
+        self.mark_cluster()
+
+    def mark_cluster(self) -> None:
+        self.mark(Target(LOG_CLUSTERS, *self.key))
+
+    def show(self, target: Target, generation: int, status: Status) -> None:
+        """What the object's reconciler found; `generation`: of the spec that it speaks of."""
+        self.statuses[target] = (generation, status)
+        self.mark(target)
+
+    def status_of(self, target: Target, kind: type[Shown]) -> Shown | None:
+        """The status that `show` was last called with."""
+        found = self.statuses.get(target)
+        return found[1] if found is not None and isinstance(found[1], kind) else None
+
+
+def _waits_for(row: BlockedAction) -> tuple[object, ...]:
+    return (row.action, row.broker, row.topic, row.partition, row.reason, row.until)
+
+
+def _blocked(row: BlockedAction) -> Occurrence:
+    return Occurrence(
+        key=f"blocked-{row.action}-{row.broker}-{row.reason}",
+        reason=f"{row.action}Blocked",
+        message=row.sentence,
+        warning=True,
+    )

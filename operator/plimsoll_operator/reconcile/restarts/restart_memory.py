@@ -1,0 +1,21 @@
+"""The restart reconciler's memory for one term."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.restarts.pod_state import Compared
+from plimsoll_operator.reconcile.restarts.render import Rolling
+
+
+@dataclass(slots=True)
+class Restarts:
+    """`rolling`: a roll under way.  `compared`: StatefulSets, by uid, as they were last right."""
+
+    rolling: Rolling | None = None
+    compared: dict[str, Compared] = field(default_factory=dict)
+
+
+def restarts_of(term: Term) -> Restarts:
+    return term.kept(Restarts, Restarts)

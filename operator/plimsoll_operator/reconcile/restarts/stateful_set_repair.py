@@ -1,0 +1,79 @@
+"""Restores a broker's StatefulSet that was changed by others.  Called by `reconcile`.
+
+`OnDelete`: writing the template back restarts no broker.  What the API server would make of the
+manifest, its defaults included, is found out by a dry run, and only when the StatefulSet has a
+generation that was not compared yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import STATEFUL_SETS
+from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.manifests.statefulset import revision, stateful_set
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.restarts.pod_state import Compared, PodState
+from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.status.record_events import Occurrence
+
+logger = logging.getLogger("plimsoll.repairs")
+
+IMMUTABLE = frozenset({"selector", "serviceName", "podManagementPolicy", "volumeClaimTemplates"})
+"""Fields that the API server never lets change; claims differ once `storage.size` has grown."""
+
+
+async def restore(term: Term, context: Context, one: PodState) -> PodState:
+    """The broker with its StatefulSet as it is afterwards."""
+    meta = one.owner["metadata"]
+    wanted = revision(context)
+    now = (meta["generation"], wanted)
+    known = restarts_of(term).compared.get(meta["uid"])
+    if known is not None and known.now == now:
+        return one
+    spec = {
+        key: value
+        for key, value in stateful_set(context, one.broker_id)["spec"].items()
+        if key not in IMMUTABLE
+    }
+    if wanted not in (one.template_revision, one.pod_revision):
+        # Between two revisions the template is the earlier one, as it was last seen to be right.
+        earlier = known is not None and known.revision == one.template_revision
+        spec["template"] = known.template if known and earlier else one.owner["spec"]["template"]
+    body = with_spec(one, **spec)
+    right = (await term.kube.replace(STATEFUL_SETS, body, dry_run=True))["spec"]
+    changed = sorted(key for key in spec if right.get(key) != one.owner["spec"].get(key))
+    if changed:
+        one = replace(one, owner=await term.kube.replace(STATEFUL_SETS, body))
+        _tell(term, one, changed)
+    meta = one.owner["metadata"]
+    restarts_of(term).compared[meta["uid"]] = Compared(
+        now=(meta["generation"], wanted),
+        revision=one.template_revision,
+        template=one.owner["spec"]["template"],
+    )
+    return one
+
+
+def with_spec(one: PodState, **spec: object) -> Object:
+    """The StatefulSet with these fields of its spec, under the resourceVersion that was read."""
+    kind = {"apiVersion": STATEFUL_SETS.api_version, "kind": STATEFUL_SETS.kind}
+    return {**kind, **one.owner, "spec": {**one.owner["spec"], **spec}}
+
+
+def marked(one: PodState, annotation: str, value: str) -> Object:
+    """The StatefulSet with an annotation, under the resourceVersion that was read."""
+    meta = one.owner["metadata"]
+    annotations = {**(meta.get("annotations") or {}), annotation: value}
+    return {**with_spec(one), "metadata": {**meta, "annotations": annotations}}
+
+
+def _tell(term: Term, one: PodState, changed: list[str]) -> None:
+    name = one.owner["metadata"]["name"]
+    fields = ", ".join(changed)
+    text = f"StatefulSet {name}: {fields} changed by another client; the operator restored it."
+    logger.warning("%s", text)
+    key = f"restored-{name}-{one.owner['metadata']['generation']}"
+    term.tell(Occurrence(key=key, reason="Restored", message=text, warning=True))

@@ -1,0 +1,66 @@
+"""The notice that Topic objects vanish together, as soon as they do: pure.
+
+The controller counts them and removes no data of them (`controller.topics.mass_deletions` of the
+core); here is what a human is told, and how to acknowledge it (`deletion_acknowledgement`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.controller.topics.mass_deletions import most_vanished
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.labels import ACKNOWLEDGE
+from plimsoll_operator.api.logcluster import LogCluster
+
+NAMES_MAX = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mass:
+    """`count` objects vanished within an hour, the last of those that are pending at `newest_ms`;
+    `names` are the pending ones that are not acknowledged."""
+
+    count: int
+    names: tuple[str, ...]
+    newest_ms: int
+
+
+def mass_deletion(image: ClusterImage, most: int, acknowledged_ms: int, now_ms: int) -> Mass | None:
+    """More than `most` within an hour, as the controller counts them; None when there are not."""
+    count = most_vanished(image, acknowledged_ms, now_ms)
+    if count <= most:
+        return None
+    waiting = sorted(
+        (topic.pending_deletion.since_ms, topic.name)
+        for topic in image.topics.values()
+        if topic.pending_deletion and topic.pending_deletion.since_ms > acknowledged_ms
+    )
+    return Mass(
+        count=count,
+        names=tuple(name for _, name in waiting),
+        newest_ms=waiting[-1][0],
+    )
+
+
+def sentence(mass: Mass, cluster: LogCluster, most: int) -> str:
+    """What happened, and the two ways out."""
+    namespace, name = cluster.key
+    names = ", ".join(mass.names[:NAMES_MAX])
+    more = len(mass.names) - NAMES_MAX
+    return (
+        f"{mass.count} Topic objects disappeared within an hour ({names}"
+        f"{f' and {more} more' if more > 0 else ''}). More than {most} look like an accident: no "
+        f"data is removed. {way_out(cluster, mass.newest_ms)} Or set "
+        f"spec.topics.deletion.maxPerHour of {namespace}/{name} to {mass.count} or more for good."
+    )
+
+
+def way_out(cluster: LogCluster, until_ms: int) -> str:
+    """How to say once that everything up to `until_ms` is meant."""
+    namespace, name = cluster.key
+    return (
+        "Re-apply them, or acknowledge these alone: kubectl annotate --overwrite logcluster "
+        f"{name} -n {namespace} {ACKNOWLEDGE}={timestamp(until_ms)}."
+    )

@@ -1,0 +1,236 @@
+"""Status out to the API server: one patch per object, only on change, never in the commits' way.
+
+Objects are marked and rendered when their turn comes, so that a storm of changes costs one write
+each.  What changes a condition (a first answer, bad news, good news after it) is written at once,
+several objects at a time, as fast as the API server takes it; what only refreshes figures keeps to
+a fixed rate.  The writer has a client of its own.
+
+In each term one writer writes; but an operator that stood still while its Lease ran out may still
+write once when it goes on.  So an object that is seen as neither this writer made it nor as it was
+before is written again, with the refreshes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from plimsoll_operator.api.cluster_status import LogClusterStatus
+from plimsoll_operator.api.conditions import merge
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.api.reassignment import ReassignmentStatus
+from plimsoll_operator.api.rebalance import RebalanceStatus
+from plimsoll_operator.api.topic import TopicStatus
+from plimsoll_operator.api.verification import VerificationStatus
+from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.resources import Kind
+
+logger = logging.getLogger("plimsoll.status")
+
+Status = LogClusterStatus | TopicStatus | ReassignmentStatus | RebalanceStatus | VerificationStatus
+REFRESHES_PER_SECOND = 20
+WRITES_AT_ONCE = 8
+RETRY_MS = 2_000
+THROTTLED = 429
+THROTTLED_SECONDS = 1.0
+"""How long one of `WRITES_AT_ONCE` pauses after the API server's flow control refused a write."""
+
+
+class StatusApi(Protocol):
+    """The part of the client that is used here."""
+
+    async def apply_status(
+        self, kind: Kind, namespace: str, name: str, status: dict[str, Any]
+    ) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An object whose status is written."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusDraft:
+    """A status to be, the spec's generation it speaks of, and the conditions shown before.
+
+    `uid`: an object that was made again shows nothing yet, whatever was written to the one before.
+    `version`: the object's resourceVersion as a watch or a list last had it.
+    """
+
+    uid: str
+    status: Status
+    generation: int
+    shown: tuple[Condition, ...]
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenStatus:
+    """What was written last to an object."""
+
+    uid: str
+    body: dict[str, Any]
+    conditions: tuple[Condition, ...]
+    versions: tuple[str, str]
+    """The object's resourceVersion as it was seen before, and as it was answered."""
+
+
+Render = Callable[[Target], StatusDraft | None]
+"""None when there is nothing to say, or no object any more."""
+
+
+class StatusWriter:
+    """`run` writes until it is cancelled; `mark` may be called from the same loop at any time."""
+
+    def __init__(self, api: StatusApi, render: Render, now_ms: Callable[[], int]) -> None:
+        self._api = api
+        self._now_ms = now_ms
+        self._render = render
+        self._urgent: dict[Target, None] = {}
+        """Looked at as soon as one of `WRITES_AT_ONCE` is free."""
+        self._refreshes: dict[Target, None] = {}
+        """Whose conditions stay as they are: written at the refreshes' rate."""
+        self._busy: dict[Target, bool | None] = {}
+        """Being written; marked again meanwhile: whether urgently."""
+        self._ready: set[Target] = set()
+        """Last seen with the condition Ready."""
+        self._written: dict[Target, WrittenStatus] = {}
+        self._any_urgent = asyncio.Event()
+        """Set when there may be one."""
+        self._any_refresh = asyncio.Event()
+        """Set when there may be one."""
+
+    def mark(self, target: Target, *, urgent: bool = False) -> None:
+        """The object's status may have changed.  `urgent`: look at its conditions now; those of an
+        object that is not Ready are looked at in any case."""
+        if target in self._busy:
+            self._busy[target] = urgent or bool(self._busy[target])
+        elif urgent or (target not in self._ready and target not in self._refreshes):
+            self._refreshes.pop(target, None)
+            self._urgent[target] = None
+            self._any_urgent.set()
+        elif target not in self._urgent:
+            self._leave_to_refreshes(target)
+
+    def _leave_to_refreshes(self, target: Target) -> None:
+        self._refreshes[target] = None
+        self._any_refresh.set()
+
+    def forget(self, target: Target) -> None:
+        """The object is gone, or is another one now."""
+        for memory in (self._urgent, self._refreshes, self._written):
+            memory.pop(target, None)
+        self._ready.discard(target)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._refresh())
+            for _ in range(WRITES_AT_ONCE):
+                group.create_task(self._answer())
+
+    async def _answer(self) -> None:
+        """Whatever is urgent; what turns out not to be waits with the refreshes."""
+        while True:
+            target = await _first(self._urgent, self._any_urgent)
+            await self._turn(target, refresh=False)
+            await asyncio.sleep(0)  # rendering many takes its time; others have their turn between
+
+    async def _refresh(self) -> None:
+        while True:
+            target = await _first(self._refreshes, self._any_refresh)
+            if await self._turn(target, refresh=True):
+                await asyncio.sleep(1 / REFRESHES_PER_SECOND)
+
+    async def _turn(self, target: Target, *, refresh: bool) -> bool:
+        """`write`, never twice at a time for one object."""
+        self._busy[target] = None
+        try:
+            called = await self.write(target, refresh=refresh)
+        finally:
+            again = self._busy.pop(target)
+        if again is not None:
+            self.mark(target, urgent=again)
+        return called
+
+    async def write(self, target: Target, *, refresh: bool = True) -> bool:
+        """Render and write if it differs from what was written last; whether a call was made.
+        Without `refresh`, a status whose conditions are as they were is left to the refreshes."""
+        draft = self._render(target)
+        if draft is None:
+            return False
+        if (known := self._written.get(target)) and known.uid != draft.uid:
+            self.forget(target)
+            known = None
+        before = draft.shown if known is None else known.conditions
+        body, conditions = self._body(draft, before)
+        if any(c.type == "Ready" and c.status == "True" for c in conditions):
+            self._ready.add(target)
+        else:
+            self._ready.discard(target)
+        if known is not None and body == known.body and draft.version in known.versions:
+            return False
+        if not refresh and _condition_key(before) == _condition_key(conditions):
+            self._leave_to_refreshes(target)
+            return False
+        try:
+            answer = await self._api.apply_status(target.kind, target.namespace, target.name, body)
+        except NotFound:
+            self.forget(target)
+            return True
+        except ApiError as error:
+            logger.warning("status of %s %s: %s", target.kind.kind, target.name, error)
+            again = partial(self.mark, target, urgent=not refresh)
+            asyncio.get_running_loop().call_later(RETRY_MS / 1000, again)
+            if error.status == THROTTLED:
+                await asyncio.sleep(THROTTLED_SECONDS)
+            return True
+        self._written[target] = WrittenStatus(
+            uid=draft.uid,
+            body=body,
+            conditions=conditions,
+            versions=(draft.version, answer["metadata"]["resourceVersion"]),
+        )
+        return True
+
+    def _body(
+        self, draft: StatusDraft, before: tuple[Condition, ...]
+    ) -> tuple[dict[str, Any], tuple[Condition, ...]]:
+        conditions = merge(before, draft.status.conditions, draft.generation, self._now_ms())
+        status = msgspec.structs.replace(
+            draft.status, conditions=conditions, observed_generation=draft.generation
+        )
+        return _stated(msgspec.to_builtins(status)), conditions
+
+
+async def _first(waiting: dict[Target, None], any_waiting: asyncio.Event) -> Target:
+    """Takes out the one that waits longest."""
+    while not waiting:
+        any_waiting.clear()
+        await any_waiting.wait()
+    target = next(iter(waiting))
+    del waiting[target]
+    return target
+
+
+def _condition_key(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, int | None]]:
+    """What a change of is worth telling at once."""
+    return sorted((c.type, c.status, c.reason, c.observed_generation) for c in conditions)
+
+
+def _stated(value: Any) -> Any:
+    """Without what is not known: the API server refuses a null where a number belongs."""
+    if isinstance(value, dict):
+        return {key: _stated(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list | tuple):
+        return [_stated(one) for one in value]
+    return value

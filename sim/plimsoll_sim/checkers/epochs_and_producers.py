@@ -1,0 +1,88 @@
+"""What a log's companions must say: its terms, its producers, and the order of what they sent.
+
+Called by the replica checker for what changed.  I19, I21 and I22 of the protocol.
+"""
+
+from __future__ import annotations
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
+
+
+def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Hosted) -> None:
+    """I21: the terms of the batches, and at most the leader's own at the end."""
+    entries = hosted.log.epochs.entries
+    expected: list[tuple[int, int]] = []
+    for batch in copy.batches:
+        if not expected or expected[-1][0] != batch.epoch:
+            expected.append((batch.epoch, batch.base))
+    if entries == expected:
+        return
+    beyond = [entry for entry in entries if entry[1] >= copy.end]
+    within = [entry for entry in entries if entry[1] < copy.end]
+    if within and expected and within[0][0] == expected[0][0]:
+        within[0] = expected[0] if within[0][1] <= copy.start else within[0]
+    if within != expected or len(beyond) > 1:
+        raise Violation(
+            "EpochCache", f"{ghost.name}: broker {broker_id} has terms {entries}, log {expected}"
+        )
+
+
+def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
+    """I22: as if the log had been replayed, at least as far as the newest batch of each goes."""
+    newest: dict[int, tuple[int, int]] = {}
+    for batch in copy.batches:
+        producer_id, epoch, first = batch.producer
+        if producer_id >= 0:
+            newest[producer_id] = (epoch, first + batch.last - batch.base)
+    known = {
+        entry.producer_id: (entry.producer_epoch, entry.last_sequence)
+        for entry in hosted.log.producers.snapshot()
+    }
+    for producer_id, state in newest.items():
+        if known.get(producer_id) != state:
+            raise Violation(
+                "ProducerState",
+                f"{ghost.name}: {hosted!r} remembers {known.get(producer_id)} of producer "
+                f"{producer_id}, its log says {state}",
+            )
+    if copy.start == 0 and (strangers := set(known) - set(newest)):
+        raise Violation(
+            "ProducerState", f"{ghost.name}: {hosted!r} remembers {sorted(strangers)} of nothing"
+        )
+
+
+def check_order(ghost: PartitionGhost, batch: CommittedBatch) -> None:
+    """I19: each producer's batches commit in order, without a gap.
+
+    A topic that was made again, or that lost data, may not know a producer that goes on; nor may
+    one that let go of all that it had of it.
+    """
+    producer_id, epoch, first = batch.producer
+    if producer_id < 0:
+        return
+    known = ghost.producers.get(producer_id)
+    if known is None and (ghost.made_again or ghost.unclean_epoch >= 0):
+        return
+    if known is not None and known[2] < ghost.start:
+        return
+    expected = 0 if known is None or known[0] != epoch else known[1] + 1
+    if first != expected:
+        raise Violation(
+            "NoDuplicate",
+            f"{ghost.name}: producer {producer_id} commits sequence {first} after "
+            f"{known}, expected {expected}",
+        )
+
+
+def check_once(ghost: PartitionGhost, batch: CommittedBatch) -> None:
+    """I19, whatever the client does when it is refused: nothing of an idempotent one is twice, but
+    for what was let go of before it was sent again."""
+    if batch.producer[0] < 0 or ghost.idents.get(batch.ident, -1) < ghost.start:
+        return
+    if batch.ident in ghost.idents:
+        raise Violation(
+            "NoDuplicate",
+            f"{ghost.name}: {batch.ident!r} is at {ghost.idents[batch.ident]} and, of producer "
+            f"{batch.producer}, at {batch.base}",
+        )

@@ -1,0 +1,113 @@
+"""Where logs begin: a record is gone only when retention, or a client, let a log that held it go.
+
+Called by the replica checker for what changed.  A log begins where it may when everything below was
+let go by a log that held it: by age or by size, by the configs and the wall clock of its broker, or
+by a DeleteRecords request, or when it begins where another one does that may.  Whoever was cut
+below its own start has nothing to rely on any more but where the others begin.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.partition_ghost import (
+    CommittedBatch,
+    Copy,
+    LogRetention,
+    PartitionGhost,
+    Violation,
+)
+
+CLOCK_STEP_MS_MAX = 600_000
+"""A broker whose wall clock steps by more than this deletes nothing for its age."""
+
+
+class BrokerClock(NamedTuple):
+    """What age is told by: the broker's wall clock, and the size up to which a segment grows."""
+
+    wall_ms: int
+    segment_bytes: int
+
+
+def moved(
+    ghost: PartitionGhost,
+    host: BrokerHost,
+    hosted: Hosted,
+    held: Sequence[CommittedBatch],
+    *,
+    cut: bool,
+) -> None:
+    """A copy begins elsewhere than it did; `held`: what it held before, as it was last seen; `cut`:
+    and something was cut off its end in the same lifetime."""
+    copy, start = ghost.copy_of(host.id), hosted.log.log_start_offset
+    if start < copy.begins:
+        # Cut below its own start, or an older checkpoint: then it holds again what it had.
+        copy.begins = 0 if cut else start
+    if start <= copy.begins:
+        return
+    others = [other.begins for other in ghost.copies.values()]
+    config, wall_ms = hosted.log.config, time.time_ns() // 1_000_000 + _offset_ms(host)
+    asked = start <= min(ghost.deleted, ghost.true_high_watermark)
+    retention = LogRetention(config.retention_bytes, config.retention_ms)
+    clock = BrokerClock(wall_ms, config.segment_bytes)
+    retained = _retained(copy, start, held, retention, clock)
+    # A broker that let go of it in its last step did so by what it knew then.
+    retained = retained or _retained(copy, start, held, copy.retention, clock)
+    if start <= max(ghost.start, *others) or asked or retained:
+        copy.begins = start
+
+
+def check(ghost: PartitionGhost, broker_id: int, copy: Copy, *, leads: bool) -> None:
+    """Who leads as committed, or may, begins where it may."""
+    if copy.start <= max(ghost.start, copy.begins):
+        if leads:
+            ghost.start = max(ghost.start, copy.start)
+        return
+    gone = ghost.beyond(copy)
+    if not gone:
+        return
+    sentence = (
+        f"{ghost.name}: {broker_id} begins at {copy.start}, and no retention of a log that held "
+        f"them let go of {[batch.ident for batch in gone]}"
+    )
+    if not leads:
+        raise Violation("LeaderCandidate", sentence)
+    acked = any(batch.ident in ghost.acked for batch in gone)
+    if ghost.unclean_epoch >= 0:
+        raise Violation("Reported", f"{sentence}; no election told of them")
+    raise Violation("AckedNotLost" if acked else "LeaderCompleteness", sentence)
+
+
+def _retained(
+    copy: Copy,
+    start: int,
+    held: Sequence[CommittedBatch],
+    retention: LogRetention,
+    clock: BrokerClock,
+) -> bool:
+    """Whether retention allowed what went: each was too old, or enough came after it."""
+    bytes_kept, ms_kept = retention
+    gone = [batch for batch in held if batch.last < start]
+    if not gone or gone[-1].last + 1 < start:
+        return False
+    left = sum(batch.size for batch in copy.batches)
+    # How far back the segment of a batch of the future may reach.
+    reach = 0
+    for batch in reversed(gone):
+        # A segment with one of the future goes by its file's time, which is not looked at here.
+        reach = clock.segment_bytes if batch.timestamp > clock.wall_ms else reach - batch.size
+        old = reach > 0 or clock.wall_ms - batch.timestamp > (ms_kept or 0)
+        if ms_kept is None or not old:
+            return bytes_kept is not None and left >= bytes_kept
+        left += batch.size
+    return True
+
+
+def _offset_ms(host: BrokerHost) -> int:
+    """How wrong its wall clock is, as far as it counts."""
+    offset = 0 if host.process is None else host.process.wall_offset_ms
+    return offset if abs(offset) <= CLOCK_STEP_MS_MAX else 0

@@ -1,0 +1,332 @@
+"""Replicas held against the committed logs: completeness, matching, bounds, quorums, terms.
+
+`ReplicaChecker.look` is called with each broker that did something in a step, and looks only at
+what changed.  Predicates I1-I9 and I19-I24 of the protocol.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.replica.leader import Leader
+from plimsoll_core.replica.maximal_isr import CommittedIsr, IsrState, PendingExpand
+from plimsoll_core.replica.replica import Replica
+from plimsoll_sim.checkers import copies, epochs_and_producers, log_starts
+from plimsoll_sim.checkers.follower_lifetimes import LifetimeChecker
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.committed import MetadataGhost
+from plimsoll_sim.oracle.partition_ghost import Copy, LogRetention, PartitionGhost, Violation
+
+
+class ReplicaChecker:
+    """One for all brokers of a world."""
+
+    def __init__(
+        self, ghost: MetadataGhost, now_us: Callable[[], int], proposed: Callable[[], None]
+    ) -> None:
+        """`proposed` hears of every proposed in-sync set."""
+        self._ghost = ghost
+        self._now_us = now_us
+        self._proposed = proposed
+        self._seen: dict[int, dict[Hosted, tuple[Any, ...]]] = {}
+        self._images: dict[int, ClusterImage | None] = {}
+        self._lives: dict[int, int] = {}
+        self._lifetimes: dict[int, LifetimeChecker] = {}
+
+    def look(self, host: BrokerHost) -> None:
+        """After a step in which this broker did something."""
+        if host.crashed:
+            self._look_back(host)
+            return
+        manager = host.manager
+        if manager is None:
+            return
+        if self._lives.get(host.id) != host.lives:
+            self._lives[host.id] = host.lives
+            self._seen[host.id] = {}
+            self._images[host.id] = None
+            self._lifetimes[host.id] = LifetimeChecker()
+        if manager.image is not self._images[host.id]:
+            self._new_image(host, manager.image)
+        seen, lifetimes = self._seen[host.id], self._lifetimes[host.id]
+        for hosted in manager:
+            replica, log, leader = hosted.replica, hosted.log, hosted.replica.leader
+            if leader is not None:
+                lifetimes.look(hosted, leader, manager.image)
+            state = (
+                log.log_end_offset,
+                log.cuts,
+                replica.high_watermark,
+                replica.partition,
+                leader,
+                log.log_start_offset,
+                None if leader is None else leader.isr,
+                log.epochs.version,
+                replica.failed,
+            )
+            before = seen.get(hosted)
+            if before == state:
+                continue
+            seen[hosted] = state
+            self._changed(host, hosted, before)
+        lifetimes.looked(manager.image)
+
+    def _changed(self, host: BrokerHost, hosted: Hosted, before: tuple[Any, ...] | None) -> None:
+        ghost = self._ghost.partitions.get(hosted.key)
+        if ghost is None:
+            return
+        if hosted.replica.failed:
+            self._last_commit(ghost, host, hosted, before)
+            return
+        replica, log = hosted.replica, hosted.log
+        copy = ghost.copy_of(host.id)
+        begun, copy.start = copy.start, log.log_start_offset
+        held = tuple(copy.batches) if copy.start != begun else ()
+        cut = before is not None and before[1] != log.cuts
+        if before is None or cut or before[5] != log.log_start_offset:
+            copies.reread(ghost, copy, hosted)
+            if copy.start != begun:
+                log_starts.moved(ghost, host, hosted, held, cut=cut)
+            epochs_and_producers.check_producers(ghost, copy, hosted)
+        elif before[0] != log.log_end_offset:
+            copies.extend(ghost, copy, copies.read(hosted, copy.end))
+        copy.retention = LogRetention(log.config.retention_bytes, log.config.retention_ms)
+        copy.end = log.log_end_offset
+        epochs_and_producers.check_epochs(ghost, host.id, copy, hosted)
+        self._check_bounds(ghost, host.id, copy, replica)
+        copy.high_watermark = replica.high_watermark
+        leader = replica.leader
+        if leader is not None:
+            self._check_leader(ghost, host, replica, leader, before)
+        elif before is not None and before[3].partition_epoch > replica.partition.partition_epoch:
+            raise Violation("EpochsMonotone", f"{ghost.name}: broker {host.id} went back")
+        self._check_copy(ghost, host, copy)
+
+    # --- what a leader does -----------------------------------------------------------------------
+
+    def _check_leader(
+        self,
+        ghost: PartitionGhost,
+        host: BrokerHost,
+        replica: Replica,
+        leader: Leader,
+        before: tuple[Any, ...] | None,
+    ) -> None:
+        led = ghost.led.setdefault(leader.epoch, {})
+        led.setdefault(host.id, self._now_us())
+        if len(led) > 1:
+            raise Violation(
+                "OneLeaderPerEpoch", f"{ghost.name}: {sorted(led)} led at LE {leader.epoch}"
+            )
+        hw = replica.high_watermark
+        same_term = before is not None and before[4] is leader
+        if same_term and before is not None and hw < before[2]:
+            raise Violation("HWMonotone", f"{ghost.name}: {host.id} went from {before[2]} to {hw}")
+        self._check_commit(ghost, host, replica, leader, same_term=same_term)
+        self._check_isr(ghost, host, replica, leader)
+        news = before is not None and leader.isr is not before[6]
+        if news and not isinstance(leader.isr, CommittedIsr):
+            self._proposed()
+
+    def _check_commit(
+        self,
+        ghost: PartitionGhost,
+        host: BrokerHost,
+        replica: Replica,
+        leader: Leader,
+        *,
+        same_term: bool,
+    ) -> None:
+        hw = replica.high_watermark
+        if hw > ghost.true_high_watermark and leader.epoch >= ghost.unclean_epoch:
+            # Elected uncleanly, with an old disk, it may remember commits that were given up.
+            if same_term or leader.epoch != ghost.unclean_epoch:
+                self._check_quorum(ghost, host.id, replica, leader)
+            self._commit(ghost, host.id, hw)
+
+    def _check_quorum(
+        self, ghost: PartitionGhost, broker_id: int, replica: Replica, leader: Leader
+    ) -> None:
+        """I7: who counts has it."""
+        hw, partition = replica.high_watermark, replica.partition
+        if len(leader.isr.committed) < partition.effective_min_isr:
+            raise Violation(
+                "CommitQuorum",
+                f"{ghost.name}: {broker_id} commits {hw} with ISR {leader.isr.committed} below "
+                f"min ISR {partition.effective_min_isr}",
+            )
+        for member in leader.isr.maximal:
+            copy = ghost.copies.get(int(member))
+            if int(member) in ghost.lossy_open or _lost_it_since(ghost, leader.isr, member):
+                continue
+            if copy is None or copy.end < hw:
+                raise Violation(
+                    "CommitQuorum",
+                    f"{ghost.name}: {broker_id} commits up to {hw}, but {member} of "
+                    f"{leader.isr.maximal} ends at {0 if copy is None else copy.end}",
+                )
+
+    def _commit(self, ghost: PartitionGhost, broker_id: int, hw: int) -> None:
+        copy = ghost.copy_of(broker_id)
+        known = ghost.true_high_watermark
+        first = bisect_left(copy.batches, known, key=lambda batch: batch.last)
+        for batch in copy.batches[first:]:
+            if batch.last >= hw:
+                break
+            if batch.base != ghost.true_high_watermark and ghost.committed:
+                raise Violation(
+                    "LeaderCompleteness",
+                    f"{ghost.name}: {broker_id} commits {batch} after {ghost.true_high_watermark}",
+                )
+            epochs_and_producers.check_order(ghost, batch)
+            epochs_and_producers.check_once(ghost, batch)
+            ghost.commit(batch)
+            ghost.note_producer(batch)
+
+    def _look_back(self, host: BrokerHost) -> None:
+        """At a process that crashed in the midst of this step: of what it had done by then, only
+        what clients may have been told of counts."""
+        with host.as_if_alive():
+            for hosted in host.manager or ():
+                ghost = self._ghost.partitions.get(hosted.key)
+                before = self._seen.get(host.id, {}).get(hosted)
+                if ghost is not None:
+                    self._last_commit(ghost, host, hosted, before)
+
+    def _last_commit(
+        self,
+        ghost: PartitionGhost,
+        host: BrokerHost,
+        hosted: Hosted,
+        before: tuple[Any, ...] | None,
+    ) -> None:
+        """What a leader committed in the very step in which its disk, or its process, failed:
+        clients hear of it."""
+        replica, leader = hosted.replica, None if before is None else before[4]
+        if before is None or leader is None or replica.high_watermark <= before[2]:
+            return
+        copy = ghost.copy_of(host.id)
+        copies.extend(ghost, copy, copies.read(hosted, copy.end))
+        copy.end = hosted.log.log_end_offset
+        copy.high_watermark = replica.high_watermark
+        self._check_commit(ghost, host, replica, leader, same_term=True)
+
+    def _check_isr(
+        self, ghost: PartitionGhost, host: BrokerHost, replica: Replica, leader: Leader
+    ) -> None:
+        """I8, for a leader that knows what is committed; I1 for the legitimate one."""
+        committed = self._ghost.image.partitions.get(ghost.key)
+        if committed is None or self._ghost.restored or committed.leader != host.id:
+            return
+        if committed.leader_epoch != leader.epoch:
+            return
+        if not set(committed.isr) <= set(leader.isr.maximal):
+            raise Violation(
+                "QuorumSuperset",
+                f"{ghost.name}: ISR {committed.isr} is not within {host.id}'s maximal "
+                f"{leader.isr.maximal}",
+            )
+        current = committed.partition_epoch == replica.partition.partition_epoch
+        settled = isinstance(leader.isr, CommittedIsr)
+        if current and settled and set(leader.isr.maximal) != set(committed.isr):
+            raise Violation(
+                "QuorumSuperset",
+                f"{ghost.name}: {host.id} counts {leader.isr.maximal}, committed {committed.isr}",
+            )
+
+    # --- what every copy does ---------------------------------------------------------------------
+
+    def _check_bounds(
+        self, ghost: PartitionGhost, broker_id: int, copy: Copy, replica: Replica
+    ) -> None:
+        """I5."""
+        hw = replica.high_watermark
+        if not copy.start <= hw <= copy.end:
+            raise Violation(
+                "HWBound", f"{ghost.name}: {broker_id} has {copy.start},{hw},{copy.end}"
+            )
+
+    def _check_copy(self, ghost: PartitionGhost, host: BrokerHost, copy: Copy) -> None:
+        """I1, I2, I3: equal to the committed log as far as it must be."""
+        known = ghost.true_high_watermark
+        copies.compare(ghost, copy)
+        matching = copies.matches(ghost, copy)
+        p = self._ghost.image.partitions.get(ghost.key)
+        replica_epoch = self._replica_epoch(host, ghost)
+        if copy.suspect and replica_epoch >= ghost.unclean_epoch and copy.end <= known:
+            copy.suspect = copy.same < len(copy.batches)
+        must = min(copy.high_watermark, known)
+        if not copy.suspect and host.id not in ghost.lossy_open and matching < must:
+            raise Violation(
+                "LogMatchingUnderHW",
+                f"{ghost.name}: {host.id}'s log differs from the committed one below {must}: "
+                f"{copy.batches[copy.same : copy.same + 1]}",
+            )
+        if p is None or host.epoch is None or self._ghost.restored:
+            return
+        broker = self._ghost.image.brokers.get(p.replicas[0].__class__(host.id))
+        present = broker is not None and int(broker.broker_epoch) == host.epoch and host.serving
+        leads = p.leader == host.id and replica_epoch == p.leader_epoch
+        if leads and matching < known:
+            raise Violation(
+                "LeaderCompleteness",
+                f"{ghost.name}: leader {host.id} has {matching} of {known} committed",
+            )
+        if present and host.id in (*p.isr, *p.elr) and matching < known:
+            raise Violation(
+                "LeaderCandidate",
+                f"{ghost.name}: {host.id} of isr {p.isr}, elr {p.elr} has "
+                f"{matching} of {known} committed",
+            )
+        if leads:
+            log_starts.check(ghost, host.id, copy, leads=True)
+        elif present and host.id in (*p.isr, *p.elr) and host.id not in ghost.lossy_open:
+            log_starts.check(ghost, host.id, copy, leads=False)
+
+    def _replica_epoch(self, host: BrokerHost, ghost: PartitionGhost) -> int:
+        hosted = host.hosted(ghost.key)
+        return -1 if hosted is None else int(hosted.replica.partition.leader_epoch)
+
+    # --- metadata ---------------------------------------------------------------------------------
+
+    def _new_image(self, host: BrokerHost, image: ClusterImage | None) -> None:
+        """I23: a prefix of the committed log, and never a shorter one."""
+        before = self._images[host.id]
+        self._images[host.id] = image
+        if image is None or self._ghost.restored:
+            return
+        if before is not None and image.next_offset < before.next_offset:
+            raise Violation("MetadataPrefix", f"broker {host.id} went back in the metadata")
+        known = self._ghost.images.get(int(image.next_offset))
+        if known is None or known != image:
+            raise Violation(
+                "MetadataPrefix",
+                f"broker {host.id} has an image at {image.next_offset} that was never committed",
+            )
+
+    def committed_moved(self, hosts: dict[int, BrokerHost]) -> None:
+        """The committed metadata changed: check the copies of all brokers again."""
+        for ghost in self._ghost.partitions.values():
+            for host in hosts.values():
+                copy = ghost.copies.get(host.id)
+                hosted = None if copy is None else host.hosted(ghost.key)
+                if copy is not None and hosted is not None and not hosted.replica.failed:
+                    self._check_copy(ghost, host, copy)
+                    if hosted.replica.leader is not None:
+                        self._check_isr(ghost, host, hosted.replica, hosted.replica.leader)
+
+
+def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bool:
+    """Whether it is proposed as a lifetime that has lost its data.  No quorum stands on that: the
+    proposal is refused once the next lifetime has registered, and if it was committed before, then
+    a member lost data."""
+    if not isinstance(isr, PendingExpand) or isr.joining != member:
+        return False
+    lost = ghost.lossy_lives.get(int(member), -1)
+    epochs = {one.broker_id: one.broker_epoch for one in isr.proposal.new_isr}
+    return (epoch := epochs[member]) is not None and lost >= int(epoch)

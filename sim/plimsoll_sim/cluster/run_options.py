@@ -1,0 +1,62 @@
+"""What one run is like: sizes, settings, and which faults happen how often.
+
+`runs.options` draws it from a seed, a scenario writes it down; `World` is built from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Times are virtual milliseconds.  Brokers are numbered from `first_broker` on.
+
+    `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
+    after a proposal or a commit; `at_once`: how many that last may do so at the same time.
+    `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
+    """
+
+    profile: str = ""
+    brokers: int
+    first_broker: int = 0
+    operators: int
+    partitions: int
+    replication_factor: int
+    min_isr: int
+    slots: int
+    latency_us: LatencyUs
+    api_latency_us: LatencyUs = QUICK_US
+    lag_time_max_ms: int
+    flap_wait_ms_max: int = 4_000
+    slice_partitions_max: int
+    segment_bytes: int
+    flush_messages: int | None
+    flush_ms: int | None = None
+    retention_bytes: int | None = None
+    retention_ms: int | None = None
+    unclean_recovery: Literal["Balanced", "Proactive"] = "Balanced"
+    chores_faster: int = 1
+    on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"
+    metadata_version: int | None = None
+    volumes_when_scaled: Literal["Retain", "Delete"] = "Retain"
+    auto_rebalance: Literal["Off", "Propose", "Automatic"] = "Off"
+    producers: tuple[tuple[int, bool], ...]
+    consumers: int
+    think_ms: tuple[int, int]
+    fault_gap_ms: int
+    heal_ms: int
+    burst: float = 0.0
+    nervous: float = 0.0
+    at_once: int = 100
+    faults: tuple[tuple[str, int], ...]
+
+    def lines(self) -> list[str]:
+        return [f"  {field.name} = {getattr(self, field.name)!r}" for field in fields(self)]
+
+    @property
+    def broker_ids(self) -> range:
+        return range(self.first_broker, self.first_broker + self.brokers)

@@ -1,0 +1,47 @@
+"""The LogCluster and the Topic that a run begins with, from its options."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from plimsoll_core.cluster.record_versions import RELEASES
+from plimsoll_operator.api.cluster_topics import TopicDeletion, Topics
+from plimsoll_operator.api.logcluster import (
+    Brokers,
+    LogClusterSpec,
+    Movement,
+    Retention,
+    Storage,
+)
+from plimsoll_operator.api.meta import ClusterRef
+from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
+from plimsoll_sim.cluster.run_options import RunOptions
+
+
+def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
+    """What brokers are configured with besides is each machine's (`BrokerHost`)."""
+    below = tuple(range(options.first_broker))
+    pinned = options.metadata_version
+    return LogClusterSpec(
+        cluster_id=str(cluster_id),
+        metadata_version=None if pinned is None else RELEASES[pinned],
+        brokers=Brokers(count=options.brokers, excluded_ids=below or None),
+        storage=Storage(size="1Gi", retention=Retention(when_scaled=options.volumes_when_scaled)),
+        topics=Topics(deletion=TopicDeletion(grace_seconds=0, max_per_hour=1_000)),
+        movement=Movement(auto_rebalance=options.auto_rebalance),
+        on_controller_loss=options.on_controller_loss,
+    )
+
+
+def topic_spec(cluster: str, options: RunOptions) -> TopicSpec:
+    """A Topic as it is applied first."""
+    recovery = None
+    if options.unclean_recovery != "Balanced":
+        recovery = TopicUncleanRecovery(strategy=options.unclean_recovery)
+    return TopicSpec(
+        cluster_ref=ClusterRef(name=cluster),
+        partitions=options.partitions,
+        replication_factor=options.replication_factor,
+        min_in_sync_replicas=options.min_isr,
+        unclean_recovery=recovery,
+    )

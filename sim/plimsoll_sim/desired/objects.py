@@ -1,0 +1,173 @@
+"""What an administrator has applied: custom resources in the simulated API server, and their edits.
+
+An administrator's requests always succeed, and no other client writes these specs: what is read
+here is what is asked for.  Called by the world, faults, scenarios and the liveness checker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from plimsoll_core.controller.brokers.membership import next_members
+from plimsoll_core.errors import Refusal
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.messages.requests import DeclareTopic
+from plimsoll_operator.api.load import from_object
+from plimsoll_operator.api.logcluster import Brokers, LogCluster, LogClusterSpec
+from plimsoll_operator.api.reassignment import Reassignment, ReassignmentSpec
+from plimsoll_operator.api.rebalance import Rebalance, RebalanceSpec
+from plimsoll_operator.api.topic import Topic, TopicSpec
+from plimsoll_operator.api.verification import Verification, VerificationSpec
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.stateful_sets import target
+from plimsoll_operator.kube.memory.store import StoredObject
+from plimsoll_operator.kube.memory.writes import RequestTarget
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import (
+    LOG_CLUSTERS,
+    REASSIGNMENTS,
+    REBALANCES,
+    TOPICS,
+    VERIFICATIONS,
+    Kind,
+)
+from plimsoll_operator.reconcile.topic.request import declare
+
+Spec = LogClusterSpec | TopicSpec | ReassignmentSpec | RebalanceSpec | VerificationSpec
+Read = LogCluster | Topic | Reassignment | Rebalance | Verification
+MODELS: dict[Kind, Any] = {
+    LOG_CLUSTERS: LogCluster,
+    TOPICS: Topic,
+    REASSIGNMENTS: Reassignment,
+    REBALANCES: Rebalance,
+    VERIFICATIONS: Verification,
+}
+IMAGE = "broker"
+"""The brokers' image; its tag is what scenarios call a revision."""
+
+
+class AppliedObjects:
+    """One LogCluster, and everything that refers to it, in one namespace."""
+
+    def __init__(self, server: MemoryApiServer, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+        # Objects that were deleted, by uid: their names.
+        self.gone: dict[str, str] = {}
+        # How many objects of each kind were ever made, for names that are used once.
+        self.made: dict[Kind, int] = {}
+        self._server = server
+        self._read: dict[tuple[Kind, str], tuple[StoredObject, Any]] = {}
+
+    # --- any kind ---------------------------------------------------------------------------------
+
+    def create(self, kind: Kind, name: str, spec: Spec) -> None:
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
+            "metadata": {"name": name},
+            "spec": _plain(spec),
+        }
+        self.made[kind] = self.made.get(kind, 0) + 1
+        self._server.writes.create(self._target(kind, None), body, dry_run=False)
+
+    def edit(self, kind: Kind, name: str, **changes: object) -> None:
+        """Changes of fields of the spec."""
+        body = self._stored(kind, name).body
+        spec = msgspec.structs.replace(self.get(kind, name).spec, **changes)
+        new = {**body, "spec": _plain(spec)}
+        self._server.writes.replace(self._target(kind, name), new, dry_run=False)
+
+    def delete(self, kind: Kind, name: str) -> None:
+        self.gone[self._stored(kind, name).metadata["uid"]] = name
+        self._server.writes.delete(self._target(kind, name), {}, dry_run=False)
+
+    def get(self, kind: Kind, name: str) -> Any:
+        """The object as its model."""
+        stored = self._stored(kind, name)
+        known = self._read.get((kind, name))
+        if known is None or known[0] is not stored:
+            known = self._read[kind, name] = (stored, from_object(stored.body, MODELS[kind]))
+        return known[1]
+
+    def body(self, kind: Kind, name: str) -> Object:
+        """The object as it is stored."""
+        return self._stored(kind, name).body
+
+    def names(self, kind: Kind) -> list[str]:
+        resource = self._server.store.resources[kind.path()]
+        return sorted(name for _, name in self._server.store.table(resource))
+
+    def uid(self, kind: Kind, name: str) -> str:
+        return str(self._stored(kind, name).metadata["uid"])
+
+    def _stored(self, kind: Kind, name: str) -> StoredObject:
+        return self._server.writes.existing(self._target(kind, name))
+
+    def _target(self, kind: Kind, name: str | None) -> RequestTarget:
+        return target(self._server, kind, self.namespace, name)
+
+    # --- the LogCluster ---------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> LogCluster:
+        found: LogCluster = self.get(LOG_CLUSTERS, self.name)
+        return found
+
+    def set_members(self, wanted: tuple[BrokerId, ...], numbers: range) -> None:
+        """`numbers`: all that there can be; the others, and those below, are excluded."""
+        others = tuple(n for n in range(numbers.stop) if n not in wanted)
+        brokers = Brokers(count=len(wanted), excluded_ids=others or None)
+        self.edit(LOG_CLUSTERS, self.name, brokers=brokers)
+
+    @property
+    def members(self) -> tuple[BrokerId, ...]:
+        """The brokers that are asked for."""
+        cluster = self.cluster
+        return next_members((), cluster.count, cluster.excluded_ids)
+
+    @property
+    def image_tag(self) -> str:
+        """Which revision of the brokers' image is asked for; empty at the beginning."""
+        return tag_of(self.cluster.spec.image or IMAGE)
+
+    def set_image_tag(self, tag: str) -> None:
+        self.edit(LOG_CLUSTERS, self.name, image=f"{IMAGE}:{tag}" if tag else None)
+
+    # --- the others -------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> dict[str, DeclareTopic]:
+        """What each Topic asks the controller for, by the object's name."""
+        found = {name: self.declared(name) for name in self.names(TOPICS)}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def declared(self, name: str) -> DeclareTopic | None:
+        """What a Topic asks the controller for, None when there is none."""
+        if name not in self.names(TOPICS):
+            return None
+        wanted = declare(self.get(TOPICS, name), self.cluster)
+        assert not isinstance(wanted, Refusal), wanted
+        return wanted
+
+    @property
+    def reassignments(self) -> dict[str, Reassignment]:
+        return {name: self.get(REASSIGNMENTS, name) for name in self.names(REASSIGNMENTS)}
+
+    @property
+    def rebalances(self) -> dict[str, Rebalance]:
+        """Those of the administrator; the operator makes others."""
+        found = {name: self.get(REBALANCES, name) for name in self.names(REBALANCES)}
+        return {name: one for name, one in found.items() if not one.metadata.labels}
+
+
+def _plain(spec: Spec) -> Object:
+    """As a client sends it."""
+    found: Object = msgspec.json.decode(msgspec.json.encode(spec))
+    return found
+
+
+def tag_of(image: str) -> str:
+    return image.partition(":")[2]

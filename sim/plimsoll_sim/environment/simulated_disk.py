@@ -1,0 +1,302 @@
+"""A simulated volume, and what processes do with it; `power_cuts` says what a cut would leave.
+
+A killed process loses nothing.  Source: the protocol's disk model.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from plimsoll_broker.storage.disk import (
+    Buffer,
+    Disk,
+    DiskFile,
+    Lock,
+    StorageError,
+    StorageFault,
+)
+from plimsoll_sim.engine.process import Process, ProcessDied
+from plimsoll_sim.environment.power_cuts import FileNode, Folder, PowerCut
+
+T = TypeVar("T")
+ROOM_BYTES = 2**40
+MOUNT = "data"
+
+
+class Volume:
+    """What outlives processes.  `full` and `broken` make writes fail; `crash_in` counts writes and
+    syncs down to the one in whose midst the process is killed (None: never)."""
+
+    def __init__(self, rng: random.Random, now_us: Callable[[], int]) -> None:
+        self.root = _mounted()
+        self.full = False
+        self.broken = False
+        self.crash_in: int | None = None
+        self.holders: dict[str, Process] = {}
+        self.writes = 0
+        self._rng = rng
+        self._now_us = now_us
+
+    def lose_power(self, cut: PowerCut | None = None) -> None:
+        self.root.lose_power(cut or PowerCut(self._rng))
+
+    def write_back(self) -> None:
+        """The kernel brings its page cache to the disk."""
+        self.root.sync()
+
+    def empty(self) -> None:
+        """Another disk, or one that was not mounted."""
+        self.root = _mounted()
+
+    def find(self, path: Path) -> FileNode | Folder | None:
+        entry: FileNode | Folder | None = self.root
+        for part in path.parts[1:]:
+            if not isinstance(entry, Folder):
+                return None
+            entry = entry.entries.get(part)
+        return entry
+
+    def folder(self, path: Path) -> Folder:
+        found = self.find(path)
+        if not isinstance(found, Folder):
+            raise StorageError(StorageFault.IO, path, "no such directory")
+        return found
+
+    def make(self, path: Path) -> None:
+        self.folder(path.parent).put(path.name, Folder())
+
+    def nodes(self, path: Path, suffix: str) -> Iterable[tuple[str, FileNode]]:
+        """Every file below `path` whose name ends so."""
+        found = self.find(path)
+        if isinstance(found, Folder):
+            for name, entry in sorted(found.entries.items()):
+                if isinstance(entry, Folder):
+                    yield from self.nodes(path / name, suffix)
+                elif name.endswith(suffix):
+                    yield str(path / name), entry
+
+    def writing(self, process: Process, path: Path) -> int | None:
+        """Before each write or sync.  Returns how much of it happens, None for all."""
+        if not process.alive:
+            raise ProcessDied
+        self.writes += 1
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in < 0:
+                self.crash_in = None
+                return self._rng.choice((0, 1, 10, 61, 100, 10_000))
+        if self.broken:
+            raise StorageError(StorageFault.IO, path, "input/output error")
+        return None
+
+    def stamp(self, node: FileNode) -> None:
+        node.modified_us = self._now_us()
+
+
+class SimFile(DiskFile):
+    """An open file of one process."""
+
+    __slots__ = ("_node", "_process", "_volume")
+
+    def __init__(self, volume: Volume, process: Process, node: FileNode, path: Path) -> None:
+        super().__init__(-1, path)
+        self._volume = volume
+        self._process = process
+        self._node = node
+
+    def append(self, data: Buffer) -> None:
+        limit = self._volume.writing(self._process, self.path)
+        self._volume.stamp(self._node)
+        if limit is not None:
+            self._node.data += bytes(data)[:limit]
+            self._process.die()
+            raise ProcessDied
+        if self._volume.full:
+            self._node.data += bytes(data)[: len(data) // 2]
+            raise StorageError(StorageFault.FULL, self.path, "no space left")
+        self._node.data += data
+
+    def pread(self, size: int, position: int) -> bytes:
+        self._alive()
+        return bytes(self._node.data[position : position + size])
+
+    def size(self) -> int:
+        self._alive()
+        return len(self._node.data)
+
+    def begin_writing(self, position: int, size: int) -> None:
+        """A power cut takes what was not synced, begun or not."""
+
+    def fsync(self) -> None:
+        limit = self._volume.writing(self._process, self.path)
+        if limit is None or limit:
+            self._node.sync()
+        if limit is not None:
+            self._process.die()
+            raise ProcessDied
+
+    def truncate(self, size: int) -> None:
+        limit = self._volume.writing(self._process, self.path)
+        if limit is None or limit:
+            self._node.truncate(size)
+            self._volume.stamp(self._node)
+        if limit is not None:
+            self._process.die()
+            raise ProcessDied
+
+    def close(self) -> None:
+        pass
+
+    def _alive(self) -> None:
+        if not self._process.alive:
+            raise ProcessDied
+
+
+class SimLock(Lock):
+    """Given up by `release` or with the process."""
+
+    def __init__(self, volume: Volume, path: str) -> None:
+        super().__init__(-1)
+        self._volume = volume
+        self._path = path
+
+    def release(self) -> None:
+        self._volume.holders.pop(self._path, None)
+
+
+class SimDisk(Disk):
+    """One process's view of a volume.  A dead process changes nothing."""
+
+    def __init__(self, volume: Volume, process: Process) -> None:
+        self._volume = volume
+        self._process = process
+
+    def allow_many_files(self) -> None:
+        pass
+
+    def _change(self, path: Path, change: Callable[[], None]) -> None:
+        """A change of a directory: it happens, or the process is killed before or after it."""
+        limit = self._volume.writing(self._process, path)
+        if limit is None or limit:
+            change()
+        if limit is not None:
+            self._process.die()
+            raise ProcessDied
+
+    def _look(self, path: Path) -> FileNode | Folder | None:
+        if not self._process.alive:
+            raise ProcessDied
+        return self._volume.find(path)
+
+    def open(self, path: Path, *, make: bool = True) -> DiskFile:
+        node = self._look(path)
+        if node is None and not make:
+            raise StorageError(StorageFault.IO, path, "no such file")
+        if node is None:
+            node = FileNode()
+            made = node
+            self._change(path, lambda: self._volume.folder(path.parent).put(path.name, made))
+        assert isinstance(node, FileNode), path
+        return SimFile(self._volume, self._process, node, path)
+
+    def read(self, path: Path) -> bytes | None:
+        node = self._look(path)
+        if isinstance(node, Folder):
+            raise StorageError(StorageFault.IO, path, "it is a directory")
+        return None if node is None else bytes(node.data)
+
+    def replace(self, path: Path, data: bytes, *, sync: bool) -> None:
+        if self._volume.full:
+            raise StorageError(StorageFault.FULL, path, "no space left")
+        node = FileNode(data, durable=True)
+        self._volume.stamp(node)
+        self._change(path, lambda: self._volume.folder(path.parent).put(path.name, node))
+        if sync:
+            self.sync_directory(path.parent)
+
+    def sync(self, path: Path) -> None:
+        node = self._look(path)
+        if not isinstance(node, FileNode):
+            raise StorageError(StorageFault.IO, path, "no such file")
+        self._change(path, node.sync)
+
+    def sync_directory(self, path: Path) -> None:
+        self._look(path)
+        self._change(path, self._volume.folder(path).changes.clear)
+
+    def size(self, path: Path) -> int | None:
+        node = self._look(path)
+        return len(node.data) if isinstance(node, FileNode) else None
+
+    def exists(self, path: Path) -> bool:
+        return self._look(path) is not None
+
+    def list(self, path: Path) -> list[str]:
+        self._look(path)
+        return sorted(self._volume.folder(path).entries)
+
+    def is_directory(self, path: Path) -> bool:
+        return isinstance(self._look(path), Folder)
+
+    def make_directory(self, path: Path) -> None:
+        for parent in (*reversed(path.parents), path):
+            if self._look(parent) is None:
+                self._change(parent, partial(self._volume.make, parent))
+
+    def rename(self, old: Path, new: Path) -> None:
+        if self._look(old) is None:
+            raise StorageError(StorageFault.IO, old, "no such file")
+
+        def change() -> None:
+            assert old.parent == new.parent, "no file moves to another directory"
+            self._volume.folder(old.parent).rename(old.name, new.name)
+
+        self._change(old, change)
+
+    def remove(self, path: Path) -> None:
+        if self._look(path) is not None:
+            self._change(path, lambda: _forget(self._volume.folder(path.parent), path.name))
+
+    def remove_tree(self, path: Path) -> None:
+        self.remove(path)
+
+    def room(self, path: Path) -> tuple[int, int]:
+        self._look(path)
+        return (0 if self._volume.full else ROOM_BYTES), ROOM_BYTES
+
+    def set_apart(self, path: Path, size: int) -> None:
+        if self._volume.full:
+            raise StorageError(StorageFault.FULL, path, "no space left")
+        self.open(path)
+
+    def modified_ms(self, path: Path) -> int:
+        node = self._look(path)
+        return node.modified_us // 1_000 if isinstance(node, FileNode) else 0
+
+    def together(self, works: Iterable[Callable[[], T]]) -> tuple[T, ...]:
+        return tuple(work() for work in works)
+
+    def lock(self, path: Path) -> Lock | None:
+        self.open(path)
+        holder = self._volume.holders.get(str(path))
+        if holder is not None and holder.alive:
+            return None
+        self._volume.holders[str(path)] = self._process
+        return SimLock(self._volume, str(path))
+
+
+def _mounted() -> Folder:
+    root = Folder()
+    root.entries[MOUNT] = Folder()
+    return root
+
+
+def _forget(folder: Folder, name: str) -> None:
+    folder.take(name)
+
+
+__all__ = ["MOUNT", "FileNode", "Folder", "PowerCut", "SimDisk", "SimFile", "Volume"]

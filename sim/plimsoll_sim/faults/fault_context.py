@@ -1,0 +1,92 @@
+"""What faults share in one run: the world, the numbers they draw from, and how they end.
+
+`schedule` makes one `FaultContext` for each run and hands it to every fault.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.environment.power_cuts import Folder
+from plimsoll_sim.hosts.brokers import BrokerHost
+
+SCRIPT_POLL_US = 20_000
+"""How often a script's condition is evaluated."""
+
+
+class Wait(NamedTuple):
+    """What a script waits for before its next step."""
+
+    condition: Callable[[], bool] | None
+    """None: for nothing but time."""
+    ms_max: int
+    """Virtual milliseconds after which the script goes on although the condition is false."""
+
+
+Script = Iterator[Wait]
+"""A fault of several steps: a generator that acts, and yields what it waits for in between."""
+
+
+def pause(ms: int) -> Wait:
+    """Wait for so many virtual milliseconds."""
+    return Wait(None, ms)
+
+
+class FaultContext:
+    """One run's faults: what they act on, and what they remember of each other."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        # The random numbers of the fault that struck last.  A script that goes on after a wait
+        # draws from them, too, whichever fault they belong to by then.
+        self.rng: random.Random = world.rng
+        # False once the world is healed: what was scheduled does nothing any more.
+        self.active = True
+        # Faults that have struck and not ended; `RunOptions.at_once` limits them.
+        self.lasting = 0
+        # An earlier content of a broker's disk, by broker id, for `disks.restore_disk_image`.
+        self.disk_images: dict[int, Folder] = {}
+        # An earlier content of etcd, for `api_server.restore_etcd`.
+        self.etcd_backup = world.etcd.backup()
+
+    def heal_later(self, action: Callable[[], None]) -> None:
+        """Schedule a fault's end, after `RunOptions.heal_ms` on average; dropped if the world is
+        healed before."""
+        ms = self.rng.expovariate(1 / self.world.options.heal_ms) + 1
+        self.lasting += 1
+
+        def act() -> None:
+            self.lasting -= 1
+            if self.active:
+                action()
+
+        self.world.later(round(ms * 1_000), act)
+
+    def start_later(self, host: BrokerHost) -> None:
+        """Schedule the start of a broker that a fault has stopped."""
+        self.heal_later(lambda: self.world.start_broker(host))
+
+    def run(self, script: Script) -> None:
+        """Run a script's first step now and the others when they are due."""
+        self.lasting += 1
+        self._advance(script)
+
+    def _advance(self, script: Script) -> None:
+        wait = next(script, None) if self.active else None
+        if wait is None:
+            self.lasting -= 1
+            return
+        condition, ms_max = wait
+        deadline_us = self.world.loop.now_us + ms_max * 1_000
+
+        def poll() -> None:
+            over = self.world.loop.now_us >= deadline_us or not self.active
+            if over or (condition is not None and condition()):
+                self._advance(script)
+            else:
+                self.world.later(SCRIPT_POLL_US, poll)
+
+        poll()

@@ -1,0 +1,353 @@
+"""Every fault of the random runs: its name, its function, how often it is drawn, what it is for.
+
+`schedule` draws from it; `runs.options` chooses which of them take part in a run.  A name is that
+of the fault's function, or of its module in `scripts`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plimsoll_sim.faults import (
+    api_server,
+    clients,
+    disks,
+    links,
+    members,
+    objects,
+    processes,
+    reassignments,
+    rebalances,
+    topics,
+)
+from plimsoll_sim.faults.fault_context import FaultContext
+from plimsoll_sim.faults.scripts import (
+    cancel_move_halfway,
+    delay_proposal,
+    deliver_fetch_reply_two_epochs_late,
+    deliver_pre_crash_fetch_late,
+    diverge_logs_in_two_epochs,
+    elect_leader_behind_log_start,
+    elect_leader_with_stale_hw,
+    elect_leader_with_unflushed_log,
+    fill_disk_during_proposal,
+    reelect_leader_with_pending_waits,
+    reelect_uninformed_leader,
+    report_short_log_first,
+    restart_follower_during_proposal,
+    restore_disk_with_clean_marker,
+    stop_without_controller,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of thing that goes wrong."""
+
+    name: str
+    """In options, profiles, events and documents."""
+    strike: Callable[[FaultContext, random.Random], str | None]
+    """Does it, with the random numbers of this occurrence, and returns what it did it to, for
+    people; None when there was nothing to do it to.  A fault that lasts schedules its own end."""
+    weight: int
+    """How often it is drawn, relative to the other faults of a run without a profile; 0: only where
+    a profile asks for it."""
+    purpose: str
+    """What it is there to try."""
+    rare: bool = False
+    """Takes part in few runs: it costs a run its liveness, or hides what else goes wrong."""
+
+
+TABLE: tuple[Fault, ...] = (
+    Fault("kill_broker", processes.kill_broker, 6, "SIGKILL: the page cache survives."),
+    Fault("stop_broker", processes.stop_broker, 4, "SIGTERM: a controlled shutdown."),
+    Fault(
+        "cut_power_of_broker",
+        processes.cut_power_of_broker,
+        4,
+        "A lossy stop: what was not synced is lost, of files and of directories.",
+    ),
+    Fault(
+        "cut_power_of_all_brokers",
+        processes.cut_power_of_all_brokers,
+        1,
+        "Lossy stops of every replica at once.",
+    ),
+    Fault("crash_broker_at_io", processes.crash_broker_at_io, 4, "A crash between two writes."),
+    Fault(
+        "pause_broker",
+        processes.pause_broker,
+        4,
+        "A process that sleeps longer than its session, and does not notice.",
+    ),
+    Fault(
+        "fill_disk", disks.fill_disk, 2, "Appends fail, reads do not; logs come back by themselves."
+    ),
+    Fault("break_disk", disks.break_disk, 1, "I/O errors take logs out of service.", rare=True),
+    Fault(
+        "replace_disk_with_empty",
+        disks.replace_disk_with_empty,
+        1,
+        "A volume that was lost.",
+        rare=True,
+    ),
+    Fault(
+        "restore_disk_image",
+        disks.restore_disk_image,
+        1,
+        "A volume that was restored from a snapshot.",
+        rare=True,
+    ),
+    Fault(
+        "cut_link_between_brokers",
+        links.cut_link_between_brokers,
+        5,
+        "Followers that fall out of the ISR while the controller sees both brokers.",
+    ),
+    Fault(
+        "cut_broker_from_controllers",
+        links.cut_broker_from_controllers,
+        5,
+        "A broker that is fenced while it serves clients and followers.",
+    ),
+    Fault(
+        "cut_client_from_broker",
+        links.cut_client_from_broker,
+        3,
+        "Acknowledgements that are lost: retries, batches in flight.",
+    ),
+    Fault(
+        "slow_link", links.slow_link, 4, "Messages that overtake each other over different ways."
+    ),
+    Fault(
+        "stall_connection",
+        links.stall_connection,
+        3,
+        "Messages that arrive after their sender has ended.",
+    ),
+    Fault(
+        "stall_sends_of_broker",
+        links.stall_sends_of_broker,
+        2,
+        "Fetches, replies and reports of one broker that arrive together, late.",
+    ),
+    Fault(
+        "stall_metadata_stream",
+        links.stall_metadata_stream,
+        2,
+        "A broker that acts on old metadata.",
+    ),
+    Fault("kill_operator", processes.kill_operator, 4, "A controller failover."),
+    Fault("stop_operator", processes.stop_operator, 2, "A controller that releases its Lease."),
+    Fault(
+        "pause_operator",
+        processes.pause_operator,
+        4,
+        "A deposed controller that wakes up and goes on.",
+    ),
+    Fault(
+        "cut_operator_from_api_server",
+        api_server.cut_operator_from_api_server,
+        3,
+        "A controller that can commit nothing and is replaced.",
+    ),
+    Fault(
+        "stop_api_server",
+        api_server.stop_api_server,
+        2,
+        "No controller can commit: the cluster goes on without elections.",
+    ),
+    Fault(
+        "hang_api_server",
+        api_server.hang_api_server,
+        2,
+        "Appends whose outcome stays unknown for long.",
+    ),
+    Fault(
+        "degrade_api_server",
+        api_server.degrade_api_server,
+        4,
+        "Appends whose outcome is unknown, and that are carried out late.",
+    ),
+    Fault(
+        "step_wall_clock",
+        processes.step_wall_clock,
+        2,
+        "Retention by age under a clock that is wrong.",
+    ),
+    Fault("slow_disk", disks.slow_disk, 2, "Syncs and searches in threads that others overtake."),
+    Fault(
+        "change_retention", topics.change_retention, 2, "Logs whose start moves by size and by age."
+    ),
+    Fault(
+        "delete_records",
+        clients.delete_records,
+        3,
+        "Logs whose start moves to any offset, also within a batch.",
+    ),
+    Fault(
+        "elect_leader_behind_log_start",
+        elect_leader_behind_log_start.strike,
+        1,
+        "Followers that must cut below their own log start.",
+    ),
+    Fault(
+        "fetch_as_impostor",
+        clients.fetch_as_impostor,
+        2,
+        "Only a registered broker, on the replication port, may count for a quorum.",
+    ),
+    Fault(
+        "fill_disk_during_proposal",
+        fill_disk_during_proposal.strike,
+        1,
+        "A leader that forgets whom it proposed.",
+    ),
+    Fault(
+        "elect_leader_with_unflushed_log",
+        elect_leader_with_unflushed_log.strike,
+        1,
+        "A leader that counts what it has not flushed.",
+    ),
+    Fault("recreate_topic", topics.recreate_topic, 1, "A topic of the same name and another id."),
+    Fault("change_min_isr", topics.change_min_isr, 3, "High watermarks that freeze and go on."),
+    Fault(
+        "add_partitions", topics.add_partitions, 1, "Partitions that begin amid everything else."
+    ),
+    Fault(
+        "start_reassignment",
+        reassignments.start_reassignment,
+        6,
+        "Moves that an object asks for, under limits or not.",
+    ),
+    Fault(
+        "end_reassignment",
+        reassignments.end_reassignment,
+        3,
+        "Moves that are cancelled with their object.",
+    ),
+    Fault(
+        "change_replication_factor",
+        topics.change_replication_factor,
+        2,
+        "Moves that add or drop replicas.",
+    ),
+    Fault(
+        "start_rebalance", rebalances.start_rebalance, 5, "Plans of every mode, and their waves."
+    ),
+    Fault("end_rebalance", rebalances.end_rebalance, 2, "Plans that are given up half-way."),
+    Fault(
+        "pause_rebalance",
+        rebalances.pause_rebalance,
+        2,
+        "Plans that go on in another cluster than they were made for.",
+    ),
+    Fault("move_replicas", clients.move_replicas, 3, "Moves that replace a move under way."),
+    Fault("cancel_move", clients.cancel_move, 2, "A cancel by a client's request."),
+    Fault(
+        "elect_preferred_leaders",
+        clients.elect_preferred_leaders,
+        3,
+        "Elections without a failure.",
+    ),
+    Fault(
+        "restart_follower_during_proposal",
+        restart_follower_during_proposal.strike,
+        2,
+        "A proposal that names an earlier broker epoch.",
+    ),
+    Fault(
+        "reelect_uninformed_leader",
+        reelect_uninformed_leader.strike,
+        2,
+        "A leader that skips the epoch in which it did not lead.",
+    ),
+    Fault(
+        "elect_leader_with_stale_hw",
+        elect_leader_with_stale_hw.strike,
+        2,
+        "A follower that may not join before it reaches the epoch's start offset.",
+    ),
+    Fault(
+        "stop_without_controller",
+        stop_without_controller.strike,
+        1,
+        "A clean stop that no controller granted or saw.",
+    ),
+    Fault(
+        "deliver_pre_crash_fetch_late",
+        deliver_pre_crash_fetch_late.strike,
+        2,
+        "A fetch that proves nothing about the log of the lifetime after it.",
+    ),
+    Fault(
+        "restore_disk_with_clean_marker",
+        restore_disk_with_clean_marker.strike,
+        1,
+        "A marker of a clean stop that was not the last stop.",
+        rare=True,
+    ),
+    Fault(
+        "diverge_logs_in_two_epochs",
+        diverge_logs_in_two_epochs.strike,
+        2,
+        "Logs that diverge in more than one leader epoch.",
+    ),
+    Fault(
+        "deliver_fetch_reply_two_epochs_late",
+        deliver_fetch_reply_two_epochs_late.strike,
+        1,
+        "A reply to a question that would be asked otherwise now.",
+    ),
+    Fault(
+        "report_short_log_first",
+        report_short_log_first.strike,
+        1,
+        "A recovery that must wait for the complete log.",
+    ),
+    Fault(
+        "cancel_move_halfway",
+        cancel_move_halfway.strike,
+        1,
+        "A cancel that would drop the replica that holds what was acknowledged.",
+    ),
+    Fault(
+        "reelect_leader_with_pending_waits",
+        reelect_leader_with_pending_waits.strike,
+        1,
+        "Waiting requests that end with the leader epoch they were made in.",
+    ),
+    Fault("delay_proposal", delay_proposal.strike, 2, "A proposal that is stale when it arrives."),
+    Fault(
+        "restore_etcd",
+        api_server.restore_etcd,
+        1,
+        "A metadata log that went back in time.",
+        rare=True,
+    ),
+    Fault(
+        "roll_brokers",
+        members.roll_brokers,
+        5,
+        "Restarts under grants, into revisions that may not start.",
+    ),
+    Fault("remove_broker", members.remove_broker, 0, "A drain, and a broker that is unregistered."),
+    Fault(
+        "add_broker",
+        members.add_broker,
+        0,
+        "A broker id that comes back, with its volume or without.",
+    ),
+    Fault("delete_pod", objects.delete_pod, 0, "A pod that is deleted without a grant."),
+    Fault("delete_child", objects.delete_child, 0, "Children that are made again."),
+    Fault(
+        "change_stateful_set",
+        objects.change_stateful_set,
+        0,
+        "A template by another client, of which no pod may be made.",
+    ),
+    Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
+)
+FAULTS: dict[str, Fault] = {fault.name: fault for fault in TABLE}

@@ -1,0 +1,112 @@
+"""What faults look at before they strike: committed metadata, and what brokers hold.
+
+Read-only.  Committed metadata are those that the simulator has seen in etcd (`MetadataGhost`), not
+what any process believes.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from plimsoll_core.cluster.model import Partition, PartitionKey
+from plimsoll_core.ids import BrokerId
+from plimsoll_core.replica.maximal_isr import PendingExpand
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.hosts.brokers import BrokerHost
+
+
+class LedPartition(NamedTuple):
+    """A partition whose leader runs."""
+
+    partition: Partition
+    leader: BrokerHost
+
+
+class FollowedPartition(NamedTuple):
+    """A partition whose leader runs, and one other replica's broker that runs, in sync or not."""
+
+    partition: Partition
+    leader: BrokerHost
+    follower: BrokerHost
+
+
+def running_broker(world: World, rng: random.Random) -> BrokerHost | None:
+    hosts = [host for host in world.brokers.values() if host.running]
+    return rng.choice(hosts) if hosts else None
+
+
+def led_partitions(world: World) -> list[LedPartition]:
+    brokers = world.brokers
+    found = [
+        LedPartition(p, brokers[int(p.leader)])
+        for p in world.ghost.image.partitions.values()
+        if p.leader is not None
+    ]
+    return [led for led in found if led.leader.running]
+
+
+def followed_partitions(world: World) -> list[FollowedPartition]:
+    brokers = world.brokers
+    return [
+        FollowedPartition(p, leader, brokers[int(replica)])
+        for p, leader in led_partitions(world)
+        for replica in p.replicas
+        if replica != p.leader and brokers[int(replica)].running
+    ]
+
+
+def replicated_partition(
+    world: World, rng: random.Random, *, replicas_min: int
+) -> Partition | None:
+    """Any partition with so many replicas."""
+    image = world.ghost.image
+    found = [p for p in image.partitions.values() if len(p.replicas) >= replicas_min]
+    return rng.choice(found) if found else None
+
+
+def committed(world: World, key: PartitionKey) -> Partition | None:
+    """The partition as it is committed now, None when it is deleted."""
+    return world.ghost.image.partitions.get(key)
+
+
+def leads(world: World, key: PartitionKey, host: BrokerHost) -> bool:
+    p = committed(world, key)
+    return p is not None and p.leader == BrokerId(host.id)
+
+
+def is_in_sync(world: World, key: PartitionKey, host: BrokerHost) -> bool:
+    p = committed(world, key)
+    return p is not None and BrokerId(host.id) in p.isr
+
+
+def is_active(world: World, host: BrokerHost) -> bool | None:
+    """Whether the broker is registered and unfenced; None when it is not registered."""
+    broker = world.ghost.image.brokers.get(BrokerId(host.id))
+    return None if broker is None else broker.active
+
+
+def all_in_sync(world: World, key: PartitionKey) -> bool:
+    """Whether the partition has a leader and every replica is in its ISR."""
+    p = committed(world, key)
+    return p is not None and p.leader is not None and len(p.isr) == len(p.replicas)
+
+
+def log_end(key: PartitionKey, host: BrokerHost) -> int:
+    """The log end offset of a broker's replica, -1 when it hosts none."""
+    hosted = host.hosted(key)
+    return -1 if hosted is None else hosted.log.log_end_offset
+
+
+def knows_epoch(key: PartitionKey, host: BrokerHost, leader_epoch: int) -> bool:
+    """Whether a broker's replica has reached a leader epoch."""
+    hosted = host.hosted(key)
+    return hosted is not None and hosted.replica.partition.leader_epoch >= leader_epoch
+
+
+def proposes(key: PartitionKey, leader: BrokerHost, joiner: BrokerHost) -> bool:
+    """Whether a leader's proposal that a follower joins its ISR is pending."""
+    hosted = leader.hosted(key)
+    leading = None if hosted is None else hosted.replica.leader
+    isr = None if leading is None else leading.isr
+    return isinstance(isr, PendingExpand) and isr.joining == joiner.id

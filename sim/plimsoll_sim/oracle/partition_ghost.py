@@ -1,0 +1,178 @@
+"""One partition's committed log, and everybody's copy of it, as they really are.
+
+Kept by `committed.MetadataGhost`; read by the checkers, never by the code under test.
+Source: the protocol's ghost variables.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.ids import BrokerId, TopicPartition
+
+
+class Violation(Exception):
+    """A predicate that must always hold does not."""
+
+    def __init__(self, predicate: str, sentence: str) -> None:
+        super().__init__(f"{predicate}: {sentence}")
+        self.predicate = predicate
+
+
+class CommittedBatch(NamedTuple):
+    """A record batch as somebody has it on disk; `ident` is its content."""
+
+    base: int
+    last: int
+    epoch: int
+    ident: bytes
+    producer: tuple[int, int, int]
+    timestamp: int = 0
+    size: int = 0
+
+
+class LogRetention(NamedTuple):
+    """How much of a log its broker keeps; None: all."""
+
+    bytes_kept: int | None = None
+    ms_kept: int | None = None
+
+
+ALL_KEPT = LogRetention()
+
+
+@dataclass(slots=True)
+class Copy:
+    """A broker's log of one partition, as last seen.  `same` of its batches are known to equal the
+    committed log's; `suspect` after an unclean election elsewhere, until it has followed.
+    `begins`: up to where it may have let go of what it held (`checkers.log_starts`); `retention`:
+    how many bytes and ms it was to keep."""
+
+    batches: list[CommittedBatch] = field(default_factory=list)
+    start: int = 0
+    begins: int = 0
+    retention: LogRetention = ALL_KEPT
+    end: int = 0
+    high_watermark: int = 0
+    same: int = 0
+    suspect: bool = False
+    sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+
+    def cut(self, count: int) -> None:
+        """Keep the first `count` batches."""
+        for batch in self.batches[count:]:
+            self.sequences.pop(batch.producer, None)
+        del self.batches[count:]
+        self.same = min(self.same, count)
+
+
+@dataclass(slots=True)
+class PartitionGhost:
+    """`committed` is the log that was ever under a leader's high watermark, less what unclean
+    elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
+    client let go of what is below; `deleted`: what clients asked for.  `led`: by leader epoch who
+    led, since when (µs)."""
+
+    key: PartitionKey
+    name: TopicPartition
+    start: int = 0
+    deleted: int = 0
+    committed: list[CommittedBatch] = field(default_factory=list)
+    index: dict[int, int] = field(default_factory=dict)
+    idents: dict[bytes, int] = field(default_factory=dict)
+    lost: dict[bytes, int] = field(default_factory=dict)
+    acked: dict[bytes, int] = field(default_factory=dict)
+    copies: dict[int, Copy] = field(default_factory=dict)
+    producers: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    seen: dict[tuple[int, int], tuple[bytes, tuple[int, int] | None]] = field(default_factory=dict)
+    led: dict[int, dict[int, int]] = field(default_factory=dict)
+    told: dict[str, tuple[int, int]] = field(default_factory=dict)
+    lossy_open: dict[int, None] = field(default_factory=dict)
+    lossy_lives: dict[int, int] = field(default_factory=dict)
+    lossy_max: int = 0
+    unclean_epoch: int = -1
+    excused: bool = False
+    made_again: bool = False
+    reckless: bool = False
+    """An election that may lose anything (proactive, or a leader that a person named)."""
+
+    @property
+    def true_high_watermark(self) -> int:
+        """Above `start`, but for who was elected uncleanly with nothing but a beginning."""
+        return max(self.start, self.committed[-1].last + 1 if self.committed else 0)
+
+    def copy_of(self, broker_id: int) -> Copy:
+        found = self.copies.get(broker_id)
+        if found is None:
+            found = self.copies[broker_id] = Copy()
+        return found
+
+    def commit(self, batch: CommittedBatch) -> None:
+        self.index[batch.base] = len(self.committed)
+        self.idents[batch.ident] = batch.base
+        self.committed.append(batch)
+
+    def shift(self, copy: Copy) -> int:
+        """Which committed batch is its first; below 0: how many it has before the first."""
+        if not copy.batches:
+            return 0
+        begins = copy.batches[0].base
+        if self.committed and begins < self.committed[0].base:
+            return -bisect_left(copy.batches, self.committed[0].base, key=lambda one: one.base)
+        return self.index.get(begins, 0)
+
+    def beyond(self, copy: Copy) -> list[CommittedBatch]:
+        """What is committed and below its beginning, and was not let go of."""
+        first = max(self.start, copy.begins)
+        return [one for one in self.committed if first <= one.base and one.last < copy.start]
+
+    def kept_by(self, copy: Copy) -> int:
+        """How many committed batches there are up to where it holds something else, or nothing."""
+        if not copy.batches:  # also a batch that holds its start is not there
+            return bisect_left(self.committed, copy.start, key=lambda batch: batch.last)
+        begins = copy.batches[0].base
+        first = bisect_left(self.committed, begins, key=lambda batch: batch.base)
+        kept = first
+        for mine, theirs in zip(self.committed[first:], copy.batches, strict=False):
+            if mine != theirs:
+                break
+            kept += 1
+        return kept
+
+    def cut(self, count: int) -> list[CommittedBatch]:
+        """An unclean election kept only so many committed batches; the rest is lost."""
+        for copy in self.copies.values():
+            copy.same = min(copy.same, max(count - self.shift(copy), 0))
+        gone = self.committed[count:]
+        del self.committed[count:]
+        for batch in gone:
+            self.index.pop(batch.base, None)
+            self.idents.pop(batch.ident, None)
+            self.lost[batch.ident] = batch.base
+        self.deleted = min(self.deleted, self.true_high_watermark)
+        self.producers.clear()
+        for batch in self.committed:
+            self.note_producer(batch)
+        return gone
+
+    def joined(self, broker_id: int, broker_epoch: int, *, leads: bool) -> None:
+        """Who joined by following has it all again; who leads from the ELR may not.  Nor who lost
+        it while the proposal was on its way: it joins as the lifetime that is over, and may lead
+        at once, if a move ends with that."""
+        if self.lossy_lives.get(broker_id) == broker_epoch:
+            self.lossy_open[broker_id] = None
+        elif not leads:
+            self.lossy_open.pop(broker_id, None)
+
+    def keep(self, replicas: tuple[BrokerId, ...]) -> None:
+        """Who is no replica any more deletes its copy, and would start empty."""
+        self.lossy_open = {b: None for b in self.lossy_open if BrokerId(b) in replicas}
+
+    def note_producer(self, batch: CommittedBatch) -> None:
+        producer_id, epoch, first = batch.producer
+        if producer_id >= 0:
+            last = first + batch.last - batch.base
+            self.producers[producer_id] = (epoch, last, batch.base)

@@ -1,0 +1,98 @@
+"""Draws what one run is like from its seed.
+
+Each run leaves some faults out altogether (swarm testing): a rare combination is not drowned by
+the common ones; others have a profile (`profiles`).  Everything that was drawn is printed.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from plimsoll_sim.cluster.run_options import RunOptions
+from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
+from plimsoll_sim.faults.fault_table import TABLE
+from plimsoll_sim.runs.profiles.profile_table import PROFILES
+
+RARE_SHARE = 0.06
+"""In how many runs without a profile a rare fault takes part."""
+LATENCIES_US = (
+    LatencyUs(50, 500),
+    LatencyUs(100, 5_000),
+    LatencyUs(1_000, 40_000),
+    LatencyUs(5_000, 200_000),
+)
+API_LATENCIES_US = (
+    QUICK_US,
+    QUICK_US,
+    LatencyUs(20_000, 300_000),
+)
+
+
+def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
+    """Options for one run; `profile` None: any profile or none."""
+    if profile is None:
+        profile = rng.choice(("", *PROFILES)) if rng.random() < 0.6 else ""
+    options = _of_profile(rng, profile)
+    return replace(
+        options,
+        metadata_version=rng.choice((None, None, 1)),
+        volumes_when_scaled=rng.choice(("Retain", "Delete")),
+        auto_rebalance=rng.choice(("Off", "Propose", "Automatic")),
+    )
+
+
+def _of_profile(rng: random.Random, profile: str) -> RunOptions:
+    options = _anything(rng)
+    if not profile:
+        return options
+    about = PROFILES[profile]
+    chosen = {name: rng.choice(values) for name, values in about.choices.items()}
+    options = replace(options, profile=profile, faults=tuple(about.faults.items()), **chosen)
+    factor = min(options.replication_factor, options.brokers)
+    return replace(options, replication_factor=factor, min_isr=min(options.min_isr, factor))
+
+
+def _anything(rng: random.Random) -> RunOptions:
+    brokers = rng.choice((3, 3, 3, 4, 5))
+    factor = rng.randint(2, min(brokers, 4)) if rng.random() < 0.9 else 1
+    share = rng.choice((0.12, 0.25, 0.5))
+    chosen = [
+        (fault.name, fault.weight)
+        for fault in TABLE
+        if fault.weight and rng.random() < (RARE_SHARE if fault.rare else share)
+    ]
+    producers = tuple(
+        rng.choice(((-1, True), (-1, True), (-1, False), (1, False), (0, False)))
+        for _ in range(rng.randint(1, 3))
+    )
+    return RunOptions(
+        brokers=brokers,
+        operators=rng.choice((1, 2, 2)),
+        partitions=rng.randint(1, 3),
+        replication_factor=factor,
+        min_isr=rng.randint(1, factor),
+        slots=rng.choice((16, 32, 64)),
+        latency_us=rng.choice(LATENCIES_US),
+        api_latency_us=rng.choice(API_LATENCIES_US),
+        lag_time_max_ms=rng.choice((1_000, 5_000, 30_000)),
+        flap_wait_ms_max=rng.choice((1_000, 4_000)),
+        slice_partitions_max=rng.choice((1, 2, 1_000, 1_000, 1_000)),
+        segment_bytes=rng.choice((200, 1_000, 1_000_000)),
+        flush_messages=rng.choice((None, None, None, 1, 3)),
+        flush_ms=rng.choice((None, None, None, 200)),
+        retention_bytes=rng.choice((None, None, None, 300, 1_000)),
+        retention_ms=rng.choice((None, None, None, 2_000, 10_000)),
+        unclean_recovery=rng.choice(("Balanced",) * 9 + ("Proactive",)),
+        chores_faster=rng.choice((1, 1, 5, 20)),
+        on_controller_loss="StopServing" if rng.random() < 0.3 else "KeepServing",
+        producers=producers,
+        consumers=rng.randint(0, 2),
+        think_ms=rng.choice(((1, 50), (10, 500), (200, 2_000))),
+        fault_gap_ms=rng.choice((400, 1_500, 4_000)),
+        heal_ms=rng.choice((500, 2_000, 8_000)),
+        burst=rng.choice((0.0, 0.3, 0.6)),
+        nervous=rng.choice((0.0, 0.02, 0.1)),
+        at_once=rng.choice((1, 2, 3, 100)),
+        faults=tuple(chosen) or (("kill_broker", 1),),
+    )

@@ -1,0 +1,204 @@
+"""The demos' own parts: what they wait for, print and judge; what the local one leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dev import demo, demo_steps
+from dev.demo_steps import Steps, Story, View
+from dev.kubectl import ROOT, GaveUp
+from tests.integration.local_cluster import wait_for
+
+PARTITIONS = range(3)
+COUNTS = {"sent": 9, "acked": 9, "read": 9, "lost": 0, "duplicated": 0, "outOfOrder": 0}
+PASSED = {"phase": "Completed", "verdict": "Passed", "counts": COUNTS}
+STALLS = dict.fromkeys(PARTITIONS, 400.0)
+
+
+def a_view(leader: int | None, isr: tuple[int, ...] = (0, 1, 2), at: float = 0.0) -> View:
+    return View(
+        at=at,
+        leaders=dict.fromkeys(PARTITIONS, leader),
+        isr={p: list(isr) for p in PARTITIONS},
+        replicas={p: [0, 1, 2] for p in PARTITIONS},
+    )
+
+
+def writing(acked: int) -> dict[str, Any]:
+    return {"phase": "Producing", "counts": {"acked": acked}}
+
+
+class Scripted:
+    """`DemoCluster`: answers in turn, the last one for good."""
+
+    def __init__(self, views: list[View | None], statuses: list[dict[str, Any]]) -> None:
+        self.views = views
+        self.statuses = statuses
+        self.killed = 0
+        self.stalls: dict[str, float] = {str(p): stall for p, stall in STALLS.items()}
+
+    def view(self) -> View | None:
+        return self.views.pop(0) if len(self.views) > 1 else self.views[0]
+
+    def verification(self) -> dict[str, Any]:
+        return self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+
+    def kill_broker(self) -> None:
+        self.killed += 1
+
+    def restarted_at(self, killed_at: float) -> float | None:
+        return killed_at + 1
+
+    def report(self) -> dict[str, str]:
+        timing = {"stallMillisecondsByPartition": self.stalls}
+        return {"verdict.json": json.dumps({"timing": timing})}
+
+
+def a_run(**changes: Any) -> Scripted:
+    before, survived = a_view(0), a_view(1, (1, 2))
+    views: list[View | None] = [None, before, before, a_view(None), survived, a_view(1)]
+    statuses = [{}, writing(0), writing(5_000), PASSED | changes]
+    return Scripted(views, statuses)
+
+
+@pytest.fixture(autouse=True)
+def without_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dev.kubectl.time.sleep", lambda _: None)
+
+
+def test_broker_is_killed_once_while_spark_writes_and_a_passed_run_falls_short_in_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster, story = a_run(), Story()
+    demo_steps.kill_and_judge(cluster, story, Steps(7))
+    assert cluster.killed == 1
+    assert story.shortfalls == []
+    assert story.during is not None
+    assert story.during.leaders == dict.fromkeys(PARTITIONS, 1)
+    said = capsys.readouterr().out
+    assert "SHORT" not in said
+    assert said.count("400 ms") == len(PARTITIONS) + 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"verdict": "Violated"}, "verdict Violated"),
+        ({"counts": COUNTS | {"lost": 2}}, "2 acked records lost"),
+        ({"counts": COUNTS | {"duplicated": 3}}, "3 duplicated"),
+        ({"counts": COUNTS | {"outOfOrder": 4}}, "4 out of order"),
+    ],
+    ids=["verdict", "lost", "duplicated", "order"],
+)
+def test_run_that_falls_short_says_in_what(changed: dict[str, Any], sentence: str) -> None:
+    story = Story()
+    demo_steps.kill_and_judge(a_run(**changed), story, Steps())
+    assert story.shortfalls == [sentence]
+
+
+def test_partition_whose_stall_is_unknown_or_too_long_falls_short() -> None:
+    for stalls in ({"0": 1.0, "1": 1.0}, {"0": 1.0, "1": 1.0, "2": 2_001.0}):
+        cluster, story = a_run(), Story()
+        cluster.stalls = stalls
+        demo_steps.kill_and_judge(cluster, story, Steps())
+        (shortfall,) = story.shortfalls
+        assert shortfall.startswith("worst stall of writes")
+
+
+def test_verification_that_ends_before_the_kill_ends_the_demo() -> None:
+    cluster = Scripted([a_view(0)], [PASSED])
+    with pytest.raises(GaveUp, match="ended before the kill"):
+        demo_steps.kill_and_judge(cluster, Story(), Steps())
+    assert cluster.killed == 0
+
+
+def test_verification_that_is_refused_ends_the_demo_with_what_to_install() -> None:
+    condition = {"type": "Ready", "reason": "VerificationDisabled", "message": "Install Java."}
+    cluster = Scripted([a_view(0)], [{"phase": "Pending", "conditions": [condition]}])
+    with pytest.raises(GaveUp, match=r"Install Java\."):
+        demo_steps.kill_and_judge(cluster, Story(), Steps())
+
+
+def test_long_wait_says_again_and_again_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter(range(100))
+    monkeypatch.setattr("dev.kubectl.time.monotonic", lambda: float(next(seconds)))
+    looks = iter([None] * 20)
+    demo_steps.wait("a leader", lambda: next(looks, True), 90)
+    assert capsys.readouterr().out.count("still waiting for a leader") >= 5
+
+
+# --- the local demo -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that looks like a `plimsoll local` over the directory."""
+    code = "import signal; print('runs', flush=True); signal.pause()"
+    words = [sys.executable, "-c", code, "local", "--data", str(tmp_path / "demo")]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def show_pid(directory: Path, pid: int) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / "pids.json").write_text(json.dumps({"0": 1, "controller": pid}))
+
+
+def test_cluster_that_an_earlier_demo_kept_is_stopped(
+    tmp_path: Path, kept: subprocess.Popen[bytes]
+) -> None:
+    directory = tmp_path / "demo"
+    show_pid(directory, kept.pid)
+    assert demo.kept_before(directory) == kept.pid
+    demo.clear(directory)
+    assert kept.wait(30) == -signal.SIGTERM
+    assert not directory.exists()
+
+
+def test_process_of_somebody_else_under_an_old_pid_is_left_alone(tmp_path: Path) -> None:
+    directory = tmp_path / "demo"
+    show_pid(directory, os.getpid())
+    assert demo.kept_before(directory) is None
+    demo.clear(directory)
+    assert not directory.exists()
+
+
+def test_demo_that_is_not_to_be_kept_dies_with_its_process(tmp_path: Path) -> None:
+    ends, stays = (demo.LocalDemo(tmp_path, keep=keep).command for keep in (False, True))
+    assert ends[2:4] == ["plimsoll_process.parent", str(os.getpid())]
+    assert "plimsoll_process.parent" not in stays
+    assert [word for word in ends if word.endswith(".yaml")] == [
+        str(ROOT / "examples" / name) for name in demo.EXAMPLES
+    ]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_files_that_the_user_is_told_to_apply_exist(keep: bool) -> None:
+    cluster = demo.LocalDemo(demo.DIRECTORY, keep=keep)
+    cluster.ready = {"bootstrap": "127.0.0.1:1,127.0.0.1:2"}
+    if keep:
+        cluster._process = subprocess.Popen(["true"])
+        wait_for("its end", lambda: cluster._process is not None and cluster._process.poll() == 0)
+    lines = demo.what_next(cluster, demo.DIRECTORY / "report.html", keep=keep)
+    named = [word for line in lines for word in line.split() if word.startswith("examples/")]
+    assert len(named) == len(demo.EXAMPLES) + 1
+    assert all((ROOT / name).exists() for name in named)
+    assert ("runs on" in " ".join(lines)) is keep
+
+
+def test_report_is_opened_only_where_there_is_a_screen() -> None:
+    assert not demo.has_browser({"BROWSER": "lynx"})
+    assert demo.has_browser({"DISPLAY": ":0"})

@@ -1,0 +1,91 @@
+"""A search for a time reads no more than it has to, and never more than it may."""
+
+import gzip
+
+import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+from tests.plimsoll_broker.storage.conftest import Volume, a_batch, found_at
+
+from plimsoll_broker.storage import offsets_by_time
+from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.offsets_by_time import OpenedBytes
+from plimsoll_wire.batches import HEADER_SIZE, iter_headers, parse_header, seal
+
+RECORDS = 1_000
+BASE_MS = 10_000
+
+
+def put(log: Log, data: bytes) -> None:
+    log.append(data, list(iter_headers(data)))
+
+
+def a_client_batch(times: range) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1_000_000)
+    for offset, timestamp in enumerate(times):
+        builder.append(offset, timestamp, b"key", b"value", [])
+    return bytes(builder.build())
+
+
+def zipped(batch: bytes) -> bytes:
+    header = parse_header(batch)
+    return seal(header._replace(attributes=1), gzip.compress(batch[HEADER_SIZE:]))
+
+
+@pytest.fixture
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offset deltas of the records that searches looked at."""
+    seen: list[int] = []
+    real = offsets_by_time.iter_times
+
+    def watched(records: bytes, count: int):
+        for times in real(records, count):
+            seen.append(times[1])
+            yield times
+
+    monkeypatch.setattr(offsets_by_time, "iter_times", watched)
+    return seen
+
+
+@pytest.mark.parametrize("batch", [a_client_batch, lambda times: zipped(a_client_batch(times))])
+def test_search_stops_at_the_first_record_that_answers(volume: Volume, looked_at, batch):
+    log = volume.log()
+    put(log, batch(range(BASE_MS, BASE_MS + RECORDS)))
+    assert found_at(log, BASE_MS + 3) == (BASE_MS + 3, 3)
+    assert looked_at == [0, 1, 2, 3]
+
+
+def test_request_that_has_opened_its_share_is_answered_from_headers(volume: Volume, looked_at):
+    log = volume.log()
+    batch = zipped(a_client_batch(range(BASE_MS, BASE_MS + RECORDS)))
+    put(log, batch)
+    opened = OpenedBytes(len(batch))  # less than is in it
+    assert found_at(log, BASE_MS + 3, opened) == (BASE_MS + RECORDS - 1, 0), "earlier, never later"
+    assert found_at(log, None, opened) == (BASE_MS + RECORDS - 1, 0)
+    assert looked_at == []
+    assert opened.left == 0
+
+
+def test_share_is_one_for_all_partitions_of_a_request(volume: Volume, looked_at):
+    log = volume.log()
+    batch = a_client_batch(range(BASE_MS, BASE_MS + RECORDS))
+    put(log, batch)
+    opened = OpenedBytes(2 * (len(batch) - HEADER_SIZE))
+    answers = [found_at(log, None, opened) for _ in range(3)]
+    assert answers == [(BASE_MS + RECORDS - 1, offset) for offset in (RECORDS - 1, RECORDS - 1, 0)]
+    assert opened.left == 0
+
+
+def test_batch_that_lies_is_answered_from_its_header(volume: Volume):
+    """Ten records, it says, and what is in it is none."""
+    log = volume.log()
+    put(log, a_batch(0, 10))
+    assert found_at(log, 1_005) == (1_009, 0)
+    assert found_at(log, None) == (1_009, 0)
+
+
+def test_answer_lies_within_its_batch_whatever_the_records_say(volume: Volume):
+    log = volume.log()
+    header = parse_header(a_client_batch(range(BASE_MS, BASE_MS + 2)))
+    outside = bytes([8, 0, 0, 20, 1, 1, 0])  # an offset delta of 10 in a batch of two
+    put(log, seal(header._replace(max_timestamp=BASE_MS), outside + outside))
+    assert found_at(log, BASE_MS) == (BASE_MS, 0)

@@ -1,0 +1,321 @@
+"""A missing Topic object deletes nothing until its absence is proven: one test per way to err."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.plimsoll_operator.builders import OBJECT, a_cluster_body, an_image, replay, with_topic
+from tests.plimsoll_operator.scripted_kube import ScriptedKube
+from tests.plimsoll_operator.terms import Deciding
+
+from plimsoll_core.cluster.model import PendingDeletion, TopicObject
+from plimsoll_core.cluster.records import TopicCreated, TopicOrphaned
+from plimsoll_core.messages.requests import Answer, Done, Refused, Request, TopicObjectGone
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.labels import TOPICS_CRD
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
+from plimsoll_operator.kube.seen_objects import Objects
+from plimsoll_operator.options import OperatorOptions
+from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
+from plimsoll_operator.reconcile.reconcile_term import Term, Work
+from plimsoll_operator.reconcile.topic import deletion_proof
+from plimsoll_operator.reconcile.work_queue import Retry
+from plimsoll_operator.status.projection import cluster_status
+from plimsoll_operator.status.record_events import Occurrence
+
+DAY_MS = 86_400_000
+APPLIED = {"creationTimestamp": "2026-02-01T00:00:00Z"}
+NOW = "2026-02-02T00:00:00Z"
+
+
+class StubController:
+    """Answers as told and remembers what it was asked."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.image = with_topic(an_image(), ((0, 1, 2),))
+        self.answer = answer
+        self.asked: list[Request] = []
+
+    async def request(self, request: Request) -> Answer:
+        self.asked.append(request)
+        return self.answer
+
+
+class Scene:
+    """A cluster, its namespace and CRD, and a committed topic whose object is nowhere."""
+
+    def __init__(self, answer: Answer | None = None, **cluster_spec: Any) -> None:
+        self.kube = ScriptedKube()
+        self.objects = Objects()
+        body = a_cluster_body(**cluster_spec)
+        self.kube.put(LOG_CLUSTERS, body)
+        self.objects.clusters.put(body)
+        self.namespace("Active")
+        self.kube.set_metadata(CRDS, None, deletion_proof.CRD_NAME, uid="crd-1", **APPLIED)
+        self.kube.put(LEASES, {"metadata": {"name": "main-1", "namespace": "kafka"}, "spec": {}})
+        self.controller = StubController(answer or Done())
+        self.work: list[Work] = []
+        self.term = Term(
+            key=("kafka", "main"),
+            cluster_id=self.controller.image.cluster_id,
+            controller=self.controller,  # type: ignore[arg-type]
+            kube=self.kube,
+            objects=self.objects,
+            options=OperatorOptions(identity="x", broker_image="b", controllers=("c:1",)),
+            lease_name="main-1",
+            add=self.work.append,
+            add_later=lambda work, _: self.work.append(work),
+            mark=lambda _: None,
+            now_ms=wall_ms,
+            monotonic_ms=monotonic_ms,
+        )
+
+    def namespace(self, phase: str) -> None:
+        meta = {"name": "kafka"}
+        self.kube.put(NAMESPACES, {"metadata": meta, "status": {"phase": phase}})
+
+    def noted_crd(self, uid: str) -> None:
+        """What an operator noted at the Lease."""
+        noted = {TOPICS_CRD: uid}
+        self.kube.set_metadata(LEASES, "kafka", "main-1", annotations=noted)
+
+    def topic_object(self, uid: str) -> None:
+        meta = {"name": OBJECT.name, "namespace": OBJECT.namespace, "uid": uid}
+        self.kube.put(TOPICS, {"metadata": meta, "spec": {"clusterRef": {"name": "main"}}})
+
+    async def look(self) -> list[Request]:
+        await deletion_proof.reconcile(self.term)
+        return self.controller.asked
+
+
+async def test_proven_absence_is_reported_in_the_api_servers_time():
+    scene = Scene(topics={"deletion": {"graceSeconds": 60, "maxPerHour": 7}})
+    (asked,) = await scene.look()
+    assert asked == TopicObjectGone(
+        object=OBJECT,
+        server_now_ms=scene.kube.server_ms,
+        grace_ms=60_000,
+        removals_per_hour_max=7,
+    )
+
+
+async def test_grace_of_nothing_is_not_the_default_grace():
+    scene = Scene(topics={"deletion": {"graceSeconds": 0}})
+    (asked,) = await scene.look()
+    assert isinstance(asked, TopicObjectGone)
+    assert asked.grace_ms == 0
+
+
+async def test_object_that_exists_but_was_not_seen_is_not_absent():
+    scene = Scene()
+    scene.topic_object(OBJECT.uid)
+    assert await scene.look() == []
+
+
+async def test_object_that_was_made_again_is_not_absent():
+    scene = Scene()
+    scene.topic_object("another-uid")
+    assert await scene.look() == []
+
+
+async def test_namespace_that_is_going_proves_nothing():
+    scene = Scene()
+    scene.namespace("Terminating")
+    assert await scene.look() == []
+
+
+async def test_namespace_that_is_gone_proves_nothing():
+    scene = Scene()
+    scene.kube.drop(NAMESPACES, None, "kafka")
+    assert await scene.look() == []
+
+
+async def test_cluster_that_is_going_proves_nothing():
+    scene = Scene()
+    scene.kube.set_metadata(LOG_CLUSTERS, "kafka", "main", deletionTimestamp=NOW)
+    assert await scene.look() == []
+
+
+async def test_cluster_that_was_made_again_proves_nothing():
+    scene = Scene()
+    scene.kube.set_metadata(LOG_CLUSTERS, "kafka", "main", uid="another")
+    assert await scene.look() == []
+
+
+async def test_crd_that_was_removed_and_applied_again_deletes_no_topic():
+    scene = Scene()
+    scene.noted_crd("crd-0")
+    assert await scene.look() == []
+
+
+async def test_topic_seen_under_the_new_crd_can_be_deleted():
+    scene = Scene()
+    scene.noted_crd("crd-0")
+    scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
+    assert len(await scene.look()) == 1
+
+
+async def test_crd_is_noted_before_anything_is_absent():
+    """Else the first topics that ever go missing could be those that went with their CRD."""
+    scene = Scene()
+    scene.topic_object(OBJECT.uid)
+    scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", OBJECT.name))
+    await scene.look()
+    noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
+    assert noted == {TOPICS_CRD: "crd-1"}
+
+
+async def test_topic_seen_only_under_the_old_crd_is_not_deleted_with_it():
+    """The operator ran all the time: it saw the objects that went with their CRD."""
+    scene = Scene()
+    scene.noted_crd("crd-0")
+    scene.term.seen_uids[OBJECT.uid] = "2026-01-31T23:59:59Z"
+    assert await scene.look() == []
+
+
+async def test_crd_that_is_going_proves_nothing():
+    scene = Scene()
+    scene.noted_crd("crd-1")
+    scene.term.seen_uids[OBJECT.uid] = "2026-02-02T00:00:00Z"
+    scene.kube.set_metadata(CRDS, None, deletion_proof.CRD_NAME, deletionTimestamp=NOW)
+    assert await scene.look() == []
+
+
+async def test_crd_is_noted_for_the_next_operator():
+    scene = Scene()
+    await scene.look()
+    noted = scene.kube.find(LEASES, "kafka", "main-1")["metadata"]["annotations"]
+    assert noted == {TOPICS_CRD: "crd-1"}
+
+
+async def test_api_server_that_does_not_answer_proves_nothing():
+    scene = Scene()
+    scene.kube.fail = [None, None, None, None, None, Unavailable(0, "no answer")]
+    with pytest.raises(Retry, match="absence is not proven"):
+        await scene.look()
+    assert scene.controller.asked == []
+
+
+async def test_mass_deletion_stands_in_the_clusters_status_with_the_way_out():
+    refusal = Refused(reason="MassDeletion", code=42, message="21 Topic objects disappeared.")
+    scene = Scene(answer=refusal)
+    await scene.look()
+    note = scene.term.notes["Stalled"]
+    assert (note.status, note.reason) == ("True", "MassDeletion")
+    assert "plimsoll.dev/acknowledge-deletion=" in note.message
+    scene.topic_object(OBJECT.uid)
+    scene.objects.topics.put(scene.kube.find(TOPICS, "kafka", OBJECT.name))
+    await scene.look()
+    assert "Stalled" not in scene.term.notes
+
+
+# --- many at once ---------------------------------------------------------------------------------
+
+SINCE_MS = 1_795_000_000_000
+ACKNOWLEDGE = "plimsoll.dev/acknowledge-deletion"
+
+
+class Vanished(Scene):
+    """So many topics whose objects vanish at once, and a controller that decides."""
+
+    def __init__(self, count: int, **deletion: Any) -> None:
+        super().__init__(topics={"deletion": deletion})
+        image = an_image()
+        for number in range(count):
+            name = f"t{number:02d}"
+            created = TopicCreated(
+                cause="created",
+                topic_id=UUID(int=number + 1),
+                name=name,
+                replication_factor=1,
+                min_isr=1,
+                object=TopicObject(namespace="kafka", name=name, uid=name),
+            )
+            image = replay(image, created)
+        self.deciding = Deciding(image)
+        self.events: list[Occurrence] = []
+        self.kube.server_ms = SINCE_MS
+        self.term.controller = self.deciding  # type: ignore[assignment]
+        self.term.tell = self.events.append
+
+    def annotate(self, value: str) -> None:
+        body = a_cluster_body(topics={"deletion": {"maxPerHour": 20}})
+        body["metadata"]["annotations"] = {ACKNOWLEDGE: value}
+        self.kube.put(LOG_CLUSTERS, body)
+        self.objects.clusters.put(body)
+
+    @property
+    def left(self) -> int:
+        return len(self.deciding.image.topics)
+
+
+async def test_mass_deletion_is_told_when_it_happens_with_all_that_is_needed():
+    scene = Vanished(60)
+    await deletion_proof.reconcile(scene.term)
+    note = scene.term.notes["Stalled"]
+    assert note.reason == "MassDeletion"
+    assert "60 Topic objects disappeared within an hour (t00, t01, t02, t03, t04 and 55 more)" in (
+        note.message
+    )
+    assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}." in note.message
+    assert "maxPerHour of kafka/main to 60 or more" in note.message
+    assert [(e.reason, e.warning) for e in scene.events] == [("MassDeletion", True)]
+    await deletion_proof.reconcile(scene.term)
+    assert len(scene.events) == 1
+
+
+async def test_few_that_vanish_stall_nothing():
+    scene = Vanished(20)
+    await deletion_proof.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+
+
+async def test_acknowledgement_lets_go_what_had_vanished_and_nothing_later():
+    scene = Vanished(60)
+    await deletion_proof.reconcile(scene.term)
+    scene.annotate(timestamp(SINCE_MS))
+    await deletion_proof.reconcile(scene.term)
+    assert "Stalled" not in scene.term.notes
+    scene.kube.server_ms = SINCE_MS + DAY_MS
+    await deletion_proof.reconcile(scene.term)
+    assert scene.left == 0
+    later = Vanished(60)
+    later.annotate(timestamp(SINCE_MS - 2_000))
+    await deletion_proof.reconcile(later.term)
+    assert later.term.notes["Stalled"].reason == "MassDeletion"
+    later.kube.server_ms = SINCE_MS + DAY_MS
+    await deletion_proof.reconcile(later.term)
+    assert later.left == 60
+
+
+async def test_acknowledgement_without_a_grace_is_within_the_hour():
+    scene = Vanished(30, graceSeconds=0)
+    await deletion_proof.reconcile(scene.term)
+    assert scene.left == 10
+    assert f"{ACKNOWLEDGE}={timestamp(SINCE_MS)}" in scene.term.notes["Stalled"].message
+    body = a_cluster_body(topics={"deletion": {"graceSeconds": 0}})
+    body["metadata"]["annotations"] = {ACKNOWLEDGE: timestamp(SINCE_MS)}
+    scene.objects.clusters.put(body)
+    await deletion_proof.reconcile(scene.term)
+    assert scene.left == 0
+
+
+async def test_acknowledge_annotation_without_timestamp_leaves_mass_deletion_stalled():
+    scene = Vanished(60)
+    scene.annotate("yes")
+    await deletion_proof.reconcile(scene.term)
+    assert scene.term.notes["Stalled"].reason == "MassDeletion"
+
+
+def test_pending_deletions_are_all_counted():
+    scene = Vanished(60)
+    image = scene.deciding.image
+    for topic_id in image.topics:
+        pending = PendingDeletion(since_ms=SINCE_MS, until_ms=SINCE_MS + DAY_MS)
+        image = replay(image, TopicOrphaned(cause="x", topic_id=topic_id, pending=pending))
+    found = scene.objects.clusters.get(("kafka", "main"))
+    assert found is not None
+    shown = cluster_status(image, found).topics
+    assert shown is not None
+    assert (shown.pending_deletions, len(shown.pending_deletion)) == (60, 20)

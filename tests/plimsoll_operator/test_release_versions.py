@@ -1,0 +1,258 @@
+"""Which release the brokers run, and what a LogCluster says of the versions around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.plimsoll_operator.builders import a_cluster, an_image
+from tests.plimsoll_operator.rolling import Cluster
+from tests.plimsoll_operator.terms import Scene
+
+from plimsoll_core.cluster.image import append
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
+from plimsoll_core.cluster.records import MetadataVersionFinalized
+from plimsoll_core.controller.kernel.volatile_state import Contact
+from plimsoll_core.release import RELEASE
+from plimsoll_operator.api.broker_configs import settings_of
+from plimsoll_operator.kube.errors import Unavailable
+from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
+from plimsoll_operator.options import BadOption, OperatorOptions, from_environment
+from plimsoll_operator.reconcile.cluster import release_versions
+from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.work_queue import Retry
+
+GOLDEN = Path(__file__).parent / "golden"
+BEFORE = "0.1"
+IMAGES = {BEFORE: "plimsoll/broker:1", RELEASE: "plimsoll/broker:2"}
+OPTIONS = OperatorOptions(
+    identity="x",
+    broker_image=IMAGES[RELEASE],
+    broker_images=IMAGES,
+    controllers=("plimsoll-controller.plimsoll-system.svc:9093",),
+)
+FINALIZED = MetadataVersionFinalized(cause="x", metadata_version=2)
+
+
+def a_scene(committed: ClusterImage | None = None, **spec: Any) -> Cluster:
+    """A LogCluster under an operator that can run both releases; broker 0 is its only one."""
+    spec = {"brokers": {"count": 1}, **spec}
+    made = Cluster(committed or an_image((0,)), spec)
+    made.scene.term.options = OPTIONS
+    return made
+
+
+def made_by_release_0_1(scene: Scene) -> None:
+    """What its operator left on the API server, to the byte: no status.versions either."""
+    for body in yaml.safe_load_all((GOLDEN / "release-0.1-cluster.yaml").read_text()):
+        if body["kind"] == "StatefulSet":
+            body["metadata"] |= {"generation": 1, "uid": "set-0"}
+            scene.kube.put(STATEFUL_SETS, body)
+            template = body["spec"]["template"]
+            meta = {**template["metadata"], "name": "main-broker-0-0", "namespace": "kafka"}
+            scene.kube.put(PODS, {"metadata": meta, "spec": template["spec"]})
+
+
+async def look(made: Cluster) -> None:
+    await release_versions.pin(made.scene.term)
+    await made.look()
+
+
+def shown(scene: Scene, **fields: str) -> None:
+    found = scene.kube.find(LOG_CLUSTERS, "kafka", "main")
+    plain = {"operator": "0.1", "brokers": {}, "metadata": "0.1", "metadataFinalizable": "0.1"}
+    scene.kube.put(LOG_CLUSTERS, {**found, "status": {"versions": {**plain, **fields}}})
+
+
+class TestTheReleaseThatBrokersRun:
+    async def test_new_cluster_runs_the_operators_own_release(self) -> None:
+        made = a_scene()
+        await look(made)
+        assert made.scene.term.version == RELEASE
+        assert made.template(0)["spec"]["containers"][0]["image"] == IMAGES[RELEASE]
+
+    async def test_release_is_kept_under_a_newer_operator_and_no_broker_is_restarted(self) -> None:
+        """Before: a helm upgrade with another broker image rolled every broker of every cluster."""
+        made = a_scene()
+        made_by_release_0_1(made.scene)
+        before = made.template(0), made.pod(0)
+        await look(made)
+        assert made.scene.term.version == BEFORE
+        assert (made.template(0), made.pod(0)) == before
+        assert not made.image.grants
+        assert restarts_of(made.scene.term).rolling is None
+
+    async def test_release_is_the_one_that_the_status_pinned(self) -> None:
+        made = a_scene()
+        shown(made.scene, pinned=BEFORE)
+        await look(made)
+        assert made.scene.term.version == BEFORE
+
+    async def test_release_is_kept_when_the_spec_no_longer_states_one(self) -> None:
+        made = a_scene(version=BEFORE)
+        await look(made)
+        made.scene.declare(brokers={"count": 1})
+        await look(made)
+        assert made.scene.term.version == BEFORE
+
+    async def test_release_is_read_from_the_stateful_sets_when_the_status_was_lost(self) -> None:
+        made = a_scene(version=BEFORE)
+        await look(made)
+        made.scene.declare(brokers={"count": 1})
+        made.scene.term.pinned = None
+        await release_versions.pin(made.scene.term)
+        assert made.scene.term.version == BEFORE
+
+    async def test_release_is_not_guessed_while_the_api_server_does_not_answer(self) -> None:
+        made = a_scene()
+        made.kube.fail = [Unavailable(503, "away")]
+        with pytest.raises(Retry, match="which release"):
+            await release_versions.pin(made.scene.term)
+        assert made.scene.term.pinned is None
+
+    async def test_release_in_the_spec_changes_by_restarts(self) -> None:
+        made = a_scene()
+        made_by_release_0_1(made.scene)
+        await look(made)
+        made.scene.declare(brokers={"count": 1}, version=RELEASE)
+        await look(made)
+        assert list(made.image.grants) == [0]
+        assert made.template(0)["spec"]["containers"][0]["image"] == IMAGES[RELEASE]
+
+    async def test_release_that_the_operator_cannot_run_stalls_the_cluster_and_changes_nothing(
+        self,
+    ) -> None:
+        made = a_scene()
+        made_by_release_0_1(made.scene)
+        before = made.template(0)
+        made.scene.declare(brokers={"count": 1}, version="9.9")
+        await look(made)
+        stalled = made.scene.term.notes["Stalled"]
+        assert (stalled.status, stalled.reason) == ("True", "UnknownVersion")
+        assert "this operator runs 0.1, 0.2" in stalled.message
+        assert made.template(0) == before
+        assert not made.image.grants
+
+    async def test_release_that_cannot_read_the_log_stalls_the_cluster_and_restarts_no_broker(
+        self,
+    ) -> None:
+        made = a_scene(append(an_image((0,)), FINALIZED))
+        await look(made)
+        before = made.template(0)
+        made.scene.declare(brokers={"count": 1}, version=BEFORE)
+        await look(made)
+        stalled = made.scene.term.notes["Stalled"]
+        assert stalled.reason == "VersionTooOld"
+        assert "Set spec.version to 0.2 or newer" in stalled.message
+        assert made.template(0) == before
+        made.scene.declare(brokers={"count": 1}, version=RELEASE)
+        await look(made)
+        assert "Stalled" not in made.scene.term.notes
+
+
+class TestTheMetadataVersion:
+    def test_metadata_version_is_not_pinned_unless_the_spec_states_it(self) -> None:
+        assert settings_of(a_cluster()).metadata_version is None
+        assert settings_of(a_cluster(metadataVersion="0.1")).metadata_version == 1
+        assert settings_of(a_cluster(metadataVersion="0.2")).metadata_version == 2
+
+    def test_unknown_metadata_version_counts_as_newer_than_all_known_ones(self) -> None:
+        assert settings_of(a_cluster(metadataVersion="9.9")).metadata_version == NEWEST + 1
+
+    async def test_pinned_metadata_version_waits_and_names_the_broker_that_lacks_it(self) -> None:
+        made = a_scene(metadataVersion="0.2")
+        made.deciding.settings = settings_of(a_cluster(metadataVersion="0.2"))
+        self._heard(made, (1, 1), BEFORE)
+        await look(made)
+        (row,) = made.scene.term.blocked["FinalizeMetadata"]
+        assert (row.broker, row.reason) == (0, "NotUnderstood")
+        assert row.until == "broker 0, which runs release 0.1, is upgraded"
+        self._heard(made, (1, 2), RELEASE)
+        await look(made)
+        assert made.scene.term.blocked.get("FinalizeMetadata", ()) == ()
+
+    async def test_unpinned_metadata_version_is_not_shown_as_blocked(self) -> None:
+        made = a_scene()
+        self._heard(made, (1, 1), BEFORE)
+        await look(made)
+        assert made.scene.term.blocked.get("FinalizeMetadata", ()) == ()
+
+    async def test_metadata_version_below_the_finalised_one_is_refused_with_the_remedy(
+        self,
+    ) -> None:
+        made = a_scene(append(an_image((0,)), FINALIZED), metadataVersion="0.1")
+        await look(made)
+        stalled = made.scene.term.notes["Stalled"]
+        assert stalled.reason == "MetadataVersionLowered"
+        assert "Set it to 0.2, or remove it" in stalled.message
+        assert made.image.metadata_version == 2
+
+    async def test_unknown_metadata_version_is_refused_with_the_known_ones(self) -> None:
+        made = a_scene(metadataVersion="9.9")
+        await look(made)
+        stalled = made.scene.term.notes["Stalled"]
+        assert stalled.reason == "UnknownMetadataVersion"
+        assert ", ".join(RELEASES.values()) in stalled.message
+
+    async def test_metadata_version_and_releases_are_shown_in_the_status(self) -> None:
+        made = a_scene(append(an_image((0, 1)), FINALIZED), brokers={"count": 2})
+        self._heard(made, (1, 2), RELEASE)
+        found = release_versions.versions(made.scene.term)
+        assert (found.operator, found.pinned) == (RELEASE, RELEASE)
+        assert found.brokers == {RELEASE: 1}, "broker 1 has said nothing in this term"
+        assert (found.metadata, found.metadata_finalizable) == ("0.2", "0.2")
+
+    def _heard(self, made: Cluster, understood: tuple[int, int], release: str) -> None:
+        made.deciding.soft.contacts[0] = Contact(
+            broker_epoch=made.image.brokers[0].broker_epoch,
+            last_ms=made.deciding.now_ms,
+            metadata_versions=understood,
+            release=release,
+        )
+
+
+class TestABrokerThatDoesNotUnderstandTheMetadata:
+    async def test_broker_that_does_not_understand_the_metadata_stalls_the_cluster_until_it_does(
+        self,
+    ) -> None:
+        made = a_scene()
+        contact = Contact(
+            broker_epoch=made.image.brokers[0].broker_epoch,
+            last_ms=made.deciding.now_ms,
+            unknown_metadata="the record at 17 is of a newer release",
+        )
+        made.deciding.soft.contacts[0] = contact
+        await look(made)
+        told = made.scene.term.notes["Stalled"]
+        assert told.reason == release_versions.NOT_UNDERSTOOD
+        assert "Broker 0 applies no more metadata" in told.message
+        assert "the record at 17 is of a newer release" in told.message
+        contact.unknown_metadata = ""
+        await look(made)
+        assert "Stalled" not in made.scene.term.notes
+
+
+class TestTheChartsImages:
+    ENV = {"PLIMSOLL_BROKER_IMAGE": "b:2", "PLIMSOLL_CONTROLLERS": "c:1"}  # noqa: RUF012
+
+    def test_images_are_known_by_release(self) -> None:
+        options = from_environment({**self.ENV, "PLIMSOLL_BROKER_IMAGES": "0.1=b:1,0.2=b:2"})
+        assert options.images == {"0.1": "b:1", "0.2": "b:2"}
+        assert from_environment(self.ENV).images == {RELEASE: "b:2"}
+
+    def test_images_without_a_release_are_refused(self) -> None:
+        with pytest.raises(BadOption, match="RELEASE=IMAGE"):
+            from_environment({**self.ENV, "PLIMSOLL_BROKER_IMAGES": "b:1"})
+
+
+def test_release_is_stated_alike_in_chart_images_and_packages() -> None:
+    root = Path(__file__).parents[2]
+    chart = yaml.safe_load((root / "helm/plimsoll/Chart.yaml").read_text())
+    values = yaml.safe_load((root / "helm/plimsoll/values.yaml").read_text())
+    assert chart["appVersion"] == RELEASE
+    assert chart["version"] == f"{RELEASE}.0"
+    assert f'version = "{RELEASE}.0"' in (root / "pyproject.toml").read_text()
+    assert set(values["images"]["broker"]) == set(RELEASES.values())

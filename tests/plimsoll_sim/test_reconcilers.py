@@ -1,0 +1,63 @@
+"""The simulator runs the operator that ships: which of its reconcilers, and how much of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from plimsoll_operator.leadership.led_cluster import LedCluster
+from plimsoll_operator.reconcile.reconcile_term import Task, Work
+from plimsoll_operator.reconcile.work_queue import ReconcileQueue
+from plimsoll_sim.cluster.world import World
+from plimsoll_sim.runs.run import run
+from plimsoll_sim.scenario.runner import play
+
+STEPS = 1_500
+RUNS = (("objects", 1), ("members", 4), ("members", 5))
+
+
+def test_runs_reach_every_reconciler(monkeypatch: pytest.MonkeyPatch) -> None:
+    handled: Counter[Task] = Counter()
+    shipped = ReconcileQueue._attempt
+
+    async def counted(queue: ReconcileQueue[Work], work: Work) -> int | None:
+        again = await shipped(queue, work)
+        if again is None:
+            handled[work.task] += 1
+        return again
+
+    monkeypatch.setattr(ReconcileQueue, "_attempt", counted)
+    for profile, seed in RUNS:
+        result = run(seed, STEPS, profile=profile)
+        assert not result.sentence, f"{profile} {seed}: {result.outcome}: {result.sentence}"
+    assert handled.keys() == set(Task)
+
+
+def test_operator_that_leads_after_a_run_shows_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[bytes] = []
+    settle = World.settle
+
+    def settled(world: World) -> None:
+        settle(world)
+        shown.extend(host.metrics() for host in world.operators if host.active)
+
+    monkeypatch.setattr(World, "settle", settled)
+    assert run(3, 500).sentence == ""
+    (text,) = shown
+    assert b'plimsoll_unclean_elections_total{cluster="sim"' in text
+
+
+def test_simulator_rolls_no_broker_without_the_shipped_reconciler_of_restarts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    roll = "cluster\nroll 2\nuntil rolled within=60s\nshow restarts\n"
+    assert play(roll).outcome == "held"
+    shipped = LedCluster._handle
+
+    async def without_rolls(led: LedCluster, work: Work) -> None:
+        if work.task is not Task.ROLLS:
+            await shipped(led, work)
+
+    monkeypatch.setattr(LedCluster, "_handle", without_rolls)
+    assert play(roll).outcome == "liveness"

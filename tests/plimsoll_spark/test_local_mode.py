@@ -1,0 +1,105 @@
+"""A Verification that is applied to a local cluster runs there as it runs in Kubernetes."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.integration.local_cluster import LocalCluster, runs, wait_for
+
+from plimsoll_spark.session import JARS_VARIABLE
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+RUN_S = 300
+RECORDS = 2_000
+OURS = "/apis/plimsoll.dev/v1alpha1/namespaces/default"
+TOPIC = """
+apiVersion: plimsoll.dev/v1alpha1
+kind: Topic
+metadata: {name: proven}
+spec: {clusterRef: {name: local}, partitions: 3, replicationFactor: 3, minInSyncReplicas: 2}
+"""
+VERIFICATION = """
+---
+apiVersion: plimsoll.dev/v1alpha1
+kind: Verification
+metadata: {name: proof}
+spec:
+  clusterRef: {name: local}
+  topic: proven
+  produce: {records: %d, recordBytes: 256, recordsPerSecond: %d}
+"""
+
+
+def get(cluster: LocalCluster, path: str) -> Any:
+    with urllib.request.urlopen(cluster.ready["api"] + path, timeout=10) as reply:
+        return json.loads(reply.read())
+
+
+def status(cluster: LocalCluster) -> Any:
+    return get(cluster, f"{OURS}/verifications/proof").get("status") or {}
+
+
+def a_cluster(
+    tmp_path: Path, jars: Path, monkeypatch: pytest.MonkeyPatch, *, rate: int
+) -> LocalCluster:
+    monkeypatch.setenv(JARS_VARIABLE, str(jars))
+    file = tmp_path / "objects.yaml"
+    file.write_text(TOPIC + VERIFICATION % (RECORDS, rate))
+    return LocalCluster(tmp_path / "data", files=[file])
+
+
+def of_the_driver(directory: Path) -> list[int]:
+    """The pids of whatever runs for a driver of this directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            environment = path.read_bytes()
+        except OSError:
+            continue
+        if f"TMPDIR={directory}/pods/".encode() in environment:
+            found.append(int(path.parent.name))
+    return [pid for pid in found if runs(pid)]
+
+
+def test_verification_of_a_local_cluster_passes_and_its_report_is_there(
+    tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_cluster(tmp_path, spark_jars, monkeypatch, rate=1_000) as cluster:
+        wait_for("the verdict", lambda: status(cluster).get("verdict"), RUN_S, 0.5)
+        shown = status(cluster)
+        assert (shown["phase"], shown["verdict"]) == ("Completed", "Passed"), cluster.said()
+        assert shown["counts"]["acked"] == shown["counts"]["read"] == RECORDS
+        report = get(cluster, "/api/v1/namespaces/default/configmaps/proof-report")["data"]
+        assert "</html>" in report["report.html"]
+        job = "/apis/batch/v1/namespaces/default/jobs/proof-driver"
+        wait_for("the Job's end", lambda: get(cluster, job)["status"].get("completionTime"))
+    with cluster:
+        assert status(cluster)["verdict"] == "Passed", "a later start keeps the verdict"
+        (pod,) = (
+            one
+            for one in get(cluster, "/api/v1/namespaces/default/pods")["items"]
+            if one["metadata"]["name"].startswith("proof-driver-")
+        )
+        assert pod["status"]["phase"] == "Succeeded"
+
+
+def test_cluster_that_stops_takes_its_driver_along_and_the_verification_says_so_later(
+    tmp_path: Path, spark_jars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_cluster(tmp_path, spark_jars, monkeypatch, rate=10) as cluster:
+        wait_for(
+            "the first acks",
+            lambda: status(cluster).get("counts", {}).get("acked"),
+            RUN_S,
+            0.5,
+        )
+        assert of_the_driver(cluster.directory)
+    assert of_the_driver(cluster.directory) == []
+    with cluster:
+        wait_for("its end", lambda: status(cluster).get("phase") == "Failed", RUN_S, 0.2)
+        assert status(cluster)["verdict"] == "Inconclusive"
+        assert status(cluster)["conditions"][0]["reason"] == "DriverFailed"
+        assert of_the_driver(cluster.directory) == []

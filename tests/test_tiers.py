@@ -1,0 +1,78 @@
+"""`make test` leaves nothing out: every test is of one tier, and lies where that tier looks."""
+
+import re
+from pathlib import Path
+
+import pytest
+from dev.tiers import ROOT, TIERS, Outcome, Tier, judge, progress, summary
+
+MARK = re.compile(r"pytest\.mark\.(\w+)")
+REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
+<testcase name="a" time="1.5"/><testcase name="b" time="0.1"/><testcase name="c" time="2.0"/>
+</testsuite></testsuites>"""
+
+
+def marked() -> list[tuple[Path, str]]:
+    names = {tier.marker for tier in TIERS}
+    return [
+        (path.relative_to(ROOT), name)
+        for path in (ROOT / "tests").rglob("*.py")
+        for name in MARK.findall(path.read_text())
+        if name in names
+    ]
+
+
+def test_tiers_look_where_tests_with_their_marker_lie() -> None:
+    paths = {tier.marker: tier.paths for tier in TIERS}
+    found = marked()
+    assert {name for _, name in found} == {tier.marker for tier in TIERS if tier.name != "unit"}
+    for path, name in found:
+        assert any(path.is_relative_to(under) for under in paths[name]), path
+
+
+def test_unit_tier_takes_everything_that_no_other_tier_takes() -> None:
+    (unit,) = [tier for tier in TIERS if tier.name == "unit"]
+    others = [tier.marker for tier in TIERS if tier is not unit]
+    assert unit.paths == Tier(name="", about="", marker="", limit_s=1).paths == ("tests",)
+    for marker in others:
+        assert marker in unit.marker
+
+
+@pytest.mark.parametrize(
+    ("code", "failed", "note"), [(0, 1, ""), (124, 1, "stopped at its limit of 9 s")]
+)
+def test_tier_counts_what_pytest_reports(tmp_path: Path, code: int, failed: int, note: str) -> None:
+    outcome, report = Outcome(name="unit"), tmp_path / "report.xml"
+    report.write_text(REPORT)
+    judge(outcome, code, report, 9)
+    assert (outcome.passed, outcome.failed, outcome.skipped) == (1, failed, 1)
+    assert outcome.note == note
+    assert max(outcome.tests) == (2.0, "c")
+
+
+@pytest.mark.parametrize("code", [1, 2, 4, 124, -9])
+def test_tier_without_a_report_has_failed(tmp_path: Path, code: int) -> None:
+    outcome = Outcome(name="unit")
+    judge(outcome, code, tmp_path / "report.xml", 9)
+    assert outcome.failed == 1
+    assert outcome.note
+
+
+def test_summary_fails_when_one_test_failed_or_none_passed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    good = Outcome(name="unit", passed=2, tests=[(3.0, "slow"), (1.0, "quick")])
+    assert summary([good], 4.0) == 0
+    shown = capsys.readouterr().out
+    assert shown.index("slow") < shown.index("quick")
+    assert shown.endswith("2 passed, 0 failed, 0 skipped\n")
+    assert summary([good, Outcome(name="e2e", failed=1)], 4.0) == 1
+    assert summary([Outcome(name="unit")], 4.0) == 1
+
+
+def test_progress_names_the_test_that_ended_last(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("collecting ...\ntests/a.py::test_b PASSED [ 12%]\ntests/a.py::test_c[x-y] FAIL")
+    assert progress(log) == ", 12 %, after test_b"
+    log.write_text("")
+    assert progress(log) == ""
