@@ -54,7 +54,12 @@ class FakeController:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def ended(_: object) -> None:
+            self._tasks.discard(task)
+            writer.close()  # here, as a task that is cancelled before its first step runs nothing
+
+        task.add_done_callback(ended)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -78,8 +83,6 @@ class FakeController:
                     writer.write(control.encode_reply(request.correlation_id, reply))
         except (asyncio.IncompleteReadError, ConnectionError):
             return
-        finally:
-            writer.close()
 
     async def stop(self) -> None:
         assert self._server is not None

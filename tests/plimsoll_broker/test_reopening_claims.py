@@ -14,6 +14,7 @@ from tests.plimsoll_broker.test_replication import same_logs, until
 from tests.plimsoll_broker.test_room import broken_disk, out_of_the_isr
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
+from plimsoll_broker.replication import periodic_chores
 from plimsoll_broker.replication.full_disks import Room
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.periodic_chores import Upkeep
@@ -47,6 +48,12 @@ class SlowThread:
 
 
 LOAD = stores.load_log
+
+
+@pytest.fixture(autouse=True)
+def _brokers_that_do_not_look_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests look when it is time, however slow the machine is."""
+    monkeypatch.setattr(periodic_chores, "ROOM_MS", 3_600_000)
 
 
 @pytest.fixture

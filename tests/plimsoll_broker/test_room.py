@@ -8,6 +8,7 @@ import pytest
 from tests.plimsoll_broker.test_replication import same_logs, until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
 
+from plimsoll_broker.replication import periodic_chores
 from plimsoll_broker.replication.full_disks import RESERVE, ROOM_BYTES_MAX, Room, enough
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
@@ -44,6 +45,12 @@ def out_of_the_isr(controller: Controller, broker: Broker) -> None:
             replicas=(FailedReplica(topic_id=partition.topic_id, index=0),),
         )
     )
+
+
+@pytest.fixture(autouse=True)
+def _brokers_that_do_not_look_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These tests look when it is time, however slow the machine is."""
+    monkeypatch.setattr(periodic_chores, "ROOM_MS", 3_600_000)
 
 
 @pytest.fixture
