@@ -45,9 +45,7 @@ class TurnsAsTime:
     def __init__(self) -> None:
         self.now_ms = 0
 
-    async def tick_forever(
-        self, _: object, interval_ms: int, tick: Callable[[int], None]
-    ) -> None:
+    async def tick_forever(self, _: object, interval_ms: int, tick: Callable[[int], None]) -> None:
         while True:
             await asyncio.sleep(0)
             self.now_ms += interval_ms
