@@ -168,11 +168,16 @@ class LogWriter:
         except StorageError as error:
             self._fail_if_here(hosted, error)
 
-    async def sync_removals(self, hosted: Hosted) -> bool:
-        """The segments that went are gone after a crash, too; raises StorageError.  False: the
-        partition itself went meanwhile."""
+    async def sync_names(self, hosted: Hosted) -> bool:
+        """The segments that were made are there after a power cut, and those that went are not.
+        False: the disk did not take it, or the partition itself went meanwhile."""
         sync, renames = hosted.log.unsynced.begin_names()
-        await in_thread(sync)
+        try:
+            await in_thread(sync)
+        except StorageError as error:
+            # A sync that failed may not fail again, whatever it left on the disk.
+            self._fail_if_here(hosted, error)
+            return False
         if not self._owner.is_here(hosted):
             return False
         hosted.log.unsynced.names_synced(renames)

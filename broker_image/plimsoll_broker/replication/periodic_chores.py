@@ -197,12 +197,21 @@ class Upkeep:
             return log.remove_below(manager.store.saved_log_start(log), REMOVED_AT_ONCE)
 
         async for hosted in in_slices(list(manager)):
-            while manager.is_here(hosted):
+            while await self._may_remove(hosted):
                 removed = manager.driver.remove_segments(hosted, remove)
                 if not removed:
                     break
                 # Only now is their room given back: that takes the longer the larger they are.
                 await in_thread(removed.clear)
+
+    async def _may_remove(self, hosted: Hosted) -> bool:
+        """Whether a segment lies below the saved start, and the one behind it keeps its name."""
+        manager, log = self._manager, hosted.log
+        if not manager.is_here(hosted):
+            return False
+        if not log.begins_below(manager.store.saved_log_start(log)):
+            return False
+        return log.unsynced.is_named(log.segments[1]) or await manager.driver.sync_names(hosted)
 
     async def _remove_oldest(self) -> None:
         """There is no room to save a start, but what is below it is room: one segment of each log,
@@ -212,6 +221,6 @@ class Upkeep:
             log = hosted.log
             if not log.begins_below(log.log_start_offset) or not manager.is_here(hosted):
                 continue
-            if await manager.driver.sync_removals(hosted):
+            if await manager.driver.sync_names(hosted):
                 removed = manager.driver.remove_segments(hosted, Log.remove_oldest)
                 await in_thread(removed.clear)

@@ -28,6 +28,7 @@ class Unsynced:
         "_due",
         "_flushed",
         "_indexes",
+        "_made",
         "_names_synced",
         "_removed",
         "cuts",
@@ -40,6 +41,8 @@ class Unsynced:
         self.renames = 1  # what was there when it was opened may not have been synced either
         self._names_synced = 0
         self._removed = 1
+        # Segments whose names may not be on the disk: the number of `renames` when they were made.
+        self._made: dict[Segment, int] = {}
         self.cuts = 0
         self._due: tuple[DiskFile, ...] | None = None
         self._flushed: tuple[Segment, int] | None = None
@@ -97,13 +100,21 @@ class Unsynced:
         return self._due is None
 
     def renamed(self) -> None:
-        """A segment was made or removed: the next flush syncs the directory, too."""
+        """A name was made or removed: the next flush syncs the directory, too."""
         self.renames += 1
+
+    def made(self, segment: Segment) -> None:
+        self.renamed()
+        self._made[segment] = self.renames
+
+    def is_named(self, segment: Segment) -> bool:
+        """Whether its name survives a power cut."""
+        return self._names_synced >= self._made.get(segment, 1)
 
     def sync_names(self) -> None:
         """At once, for a caller that cannot wait for a flush."""
         self._disk.sync_directory(self._directory)
-        self._names_synced = self.renames
+        self.names_synced(self.renames)
 
     def begin_names(self) -> tuple[Callable[[], None], int]:
         """What syncs the directory, may run in a thread; and the number for `names_synced`."""
@@ -112,6 +123,8 @@ class Unsynced:
     def names_synced(self, renames: int) -> None:
         """The directory was synced when that was the number of `renames`, or later."""
         self._names_synced = max(self._names_synced, renames)
+        if self._made:
+            self._made = {each: made for each, made in self._made.items() if made > renames}
 
     @property
     def removals_synced(self) -> bool:
@@ -124,6 +137,7 @@ class Unsynced:
         self._indexes = [each for each in self._indexes if each is not segment]
         if self._flushed is not None and self._flushed[0] is segment:
             self._flushed = None
+        self._made.pop(segment, None)
         self.renamed()
         self._removed = self.renames
 

@@ -174,7 +174,7 @@ class Log:
         self.unsynced.sealed(active, synced=self.recovery_point == end)
         self._snapshots.save(end, self.producers, sync=False)
         self.segments.append(self._new_segment(end))
-        self.unsynced.renamed()
+        self.unsynced.made(self.segments[-1])
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(self._disk, self.directory, base_offset, self.config.index_interval_bytes)
@@ -263,6 +263,7 @@ class Log:
         self.producers.clear()
         self._snapshots.remove(above=-1)
         self.segments[:] = [self._new_segment(offset)]
+        self.unsynced.made(self.segments[0])
         self.log_start_offset = self.log_end_offset = offset
 
     def begin_settle(self) -> Settling | None:
@@ -310,8 +311,7 @@ class Log:
 
         Returns the log's start.  Nothing is removed: `remove_below` does that, once it is saved.
         """
-        end = self.log_end_offset
-        due = retention.due(self.segments, end, self.config, now_ms, high_watermark)
+        due = retention.due(self.segments, self.log_end_offset, self.config, now_ms, high_watermark)
         if due.active:
             self.roll()
         self.advance_log_start(due.offset)
@@ -321,12 +321,13 @@ class Log:
         """Remove the oldest segments, up to `count_max`, of which nothing is at or above a start
         that is on the disk.
 
-        A power cut may bring any of them back; the next start looks at none.  Returns them: their
-        room is free once the caller, in a thread perhaps, lets go of them.
+        A power cut may bring any of them back; the next start looks at none.  A segment whose name
+        it may take never becomes the first: the log would be found to begin behind it.  Returns
+        them: their room is free once the caller, in a thread perhaps, lets go of them.
         """
-        below = min(saved_start, self.log_start_offset)
+        below, named = min(saved_start, self.log_start_offset), self.unsynced.is_named
         removed: list[Segment] = []
-        while len(removed) < count_max and self.begins_below(below):
+        while len(removed) < count_max and self.begins_below(below) and named(self.segments[1]):
             self._reader.forget()
             removed.append(self.segments[0])
             self._remove(0)
@@ -341,11 +342,10 @@ class Log:
     def remove_oldest(self) -> list[Segment]:
         """Where no start can be saved (a full disk): one segment, if no earlier removal can come
         undone, so that a power cut leaves no gap."""
-        synced = self.unsynced.removals_synced
-        return self.remove_below(self.log_start_offset, 1) if synced else []
+        return self.remove_below(self.log_start_offset, int(self.unsynced.removals_synced))
 
     def prune_snapshots(self) -> None:
-        """Remove the producer snapshots that no recovery needs any more."""
+        """Remove those that no recovery needs any more."""
         self._snapshots.prune(frozenset(segment.base_offset for segment in self.segments))
 
     # --- durability -----------------------------------------------------------------------------

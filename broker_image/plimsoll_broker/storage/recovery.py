@@ -70,7 +70,7 @@ def load_log(
     start = max(known.log_start_offset or 0, 0)
     segments = _open_segments(place, config, start)
     if not known.clean:
-        _drop_below(segments, start)
+        _drop_below(place, segments, start)
     for _ in range(2 * len(segments) + 2):  # each attempt cuts or mends a segment
         try:
             contents = _contents(place, segments, known, start)
@@ -176,9 +176,11 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
     ]
 
 
-def _drop_below(segments: list[Segment], start: int) -> None:
+def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
     """Retention had removed these segments, and a power cut brought them back: their content is
-    not read."""
+    not read.  What becomes the first segment keeps its name, whatever comes."""
+    if len(segments) > 1 and segments[1].base_offset <= start:
+        place.disk.sync_directory(place.directory)
     while len(segments) > 1 and segments[1].base_offset <= start:
         segments.pop(0).remove()
 

@@ -55,6 +55,20 @@ TRUST: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
+        name="first-segment-without-a-name",
+        rule="the segment that a log begins with keeps its name in a power cut (4.9)",
+        scenarios=("S39h",),
+        profile="outages",
+        by_chance=False,  # seed 1320004 found it, one run in ten thousand
+        edits=(
+            Edit(
+                BROKER + "storage/durability.py",
+                "return self._names_synced >= self._made.get(segment, 1)",
+                "return True",
+            ),
+        ),
+    ),
+    Mutant(
         name="deletes-the-uncommitted",
         rule="DeleteRecords ends at the high watermark",
         scenarios=("S37g",),

@@ -63,8 +63,9 @@ def fill(log: Log, batches: int, **fields) -> None:
 
 
 def retain(log: Log, now_ms: int | None, high_watermark: int) -> int:
-    """Retention, as if every start were saved at once."""
+    """Retention, as if every start were saved at once, and every name synced."""
     start = log.apply_retention(now_ms, high_watermark)
+    log.unsynced.sync_names()
     log.remove_below(start, 1_000)
     return start
 

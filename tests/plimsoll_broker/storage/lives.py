@@ -199,8 +199,7 @@ class Lives(RuleBasedStateMachine):
         def work() -> None:
             self.log.apply_retention(self.clock, mark)
             if not later:
-                self.machine.store.checkpoint_log_starts()
-                self.log.remove_below(self.machine.store.saved_log_start(self.log), 100)
+                self.machine.remove(synced=self.rng.random() < 0.5)
 
         if self.harmless(crash, work):
             self.start_max = max(before, self.log.log_start_offset)

@@ -116,9 +116,16 @@ class Machine:
         """Retention by size, as upkeep does it."""
         log = self.store.logs[ORDERS]
         start = log.apply_retention(0, high_watermark)
-        self.store.checkpoint_log_starts()
-        log.remove_below(self.store.saved_log_start(log), 100)
+        self.remove(synced=True)
         return start
+
+    def remove(self, *, synced: bool) -> None:
+        """What lies below the log's start.  `synced`: so are the names of what is there."""
+        log = self.store.logs[ORDERS]
+        self.store.checkpoint_log_starts()
+        if synced:
+            log.unsynced.sync_names()
+        log.remove_below(self.store.saved_log_start(log), 100)
 
     def copy(self) -> Machine:
         """A copy of the volume, with no process that uses it."""

@@ -216,9 +216,56 @@ def test_log_removes_no_segment_above_its_saved_start() -> None:
     save = machine.store.begin_log_starts()
     log.advance_log_start(390)  # after the save began
     save()
+    log.unsynced.sync_names()
     assert len(log.remove_below(machine.store.saved_log_start(log), 1)) == 1, "no more at once"
     assert len(log.remove_below(machine.store.saved_log_start(log), 100)) == 1
     assert [segment.base_offset for segment in log.segments] == [240, 360]
+
+
+def a_log_that_is_to_begin_at_240() -> Machine:
+    """Of the segments 0, 120, 240 and 360 only the first's name is on the disk."""
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000))
+    log = machine.log()
+    fill(log, 40)
+    assert log.apply_retention(0, 400) == 240
+    machine.store.checkpoint_log_starts()
+    return machine
+
+
+def loses_only_the_name_of_240(machine: Machine) -> None:
+    machine.lose_power(Cut(content=True, entries=True, back=(f"{240:020d}",)))
+
+
+def test_segment_whose_name_a_power_cut_may_take_does_not_become_the_first() -> None:
+    """The log was found to begin at 360: what had been there was gone, and nobody said so."""
+    machine = a_log_that_is_to_begin_at_240()
+    log = machine.store.logs[ORDERS]
+    log.remove_below(machine.store.saved_log_start(log), 100)
+    loses_only_the_name_of_240(machine)
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (240, 240)
+
+
+def test_segment_that_a_start_makes_the_first_keeps_its_name() -> None:
+    machine = a_log_that_is_to_begin_at_240()
+    machine.log()  # after a kill
+    assert machine.names()[0].startswith(f"{240:020d}")
+    loses_only_the_name_of_240(machine)
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (240, 400)
+
+
+def test_segments_are_removed_up_to_one_whose_name_is_on_the_disk() -> None:
+    machine = a_log_that_is_to_begin_at_240()
+    log = machine.store.logs[ORDERS]
+    sync, renames = log.unsynced.begin_names()
+    fill(log, 20)  # rolls after the sync began
+    log.apply_retention(0, 600)
+    machine.store.checkpoint_log_starts()
+    sync()
+    log.unsynced.names_synced(renames)
+    assert len(log.remove_below(machine.store.saved_log_start(log), 100)) == 3
+    assert [segment.base_offset for segment in log.segments] == [360, 480]
 
 
 def test_log_without_a_saved_start_removes_segments_one_by_one() -> None:
