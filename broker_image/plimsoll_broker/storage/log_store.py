@@ -167,14 +167,14 @@ class LogStore(CheckpointFiles):
             self.disk.make_directory(path)
             data = checkpoint_formats.encode_partition_metadata(topic_id)
             self.disk.replace(path / checkpoint_formats.PARTITION_METADATA, data, sync=False)
-            with self._changing_new:
-                self._new[partition] = path
         place = LogPlace(
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
         log = _loaded(place, config, known, partial(self._before_cut, partition))
         self._high_watermarks.lower(partition, log.log_end_offset)
-        if partition in self._new:
+        if not log.size:  # new, or made by a process that may have ended before it was durable
+            with self._changing_new:
+                self._new[partition] = path
             log.make_durable = partial(self._make_durable, (partition,))
         self.logs[partition] = log
         self._unopened.discard(partition)

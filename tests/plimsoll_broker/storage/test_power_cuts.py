@@ -255,6 +255,33 @@ def test_segment_that_a_start_makes_the_first_keeps_its_name() -> None:
     assert (again.log_start_offset, again.log_end_offset) == (240, 400)
 
 
+def test_log_of_a_process_that_was_killed_before_it_was_durable_is_durable_before_its_records(
+    machine: Machine,
+) -> None:
+    """What was flushed, and acknowledged with flush.messages: 1, went with its directory."""
+    machine.log()
+    log = machine.log()  # after a kill
+    fill(log, 1)
+    log.flush()
+    machine.lose_power(NOTHING)
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (0, 10)
+
+
+def test_first_segment_that_a_start_makes_keeps_its_name(machine: Machine) -> None:
+    """The process died when a discard had removed the only one, and had made no other yet."""
+    log = machine.log()
+    log.discard_to(7)
+    log.settle()
+    machine.store.disk.remove(machine.store.directory / "orders-3" / f"{7:020d}.log")
+    log = machine.log()
+    assert log.log_end_offset == 0
+    fill(log, 1)
+    machine.lose_power(Cut(content=True, entries=False))
+    again = machine.log()
+    assert (again.log_start_offset, again.log_end_offset) == (0, 10)
+
+
 def test_segments_are_removed_up_to_one_whose_name_is_on_the_disk() -> None:
     machine = a_log_that_is_to_begin_at_240()
     log = machine.store.logs[ORDERS]
