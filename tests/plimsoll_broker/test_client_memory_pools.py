@@ -151,7 +151,7 @@ def test_share_without_a_pool_is_granted_everything():
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_pool_counts_every_byte_and_leaves_no_waiter_beside_free_memory(data):
     told = Told()
     pool = Pool(1000, told)

@@ -123,7 +123,7 @@ def test_response_is_encoded_as_kio_encodes_it(key, version):
     schema = load_response_schema(key, version)
 
     @given(values=values_of(schema))
-    @settings(max_examples=6, deadline=None)
+    @settings(max_examples=6)
     def check(values):
         entity = as_kio(schema, values)
         encoded = encode_response(key, version, values)
@@ -138,7 +138,7 @@ def test_request_is_encoded_as_kio_encodes_it(key, version):
     schema = load_request_schema(key, version)
 
     @given(values=values_of(schema))
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=4)
     def check(values):
         entity = as_kio(schema, values)
         encoded = encode_request(key, version, values)
@@ -159,7 +159,7 @@ def test_flexible_versions_are_where_kio_has_them(key, version):
 
 
 @given(data=st.binary(max_size=80), choice=st.sampled_from(every_message()))
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 def test_garbage_request_is_malformed_and_nothing_else(data, choice):
     key, version = choice
     decoders = {ApiKey.PRODUCE: produce.decode_request, ApiKey.FETCH: fetch.decode_request}

@@ -40,7 +40,7 @@ def taken(framer):
 
 
 @given(payloads=frames, size=st.integers(1, 3 * CHUNK_BYTES))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_frames_do_not_depend_on_how_the_bytes_are_cut(payloads, size):
     data = framed(payloads)
     framer = Framer(LIMIT)
@@ -53,7 +53,6 @@ def test_frames_do_not_depend_on_how_the_bytes_are_cut(payloads, size):
 
 
 @given(payloads=st.lists(st.binary(max_size=20), max_size=6))
-@settings(deadline=None)
 def test_byte_by_byte(payloads):
     framer = Framer(LIMIT)
     found = []
@@ -64,7 +63,7 @@ def test_byte_by_byte(payloads):
 
 
 @given(payloads=frames)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_reading_into_the_buffer_gives_the_same(payloads):
     data = memoryview(framed(payloads))
     framer = Framer(LIMIT)

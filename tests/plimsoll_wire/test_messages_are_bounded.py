@@ -55,7 +55,7 @@ def test_answer_of_any_api_and_version_is_encodable_however_long_its_messages(ke
     schema = load_response_schema(key, version)
 
     @given(values=values_of(schema), message=LONG)
-    @settings(max_examples=5, deadline=None)
+    @settings(max_examples=5)
     def check(values, message):
         values, count = with_message(schema, values, message)
         told = messages_in(decode_response(key, version, encode_response(key, version, values)))
@@ -68,7 +68,7 @@ def test_answer_of_any_api_and_version_is_encodable_however_long_its_messages(ke
 
 
 @given(message=LONG)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_produce_reply_written_by_hand_bounds_its_messages_too(message):
     results = [("orders", [produce.ProducedPartition(0, 87, message=message)])]
     for version in range(8, 11):

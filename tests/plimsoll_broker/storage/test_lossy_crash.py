@@ -177,7 +177,7 @@ steps = st.lists(
 
 
 @given(lives=st.lists(steps, min_size=1, max_size=4), data=st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_power_cut_loses_nothing_that_was_flushed_and_tears_nothing(lives, data):
     root = Path(tempfile.mkdtemp())
     try:

@@ -7,7 +7,7 @@ possible model of the replica's rules, the controller is the real one.  Checks I
 from collections.abc import Callable
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_core.cluster.topic_configs import UNCLEAN_RECOVERY
@@ -275,7 +275,7 @@ MOVES = st.tuples(
 )
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(moves=st.lists(MOVES, min_size=40, max_size=120))
 def test_isr_and_elr_members_hold_every_committed_record(
     new_world: Callable[..., Any], moves: list[tuple[int, int, int]]

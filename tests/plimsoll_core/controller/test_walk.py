@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plimsoll_core.cluster.image import apply_all
@@ -332,7 +332,7 @@ MOVES = st.tuples(
 
 
 @pytest.mark.parametrize("slice_partitions", [2, 1_000])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(moves=st.lists(MOVES, max_size=60))
 def test_random_walks_break_no_invariant(
     new_world: Callable[..., Any],

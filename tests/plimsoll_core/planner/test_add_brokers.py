@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_core.planner.clusters import (
     Drawn,
@@ -37,7 +37,6 @@ def adding(shape: Drawn, **more: object) -> Request:
     return cluster(list(shape.topics), members, AddBrokers(brokers=()), **more)
 
 
-@settings(deadline=None)
 @given(GROWN)
 def test_moved_replicas_are_the_lower_bound_without_racks(shape: Drawn) -> None:
     """Minimum moves = Σ max(0, c(b)−t(b)); t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}, the ⌈⌉ slots to the fullest."""
@@ -54,7 +53,6 @@ def test_moved_replicas_are_the_lower_bound_without_racks(shape: Drawn) -> None:
             assert held(after)[broker] == t[broker], "the fullest have the ⌈⌉ slots"
 
 
-@settings(deadline=None)
 @given(GROWN_ONE_FACTOR)
 def test_replicas_and_leaders_differ_by_at_most_one(shape: Drawn) -> None:
     """max−min replicas ≤ 1, leaders ≤ 1."""
@@ -66,7 +64,6 @@ def test_replicas_and_leaders_differ_by_at_most_one(shape: Drawn) -> None:
     assert answer.relaxations == ()
 
 
-@settings(deadline=None)
 @given(GROWN_WITH_RACKS)
 def test_partitions_keep_rack_diversity_and_their_factors(shape: Drawn) -> None:
     """RF unchanged; no partition loses rack diversity."""
@@ -77,7 +74,6 @@ def test_partitions_keep_rack_diversity_and_their_factors(shape: Drawn) -> None:
         assert diversity(new, shape.rack_of) >= diversity(old, shape.rack_of)
 
 
-@settings(deadline=None)
 @given(GROWN_WITH_RACKS)
 def test_loads_that_racks_leave_uneven_are_reported(shape: Drawn) -> None:
     """Relax balance before relaxing racks: and say so, exactly when it happens."""
@@ -90,7 +86,6 @@ def test_loads_that_racks_leave_uneven_are_reported(shape: Drawn) -> None:
     assert "Racks" not in relaxed
 
 
-@settings(deadline=None)
 @given(drawn(brokers_max=6), st.integers(1, 4))
 def test_even_old_brokers_exchange_no_replicas(shape: Drawn, more: int) -> None:
     """No old→old move if the old brokers were within 1 of each other."""
@@ -105,7 +100,6 @@ def test_even_old_brokers_exchange_no_replicas(shape: Drawn, more: int) -> None:
         assert min(move.adding) >= shape.n
 
 
-@settings(deadline=None)
 @given(GROWN_WITH_RACKS, st.randoms(use_true_random=False))
 def test_plan_does_not_depend_on_the_order_of_its_input(
     shape: Drawn, shuffle: random.Random
@@ -125,14 +119,12 @@ def test_plan_does_not_depend_on_the_order_of_its_input(
     assert plan_hash(planned(request)) == plan_hash(planned(other))
 
 
-@settings(deadline=None)
 @given(GROWN_WITH_RACKS)
 def test_plan_that_is_done_leaves_nothing_to_do(shape: Drawn) -> None:
     request = adding(shape)
     assert planned(applied(request, planned(request))).nothing_to_do
 
 
-@settings(deadline=None)
 @given(GROWN_WITH_RACKS, st.data())
 def test_explicit_topics_stay_and_are_reported(shape: Drawn, data: st.DataObject) -> None:
     strategies = data.draw(
@@ -149,7 +141,6 @@ def test_explicit_topics_stay_and_are_reported(shape: Drawn, data: st.DataObject
     assert not stated & {move.partition.topic_id for move in (*answer.moves, *answer.reorders)}
 
 
-@settings(deadline=None)
 @given(GROWN, st.data())
 def test_unusable_brokers_neither_get_nor_give(shape: Drawn, data: st.DataObject) -> None:
     down = data.draw(st.sets(st.integers(0, shape.n - 1)))

@@ -55,7 +55,6 @@ def formula(
     return placed
 
 
-@settings(deadline=None)
 @given(GROWN_ONE_FACTOR)
 def test_replicas_and_leaders_differ_by_at_most_one(shape: Drawn) -> None:
     request = full(shape)
@@ -67,7 +66,6 @@ def test_replicas_and_leaders_differ_by_at_most_one(shape: Drawn) -> None:
     assert answer.moved_replicas >= answer.lower_bound
 
 
-@settings(deadline=None)
 @given(GROWN.flatmap(with_racks))
 def test_partitions_are_in_as_many_racks_as_possible(shape: Drawn) -> None:
     """Hard rule: distinct racks per partition = min(RF, racks); and RF unchanged."""
@@ -80,7 +78,6 @@ def test_partitions_are_in_as_many_racks_as_possible(shape: Drawn) -> None:
             assert diversity(new, shape.rack_of) == min(len(new), racks)
 
 
-@settings(deadline=None)
 @given(GROWN.flatmap(with_racks), st.lists(st.sampled_from(["RoundRobin", "Blocked", "Explicit"])))
 def test_second_one_finds_nothing_to_do(shape: Drawn, strategies: list[str]) -> None:
     request = full(shape, strategies=strategies[: len(shape.topics)])
@@ -187,7 +184,7 @@ def exchanges(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[tuple[int, .
     return draw(lists), draw(lists)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(exchanges())
 def test_chosen_permutation_reuses_the_most_replicas(
     case: tuple[list[tuple[int, ...]], list[tuple[int, ...]]],
@@ -200,7 +197,6 @@ def test_chosen_permutation_reuses_the_most_replicas(
     assert new_copies(current, given_out) == fewest
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(rows_on(4, 3)), min_size=1))
 def test_rows_that_are_there_already_stay_in_their_order(rows: list[tuple[int, ...]]) -> None:
     assert permute(rows, rows[::-1]) == rows

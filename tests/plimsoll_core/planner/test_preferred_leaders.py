@@ -20,7 +20,6 @@ from tests.plimsoll_core.planner.clusters import (
 from plimsoll_core.planner.request import PreferredLeaders
 
 
-@settings(deadline=None)
 @given(drawn())
 def test_preferred_leaders_plan_moves_no_data(shape: Drawn) -> None:
     request = cluster(list(shape.topics), brokers(shape.n), PreferredLeaders())
@@ -35,7 +34,7 @@ def test_preferred_leaders_plan_moves_no_data(shape: Drawn) -> None:
         assert list(move.after[1:]) == followers, "who does not lead keeps the order of succession"
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(drawn(brokers_max=4, partitions_max=2))
 def test_chosen_leaders_are_as_even_as_possible(shape: Drawn) -> None:
     """Capacities ⌊P/n⌋/⌈P/n⌉ where they can be met, and nothing more even exists elsewhere."""
@@ -52,14 +51,12 @@ def test_chosen_leaders_are_as_even_as_possible(shape: Drawn) -> None:
     assert relaxed == (["LeaderBalance"] if gap(led(after), range(shape.n)) > 1 else [])
 
 
-@settings(deadline=None)
 @given(drawn())
 def test_done_is_done(shape: Drawn) -> None:
     request = cluster(list(shape.topics), brokers(shape.n), PreferredLeaders())
     assert planned(applied(request, planned(request))).nothing_to_do
 
 
-@settings(deadline=None)
 @given(st.integers(2, 8), st.integers(1, 30), st.integers(1, 3))
 def test_even_replicas_of_one_factor_can_always_be_led_evenly(
     n: int, partitions: int, factor: int

@@ -47,7 +47,6 @@ def rows_of(request: Request) -> list[tuple[int, ...]]:
     return [each.replicas for each in request.partitions]
 
 
-@settings(deadline=None)
 @given(removals(racks=True))
 def test_removed_brokers_keep_no_replica(case: tuple[Drawn, Request, set[int]]) -> None:
     """t(removed)=0, so every replica there moves."""
@@ -61,7 +60,7 @@ def test_removed_brokers_keep_no_replica(case: tuple[Drawn, Request, set[int]]) 
             assert (load.replicas.after, load.leaders.after, load.size_bytes.after) == (0, 0, 0)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(removals())
 def test_plan_copies_as_little_as_even_survivors_allow(
     case: tuple[Drawn, Request, set[int]],
@@ -76,7 +75,7 @@ def test_plan_copies_as_little_as_even_survivors_allow(
     )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(removals(), st.data())
 def test_as_few_copies_as_the_most_even_survivors_allow_when_some_replicas_stay(
     case: tuple[Drawn, Request, set[int]], data: st.DataObject
@@ -105,7 +104,6 @@ def test_as_few_copies_as_the_most_even_survivors_allow_when_some_replicas_stay(
     )
 
 
-@settings(deadline=None)
 @given(removals())
 def test_removed_replicas_alone_move_when_survivors_fit(
     case: tuple[Drawn, Request, set[int]],
@@ -118,7 +116,6 @@ def test_removed_replicas_alone_move_when_survivors_fit(
     assert answer.moved_replicas >= answer.lower_bound >= urgent
 
 
-@settings(deadline=None)
 @given(removals(one_factor=True))
 def test_survivors_differ_by_at_most_one(case: tuple[Drawn, Request, set[int]]) -> None:
     shape, request, gone = case
@@ -128,7 +125,6 @@ def test_survivors_differ_by_at_most_one(case: tuple[Drawn, Request, set[int]]) 
     assert gap(led(after), survivors) <= 1
 
 
-@settings(deadline=None)
 @given(removals(racks=True))
 def test_racks_are_lost_only_when_there_are_no_more(
     case: tuple[Drawn, Request, set[int]],

@@ -1,7 +1,7 @@
 """One topic's replication factor, off some brokers, exact replicas: nothing else moves."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_core.planner.clusters import (
     Drawn,
@@ -55,7 +55,6 @@ def exactly(row: tuple[int, ...], *indexes: int, number: int = 0) -> SetReplicas
 # --- replication factor ------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(ANY, st.integers(1, 6))
 def test_factor_is_changed_with_the_least_movement_and_racks_kept(
     shape: Drawn, wanted: int
@@ -85,7 +84,6 @@ def test_factor_is_changed_with_the_least_movement_and_racks_kept(
     assert answer.moved_replicas == answer.lower_bound
 
 
-@settings(deadline=None)
 @given(st.integers(2, 8), st.integers(1, 30), st.integers(1, 3))
 def test_added_replicas_even_out_brokers(n: int, partitions: int, rounds: int) -> None:
     rows = [(p % n,) for p in range(partitions)]
@@ -159,7 +157,6 @@ def test_impossible_factors_are_refused(wanted: int, reason: Reason, words: str)
 # --- off some brokers --------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(ANY, st.data())
 def test_off_moves_what_is_there_and_nothing_else(shape: Drawn, data: st.DataObject) -> None:
     largest = max(len(row) for row in shape.topics[0])

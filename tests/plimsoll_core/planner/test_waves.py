@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.plimsoll_core.planner.clusters import (
     Drawn,
@@ -60,7 +60,6 @@ def touched(move: Move) -> set[int]:
     return {move.before[0]} | (set(move.before) ^ set(move.after))
 
 
-@settings(deadline=None)
 @given(running(), st.integers(1, 4), st.none() | st.integers(50, 500), st.integers(1, 4))
 def test_waves_keep_to_their_limits_and_forget_nothing(
     case: tuple[Request, Plan, tuple[PlanPartition, ...]],
@@ -92,7 +91,6 @@ def test_waves_keep_to_their_limits_and_forget_nothing(
         assert (move.partition in scheduled + waiting) == (not done)
 
 
-@settings(deadline=None)
 @given(running())
 def test_waves_are_deterministic_and_in_the_plans_order(
     case: tuple[Request, Plan, tuple[PlanPartition, ...]],

@@ -237,7 +237,7 @@ EVENTS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(EVENTS)
 def test_logs_match_and_caches_equal_their_logs_whatever_happens(events: list) -> None:
     """Leaders change with metadata late for some, leaders write, followers fetch a little.

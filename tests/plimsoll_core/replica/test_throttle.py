@@ -115,7 +115,7 @@ class Copying:
         self.arrived.append(arrived)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rates=st.lists(RATES, min_size=1, max_size=4),
     turns=st.lists(
@@ -142,7 +142,7 @@ def test_over_any_time_no_more_arrives_than_the_rate_and_what_was_under_way(
     assert worst <= slack + 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rate=RATES, batch=st.integers(1, 2 * MIB), seconds=st.integers(1, 10))
 def test_throttle_uses_its_whole_rate_while_there_is_work(rate: int, batch: int, seconds: int):
     bucket = Bucket(rate, 0)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.plimsoll_core.replica.copies import LAG_MS, Batch, MemoryLog, a_batch
 
@@ -329,7 +329,7 @@ WEIGHTS = {
 STEPS = 200
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(seed=st.integers(0, 2**32))
 def test_committed_records_are_never_lost(new_world: Callable[..., Any], seed: int) -> None:
     """A seed is the bug report: shrinking a walk would only lead somewhere else."""
