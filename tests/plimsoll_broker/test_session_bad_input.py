@@ -147,7 +147,10 @@ async def test_bug_on_the_commit_path_ends_the_process(harness):
 
 
 @given(data=st.binary(min_size=1, max_size=300))
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 def test_session_with_arbitrary_bytes_does_not_disturb_the_server(data):
     async def scenario():
         handlers = Handlers()

@@ -43,7 +43,7 @@ def busy(world: Any) -> int:
 @given(rows=placements(), wish=WISHES, most=st.integers(1, 3), data=st.data())
 @settings(
     max_examples=120,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_plan_is_carried_out_as_it_was_made(
     new_world: Callable[..., Any], rows: Any, wish: Any, most: int, data: st.DataObject
