@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.labels import Manifest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """An API resource."""
 
     api_version: str

@@ -72,8 +72,7 @@ class StoredObject:
         return self._item
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectChange:
+class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
     """What one write did.  `after` of a deletion is the object as it was, at its last revision."""
 
     type: ChangeType

@@ -7,7 +7,8 @@ Source: apiserver `pkg/registry/generic/registry/store.go` and `pkg/endpoints/ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory import patches, stored_object
@@ -36,8 +37,7 @@ _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
 """What goes only after everything that is in it: `garbage_collection` ends it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTarget:
+class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is about."""
 
     resource: Resource
