@@ -41,6 +41,25 @@ def _left(world: Healed) -> Iterator[str]:
     image = world.ghost.image
     if not any(operator.active for operator in world.operators):
         yield "no operator leads"
+    yield from _brokers(world)
+    for topic in world.objects.topics.values():
+        if topic.topic_name not in image.topic_ids:
+            yield f"topic {topic.topic_name} does not exist"
+    yield from _members(world)
+    yield from _partitions(world)
+    yield from _moves(world)
+    yield from _rebalances(world)
+    for broker_id in image.grants:
+        yield f"broker {broker_id} is away by grant"
+    yield from _image_tags(world)
+    for client in world.clients:
+        if not client.idle:
+            yield f"{client.habits.name} still waits"
+
+
+def _brokers(world: Healed) -> Iterator[str]:
+    """Every member serves, and knows all that is committed."""
+    image = world.ghost.image
     for host in world.brokers.values():
         broker = image.brokers.get(BrokerId(host.id))
         if BrokerId(host.id) not in image.members:
@@ -49,22 +68,14 @@ def _left(world: Healed) -> Iterator[str]:
             yield f"broker {host.id} does not serve"
         elif host.manager is not None and not _same(host.manager.image, image):
             yield f"broker {host.id} lags behind the metadata"
-    for topic in world.objects.topics.values():
-        if topic.topic_name not in image.topic_ids:
-            yield f"topic {topic.topic_name} does not exist"
-    yield from _members(world)
-    yield from _partitions(world)
-    yield from _moves(world)
-    yield from _rebalances(world)
-    for b in image.grants:
-        yield f"broker {b} is away by grant"
+
+
+def _image_tags(world: Healed) -> Iterator[str]:
+    """Every pod is of the image that is asked for."""
     tag = world.objects.image_tag
     for host in world.brokers.values():
         if host.running and host.tag != tag:
             yield f"broker {host.id} runs image {host.tag!r}"
-    for client in world.clients:
-        if not client.idle:
-            yield f"{client.habits.name} still waits"
 
 
 def _same(shown: ClusterImage | None, image: ClusterImage) -> bool:
@@ -75,17 +86,13 @@ def _same(shown: ClusterImage | None, image: ClusterImage) -> bool:
 def _moves(world: Healed) -> Iterator[str]:
     """Every reassignment ends, and no broker hosts a dropped replica."""
     image = world.ghost.image
-    for key, p in image.partitions.items():
-        if p.moving:
-            yield f"{world.ghost.partitions[key].name} still moves: {p}"
+    for key, moved in image.partitions.items():
+        if moved.moving:
+            yield f"{world.ghost.partitions[key].name} still moves: {moved}"
     for row in image.reassignments.values():
         if row.phase == "Running":
             yield f"{row.object.name} has not ended: {row}"
-    for wanted in world.objects.topics.values():
-        topic_id = image.topic_ids.get(wanted.topic_name)
-        topic = None if topic_id is None else image.topics[topic_id]
-        if topic is not None and topic.replication_factor != wanted.replication_factor:
-            yield f"{topic.name} has another replication factor than {wanted}"
+    yield from _replication_factors(world)
     gone = world.objects.gone
     for uid in image.reassignments:
         if uid in gone:
@@ -95,6 +102,15 @@ def _moves(world: Healed) -> Iterator[str]:
             p = image.partitions.get(hosted.key)
             if p is None or BrokerId(host.id) not in p.replicas:
                 yield f"broker {host.id} still hosts {hosted!r}"
+
+
+def _replication_factors(world: Healed) -> Iterator[str]:
+    image = world.ghost.image
+    for wanted in world.objects.topics.values():
+        topic_id = image.topic_ids.get(wanted.topic_name)
+        topic = None if topic_id is None else image.topics[topic_id]
+        if topic is not None and topic.replication_factor != wanted.replication_factor:
+            yield f"{topic.name} has another replication factor than {wanted}"
 
 
 def _partitions(world: Healed) -> Iterator[str]:

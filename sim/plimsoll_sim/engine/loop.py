@@ -11,6 +11,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from heapq import heappop, heappush
@@ -64,7 +65,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._missed: deque[Handle] = deque()
         self._events: list[tuple[int, int, Handle]] = []
         self._count = 0
-        self._graveyard: list[object] = []
+        self._graveyard: list[asyncio.Task[Any]] = []
         self._closed = False
         self.slow_io: dict[str, tuple[int, int]] = {}
 
@@ -127,8 +128,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         end with the last of them, and what it did before that is looked at."""
         self._missed.extend(handles)
 
-    def bury(self, objects: list[Any]) -> None:
-        self._graveyard.extend(objects)
+    def bury(self, tasks: list[asyncio.Task[Any]]) -> None:
+        self._graveyard.extend(tasks)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -205,8 +206,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.crashes.append((process, error, context.get("message", "")))
 
     def close(self) -> None:
-        """Forget everything; the run is over."""
+        """Forget everything; the run is over.
+
+        Coroutines that are collected go on once more, to their `finally`, and what they refer to
+        is collected the next time.  They are closed before, so that all of it goes at once."""
         self._closed = True
+        for task in self._graveyard:
+            with suppress(Exception, asyncio.CancelledError, ProcessDied):
+                task.get_coro().close()
         self._ready.clear()
         self._missed.clear()
         self._events.clear()

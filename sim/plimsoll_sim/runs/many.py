@@ -89,7 +89,7 @@ def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:
 
 
 def _begin_a_worker() -> None:
-    """SIGINT is the parent's.  Nothing is collected: what runs leave behind goes with the worker."""
+    """SIGINT is the parent's.  Nothing is collected: what is left behind ends with the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.disable()
 
