@@ -71,6 +71,10 @@ class BytesReader:
         data, position = self.data, self.position
         value = shift = 0
         try:
+            byte = data[position]
+            if byte < 0x80:  # as nearly all are
+                self.position = position + 1
+                return byte
             for _ in range(_UVARINT_BYTES_MAX):
                 byte = data[position]
                 position += 1

@@ -169,6 +169,10 @@ class _Reader:
 
     def uvarint(self) -> int:
         data, position = self.data, self.position
+        byte = data[position]
+        if byte < 0x80:  # as nearly all are
+            self.position = position + 1
+            return byte
         value = shift = 0
         for _ in range(_UVARINT_BYTES_MAX):
             byte = data[position]

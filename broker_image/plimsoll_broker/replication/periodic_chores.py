@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from plimsoll_broker.background.threads import in_thread
@@ -51,6 +52,9 @@ class _Chore:
     due_ms: int
 
 
+_DUE_MS = attrgetter("due_ms")
+
+
 class Upkeep:
     """Several tasks; the chores of one task run one after another."""
 
@@ -86,7 +90,7 @@ class Upkeep:
     async def _keep(self, chores: list[_Chore]) -> None:
         """A full disk is reported and tried again at the next turn."""
         while True:
-            chore = min(chores, key=lambda candidate: candidate.due_ms)
+            chore = min(chores, key=_DUE_MS)
             await asyncio.sleep(max(chore.due_ms - self._manager.now_ms(), 0) / 1000)
             chore.due_ms = self._manager.now_ms() + chore.period_ms
             try:

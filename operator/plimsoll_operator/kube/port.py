@@ -9,8 +9,10 @@ writes objects; knows nothing of HTTP libraries.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from plimsoll_operator.kube.resources import Kind
 
@@ -20,14 +22,13 @@ JSON = "application/json"
 TIMEOUT_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpRequest:
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request to an API server, before any transport."""
 
     method: str
     path: str
     """From the root, without the query: `/api/v1/namespaces/kafka/pods`."""
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The query, not yet encoded."""
     body: bytes = b""
     """Goes out as it is: what repeats a request repeats its bytes."""
@@ -37,8 +38,7 @@ class HttpRequest:
     """From the connection to the last byte of the answer; of a watch, how long it may be silent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HttpResponse:
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     """An API server's answer, whatever its status."""
 
     status: int

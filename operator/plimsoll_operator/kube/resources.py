@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+
+import msgspec
 
 from plimsoll_operator.api import GROUP, VERSION
 from plimsoll_operator.api.labels import Manifest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """An API resource."""
 
     api_version: str
@@ -19,14 +20,17 @@ class Kind:
 
     def path(self, namespace: str | None = None, name: str | None = None) -> str:
         """The collection, or one object of it."""
-        root = "/api" if "/" not in self.api_version else "/apis"
-        parts = [root, self.api_version]
-        if self.namespaced and namespace is not None:
-            parts += ["namespaces", namespace]
-        parts.append(self.plural)
-        if name is not None:
-            parts.append(name)
-        return "/".join(parts)
+        collection = _collection(
+            self.api_version, self.plural, namespace if self.namespaced else None
+        )
+        return collection if name is None else f"{collection}/{name}"
+
+
+@functools.lru_cache(maxsize=1_000)
+def _collection(api_version: str, plural: str, namespace: str | None) -> str:
+    root = "/api" if "/" not in api_version else "/apis"
+    inside = "" if namespace is None else f"namespaces/{namespace}/"
+    return f"{root}/{api_version}/{inside}{plural}"
 
 
 def _user(kind: str, plural: str) -> Kind:

@@ -15,7 +15,7 @@ from plimsoll_operator.api.broker_configs import broker_configs_of
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.digest import digest
-from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.manifests.manifest_context import Context, once_for_a_context
 
 FILE = "broker.json"
 DIRECTORY = "/etc/plimsoll"
@@ -29,6 +29,11 @@ def _configs(context: Context) -> dict[str, str]:
 
 
 def _data(context: Context) -> dict[str, str]:
+    return {FILE: _text(context)}
+
+
+@once_for_a_context
+def _text(context: Context) -> str:
     """What `python -m plimsoll_broker --config` reads; id and names come from the environment."""
     if context.version == release_0_1.RELEASE:
         return _rendered(release_0_1.broker_config(context, _configs(context)))
@@ -48,10 +53,11 @@ def _data(context: Context) -> dict[str, str]:
     return _rendered(config)
 
 
-def _rendered(config: dict[str, Any]) -> dict[str, str]:
-    return {FILE: json.dumps(config, indent=2, sort_keys=True) + "\n"}
+def _rendered(config: dict[str, Any]) -> str:
+    return json.dumps(config, indent=2, sort_keys=True) + "\n"
 
 
+@once_for_a_context
 def config_map_name(context: Context) -> str:
     return labels.config_map(context.name, digest(_data(context)))
 

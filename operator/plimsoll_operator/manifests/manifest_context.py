@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from plimsoll_core.release import RELEASE
@@ -28,6 +30,10 @@ class Context:
     controllers: tuple[str, ...]
     operator_namespace: str = ""
     metrics_from: tuple[Manifest, ...] = ()
+    # What was made from this context before, by what makes it (`once_for_a_context`).
+    made: dict[Callable[[Context], str], str] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def name(self) -> str:
@@ -46,3 +52,15 @@ class Context:
             "labels": labels.labels(meta.name, self.cluster_id, component),
             "ownerReferences": labels.owner("LogCluster", meta.name, meta.uid),
         }
+
+
+def once_for_a_context(make: Callable[[Context], str]) -> Callable[[Context], str]:
+    """A name that every broker's manifests ask for is made once, as long as nothing has changed."""
+
+    @functools.wraps(make)
+    def found(context: Context) -> str:
+        if make not in context.made:
+            context.made[make] = make(context)
+        return context.made[make]
+
+    return found

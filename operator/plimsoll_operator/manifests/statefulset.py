@@ -17,7 +17,7 @@ from plimsoll_operator.api.logcluster import Brokers, PodTemplate
 from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.digest import digest
-from plimsoll_operator.manifests.manifest_context import Context
+from plimsoll_operator.manifests.manifest_context import Context, once_for_a_context
 from plimsoll_operator.manifests.security import container_security, pod_security
 
 CONTAINER = "broker"
@@ -50,6 +50,7 @@ def stateful_set(context: Context, broker_id: int) -> Manifest:
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata, "spec": spec}
 
 
+@once_for_a_context
 def revision(context: Context) -> str:
     """What the brokers' pods should run, in a word: the same for all of them, since a broker's own
     parts follow from its number."""

@@ -132,6 +132,8 @@ class Term:
     version_refused: bool = False
     # What one kind's reconciler remembers, by the type of it (see `kept`).
     _kept: dict[type, object] = field(default_factory=dict, init=False)
+    # What children were made from last; the LogCluster is never changed in place.
+    _context: Context | None = field(default=None, init=False)
 
     def kept(self, kind: type[Kept], make: Callable[[], Kept]) -> Kept:
         """What one kind's reconciler remembers in this term; made when it is first asked for."""
@@ -161,18 +163,23 @@ class Term:
         cluster = self.cluster
         if cluster is None or self.missing or self.version_refused:
             return None
-        if self.version not in self.options.images:
+        version = self.version
+        if version not in self.options.images:
             return None
-        return Context(
+        known = self._context
+        if known is not None and known.cluster is cluster and known.version == version:
+            return known
+        self._context = Context(
             cluster=cluster,
             cluster_id=self.cluster_id,
-            version=self.version,
-            broker_image=self.options.images[self.version],
+            version=version,
+            broker_image=self.options.images[version],
             image_pull_policy=self.options.image_pull_policy,
             controllers=self.options.controllers,
             operator_namespace=self.options.namespace,
             metrics_from=self.options.metrics_from,
         )
+        return self._context
 
     @property
     def version(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.ids import BrokerId
 from plimsoll_sim.checkers.shown_statuses import unshown
 from plimsoll_sim.desired.objects import AppliedObjects
@@ -25,114 +27,136 @@ class Healed(Protocol):
 
 def unfinished(world: Healed) -> list[str]:
     """Sentences; empty when everything is as it should be."""
+    return list(_left(world)) or list(unshown(world.objects, world.ghost.image))
+
+
+def is_finished(world: Healed) -> bool:
+    """Whether nothing is unfinished: the first thing that is says so, and no other is looked at."""
+    if next(_left(world), None) is not None:
+        return False
+    return next(unshown(world.objects, world.ghost.image), None) is None
+
+
+def _left(world: Healed) -> Iterator[str]:
     image = world.ghost.image
-    left: list[str] = []
     if not any(operator.active for operator in world.operators):
-        left.append("no operator leads")
+        yield "no operator leads"
+    yield from _brokers(world)
+    for topic in world.objects.topics.values():
+        if topic.topic_name not in image.topic_ids:
+            yield f"topic {topic.topic_name} does not exist"
+    yield from _members(world)
+    yield from _partitions(world)
+    yield from _moves(world)
+    yield from _rebalances(world)
+    for broker_id in image.grants:
+        yield f"broker {broker_id} is away by grant"
+    yield from _image_tags(world)
+    for client in world.clients:
+        if not client.idle:
+            yield f"{client.habits.name} still waits"
+
+
+def _brokers(world: Healed) -> Iterator[str]:
+    """Every member serves, and knows all that is committed."""
+    image = world.ghost.image
     for host in world.brokers.values():
         broker = image.brokers.get(BrokerId(host.id))
         if BrokerId(host.id) not in image.members:
             continue
         if not host.serving or broker is None or broker.fenced:
-            left.append(f"broker {host.id} does not serve")
-        elif host.manager is not None and host.manager.image != image:
-            left.append(f"broker {host.id} lags behind the metadata")
-    left += [
-        f"topic {topic.topic_name} does not exist"
-        for topic in world.objects.topics.values()
-        if topic.topic_name not in image.topic_ids
-    ]
-    left += _members(world)
-    left += _partitions(world)
-    left += _moves(world)
-    left += _rebalances(world)
-    left += [f"broker {b} is away by grant" for b in image.grants]
-    left += [
-        f"broker {host.id} runs image {host.tag!r}"
-        for host in world.brokers.values()
-        if host.running and host.tag != world.objects.image_tag
-    ]
-    left += [f"{c.habits.name} still waits" for c in world.clients if not c.idle]
-    return left or list(unshown(world.objects, image))
+            yield f"broker {host.id} does not serve"
+        elif host.manager is not None and not _same(host.manager.image, image):
+            yield f"broker {host.id} lags behind the metadata"
 
 
-def _moves(world: Healed) -> list[str]:
+def _image_tags(world: Healed) -> Iterator[str]:
+    """Every pod is of the image that is asked for."""
+    tag = world.objects.image_tag
+    for host in world.brokers.values():
+        if host.running and host.tag != tag:
+            yield f"broker {host.id} runs image {host.tag!r}"
+
+
+def _same(shown: ClusterImage | None, image: ClusterImage) -> bool:
+    """Most that differ are at different offsets."""
+    return shown is not None and shown.next_offset == image.next_offset and shown == image
+
+
+def _moves(world: Healed) -> Iterator[str]:
     """Every reassignment ends, and no broker hosts a dropped replica."""
     image = world.ghost.image
-    left = [
-        f"{world.ghost.partitions[key].name} still moves: {p}"
-        for key, p in image.partitions.items()
-        if p.moving
-    ]
-    left += [
-        f"{row.object.name} has not ended: {row}"
-        for row in image.reassignments.values()
-        if row.phase == "Running"
-    ]
-    for wanted in world.objects.topics.values():
-        topic_id = image.topic_ids.get(wanted.topic_name)
-        topic = None if topic_id is None else image.topics[topic_id]
-        if topic is not None and topic.replication_factor != wanted.replication_factor:
-            left.append(f"{topic.name} has another replication factor than {wanted}")
+    for key, moved in image.partitions.items():
+        if moved.moving:
+            yield f"{world.ghost.partitions[key].name} still moves: {moved}"
+    for row in image.reassignments.values():
+        if row.phase == "Running":
+            yield f"{row.object.name} has not ended: {row}"
+    yield from _replication_factors(world)
     gone = world.objects.gone
-    left += [f"{gone[uid]} is remembered" for uid in image.reassignments if uid in gone]
+    for uid in image.reassignments:
+        if uid in gone:
+            yield f"{gone[uid]} is remembered"
     for host in world.brokers.values():
         for hosted in host.manager or ():
             p = image.partitions.get(hosted.key)
             if p is None or BrokerId(host.id) not in p.replicas:
-                left.append(f"broker {host.id} still hosts {hosted!r}")
-    return left
+                yield f"broker {host.id} still hosts {hosted!r}"
 
 
-def _partitions(world: Healed) -> list[str]:
-    left: list[str] = []
+def _replication_factors(world: Healed) -> Iterator[str]:
+    image = world.ghost.image
+    for wanted in world.objects.topics.values():
+        topic_id = image.topic_ids.get(wanted.topic_name)
+        topic = None if topic_id is None else image.topics[topic_id]
+        if topic is not None and topic.replication_factor != wanted.replication_factor:
+            yield f"{topic.name} has another replication factor than {wanted}"
+
+
+def _partitions(world: Healed) -> Iterator[str]:
     for key, p in world.ghost.image.partitions.items():
         ghost = world.ghost.partitions[key]
         name = str(ghost.name)
         if p.leader is None:
-            left.append(f"{name} has no leader: {p}")
+            yield f"{name} has no leader: {p}"
             continue
         if set(p.isr) != set(p.replicas):
-            left.append(f"{name}: ISR {p.isr} of {p.replicas}")
+            yield f"{name}: ISR {p.isr} of {p.replicas}"
             continue
         ends: set[int] = set()
         for replica in p.replicas:
             hosted = world.brokers[int(replica)].hosted(key)
             if hosted is None:
-                left.append(f"{name}: {replica} does not host it")
+                yield f"{name}: {replica} does not host it"
             else:
                 ends.add(hosted.log.log_end_offset)
                 if replica == p.leader and hosted.replica.high_watermark != max(ends):
-                    left.append(f"{name}: the high watermark is behind the end")
+                    yield f"{name}: the high watermark is behind the end"
         if len(ends) > 1:
-            left.append(f"{name}: ends differ: {sorted(ends)}")
-    return left
+            yield f"{name}: ends differ: {sorted(ends)}"
 
 
-def _members(world: Healed) -> list[str]:
+def _members(world: Healed) -> Iterator[str]:
     """A drain ends, and what it emptied is gone."""
     image = world.ghost.image
-    left = []
-    if image.members != world.objects.members:
-        left.append(f"members are {image.members}, not {world.objects.members}")
+    members = world.objects.members
+    if image.members != members:
+        yield f"members are {image.members}, not {members}"
     if image.leaving:
-        left.append(f"{image.leaving} are still leaving")
+        yield f"{image.leaving} are still leaving"
     for host in world.brokers.values():
         broker_id = BrokerId(host.id)
         if broker_id not in image.members and (host.running or broker_id in image.brokers):
-            left.append(f"broker {host.id} is no member but still there")
-    return left
+            yield f"broker {host.id} is no member but still there"
 
 
-def _rebalances(world: Healed) -> list[str]:
+def _rebalances(world: Healed) -> Iterator[str]:
     """Every one ends, and what is gone is forgotten."""
     image, objects = world.ghost.image, world.objects
-    left = []
     for name, found in objects.rebalances.items():
         row = image.rebalances.get(found.metadata.uid)
         if row is None or row.phase in ("Beginning", "Running"):
-            left.append(f"{name} has not ended: {row}")
-    left += [
-        f"{objects.gone[uid]} is remembered" for uid in image.rebalances if uid in objects.gone
-    ]
-    return left
+            yield f"{name} has not ended: {row}"
+    for uid in image.rebalances:
+        if uid in objects.gone:
+            yield f"{objects.gone[uid]} is remembered"

@@ -10,6 +10,7 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.clean_marker import check_marker
-from plimsoll_sim.checkers.liveness import unfinished
+from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.run_options import RunOptions
@@ -53,6 +54,7 @@ ORDER_US = 500_000
 UP_US_MAX = 120_000_000
 HEALED_US_MAX = 400_000_000
 WAIT_STEPS_MAX = 80_000
+_NAME = attrgetter("name")
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """How a broker may end by itself: its pod is started again."""
 
@@ -234,10 +236,10 @@ class World:
         loop = self.loop
         if not loop.step():
             raise Livelock("nothing will ever happen again")
-        touched = loop.touched
-        names = ",".join([process.name for process in touched])
+        touched = tuple(loop.touched)
+        names = ",".join(map(_NAME, touched))
         self.digest = zlib.crc32(f"{loop.now_us} {names}".encode(), self.digest)
-        for process in list(touched):
+        for process in touched:
             host = self._hosts.get(process)
             if host is not None and host.process is process:
                 self.replicas.look(host)
@@ -293,14 +295,14 @@ class World:
             self.note(f"committed {_short(record)}")
             self._tempt()
 
-    def until(self, condition: object, us_max: int, what: str) -> None:
+    def until(self, condition: Callable[[], bool], us_max: int, what: str) -> None:
         """Step until it is so; raises NotAlive when it takes longer than `us_max`, or when a
         process is so busy that it would take the machine too long."""
         deadline = self.loop.now_us + us_max
         n = 0
         while True:
             n += 1
-            if n % 16 == 1 and condition():  # type: ignore[operator]
+            if n % 16 == 1 and condition():
                 return
             if self.loop.now_us > deadline or n > WAIT_STEPS_MAX:
                 raise NotAlive(f"{what}: {'; '.join(unfinished(self)) or 'still not so'}")
@@ -339,7 +341,7 @@ class World:
         self.heal()
         self.stop_clients = True
         if self.expect_liveness:
-            self.until(lambda: not unfinished(self), HEALED_US_MAX, "after healing")
+            self.until(lambda: is_finished(self), HEALED_US_MAX, "after healing")
 
     def end(self) -> None:
         """Nothing of it happens any more, and nothing refers to anything."""

@@ -8,15 +8,16 @@ concurrent: the same seed gives the same run.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import Context
+from contextlib import suppress
+from contextvars import Context, copy_context
 from functools import partial
+from heapq import heappop, heappush
 from typing import Any, TypeVar
 
+from plimsoll_sim.engine.draws import numbers_below
 from plimsoll_sim.engine.process import PROCESS, Handle, Process, ProcessDied
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ def _outcome(work: Callable[[], T]) -> Callable[[], T]:
 
 def _own(context: Context | None) -> Context:
     """An empty context belongs to no process, and is false."""
-    return contextvars.copy_context() if context is None else context
+    return copy_context() if context is None else context
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -54,6 +55,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
+        self._jitter_us = numbers_below(rng, TIMER_JITTER_US)
         self.now_us = 0
         self.steps = 0
         self.network: Any = None
@@ -63,7 +65,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._missed: deque[Handle] = deque()
         self._events: list[tuple[int, int, Handle]] = []
         self._count = 0
-        self._graveyard: list[object] = []
+        self._graveyard: list[asyncio.Task[Any]] = []
         self._closed = False
         self.slow_io: dict[str, tuple[int, int]] = {}
 
@@ -75,7 +77,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> Handle:
-        handle = Handle(callback, args, _own(context))
+        handle = Handle(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
@@ -88,7 +90,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         *args: object,
         context: Context | None = None,
     ) -> Handle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+        return self.call_at(self.now_us / 1_000_000 + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -98,8 +100,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> Handle:
         # A timer is never early and always a little late, as with any kernel.
-        us = max(round(when * 1_000_000), self.now_us) + 1 + self.rng.randrange(TIMER_JITTER_US)
-        return self.at_us(us, callback, *args, context=context)
+        us = max(round(when * 1_000_000), self.now_us) + 1 + self._jitter_us()
+        handle = Handle(callback, args, copy_context() if context is None else context, us)
+        self._count += 1
+        heappush(self._events, (us, self._count, handle))
+        return handle
 
     def at_us(
         self,
@@ -109,9 +114,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> Handle:
         """Run at exactly this virtual time."""
-        handle = Handle(callback, args, _own(context), us / 1_000_000)
+        handle = Handle(callback, args, copy_context() if context is None else context, us)
         self._count += 1
-        heapq.heappush(self._events, (us, self._count, handle))
+        heappush(self._events, (us, self._count, handle))
         return handle
 
     def later(self, us: int, action: Callable[[], object]) -> None:
@@ -123,8 +128,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         end with the last of them, and what it did before that is looked at."""
         self._missed.extend(handles)
 
-    def bury(self, objects: list[Any]) -> None:
-        self._graveyard.extend(objects)
+    def bury(self, tasks: list[asyncio.Task[Any]]) -> None:
+        self._graveyard.extend(tasks)
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -141,10 +146,12 @@ class SimLoop(asyncio.AbstractEventLoop):
             return True
         events = self._events
         while events:
-            us, _, handle = heapq.heappop(events)
-            if handle.cancelled_ or (handle.process is not None and not handle.process.alive):
+            us, _, handle = heappop(events)
+            process = handle.process
+            if handle.callback is None or (process is not None and not process.alive):
                 continue
-            self.now_us = max(self.now_us, us)
+            if us > self.now_us:
+                self.now_us = us
             self.steps += 1
             self._run(handle)
             self._drain()
@@ -156,15 +163,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self._missed:
             return self.now_us
         events = self._events
-        while events and events[0][2].cancelled_:
-            heapq.heappop(events)
+        while events and events[0][2].callback is None:
+            heappop(events)
         return events[0][0] if events else None
 
     def _drain(self) -> None:
-        ready = self._ready
+        ready, run = self._ready, self._run
         left = READY_MAX
         while ready:
-            self._run(ready.popleft())
+            run(ready.popleft())
             left -= 1
             if not left:
                 raise Livelock(f"{READY_MAX} callbacks at once; the last of {ready[0].process}")
@@ -199,8 +206,14 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.crashes.append((process, error, context.get("message", "")))
 
     def close(self) -> None:
-        """Forget everything; the run is over."""
+        """Forget everything; the run is over.
+
+        Coroutines that are collected go on once more, to their `finally`, and what they refer to
+        is collected the next time.  They are closed before, so that all of it goes at once."""
         self._closed = True
+        for task in self._graveyard:
+            with suppress(Exception, asyncio.CancelledError, ProcessDied):
+                task.get_coro().close()
         self._ready.clear()
         self._missed.clear()
         self._events.clear()

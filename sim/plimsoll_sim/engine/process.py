@@ -22,32 +22,31 @@ class ProcessDied(BaseException):
 class Handle:
     """A callback to be run once; what asyncio calls Handle and TimerHandle."""
 
-    __slots__ = ("args", "callback", "cancelled_", "context", "process", "when_s")
+    __slots__ = ("args", "callback", "context", "process", "when_us")
 
     def __init__(
         self,
         callback: Callable[..., object],
         args: tuple[object, ...],
         context: Context,
-        when_s: float = 0.0,
+        when_us: int = 0,
     ) -> None:
+        # None once it is cancelled.
         self.callback: Callable[..., object] | None = callback
         self.args = args
         self.context = context
         self.process: Process | None = context.get(PROCESS)
-        self.cancelled_ = False
-        self.when_s = when_s
+        self.when_us = when_us
 
     def cancel(self) -> None:
-        self.cancelled_ = True
         self.callback = None
         self.args = ()
 
     def cancelled(self) -> bool:
-        return self.cancelled_
+        return self.callback is None
 
     def when(self) -> float:
-        return self.when_s
+        return self.when_us / 1_000_000
 
 
 class ProcessLoop(Protocol):
@@ -59,7 +58,7 @@ class ProcessLoop(Protocol):
 
     def put_back(self, handles: list[Handle]) -> None: ...
 
-    def bury(self, objects: list[Any]) -> None: ...
+    def bury(self, tasks: list[asyncio.Task[Any]]) -> None: ...
 
 
 class Process:

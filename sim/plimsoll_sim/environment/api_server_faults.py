@@ -23,6 +23,7 @@ from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.memory.watches import Watch
 from plimsoll_operator.kube.port import HttpRequest, HttpResponse
 from plimsoll_sim.engine.determinism import EPOCH_NS
+from plimsoll_sim.engine.draws import numbers_between
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
@@ -79,6 +80,7 @@ class SimulatedTransport:
         self._weather = weather
         self._loop = loop
         self._rng = rng
+        self._between = numbers_between(rng)
         # The watches that this process has open: a dead process reads no more.
         self._watches: dict[Watch, None] = {}
         process.at_death.append(self._close_watches)
@@ -184,7 +186,7 @@ class SimulatedTransport:
         return not (weather.down or weather.hung or self._process in weather.away_from)
 
     async def _travel(self) -> None:
-        await asyncio.sleep(self._rng.randint(*self._weather.latency_us) / 1_000_000)
+        await asyncio.sleep(self._between(*self._weather.latency_us) / 1_000_000)
 
     async def _give_up(self) -> None:
         # A connection that was closed is known at once; silence takes its time.

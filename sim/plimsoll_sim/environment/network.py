@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
+from plimsoll_sim.engine.draws import numbers_between
 from plimsoll_sim.engine.loop import SimLoop
 from plimsoll_sim.engine.process import Process, current
 from plimsoll_sim.environment.latency import LatencyUs
@@ -180,6 +181,7 @@ class Network:
         """Asked about everything that is sent: True keeps it back, and what follows on that
         connection, until `release`."""
         self._rng = rng
+        self._between = numbers_between(rng)
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._ends: dict[End, None] = {}
         self._cut: dict[tuple[str, str], None] = {}
@@ -326,7 +328,7 @@ class Network:
     # --- carrying ---------------------------------------------------------------------------------
 
     def _delay(self) -> int:
-        return self._rng.randint(*self.latency_us)
+        return self._between(*self.latency_us)
 
     def send(self, end: End, what: Any) -> None:
         peer = end.peer

@@ -95,9 +95,10 @@ class BrokerHost:
     @property
     def manager(self) -> ReplicaManager | None:
         """Who hosts the partitions, from when the logs are loaded until the process ends."""
-        if not self.running or self.node is None:
+        process, node = self.process, self.node
+        if process is None or not process.alive or node is None:
             return None
-        serving = self.node._serving
+        serving = node._serving
         return serving.data.manager if serving is not None and serving.loaded else None
 
     def hosted(self, key: PartitionKey) -> Hosted | None:

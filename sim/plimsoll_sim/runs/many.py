@@ -16,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from plimsoll_sim.runs.run import EXIT_CODES, Result, run
 
 SHOWN_MAX = 10
+RUNS_OF_A_WORKER = 20
+"""A run leaves about 6 MB behind."""
 
 
 def run_for(seconds: float, steps: int, jobs: int) -> int:
@@ -82,12 +84,14 @@ def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:
         yield from map(work, seeds)
         return
     context = multiprocessing.get_context("fork")
-    with context.Pool(jobs, _leave_sigint_to_the_parent, maxtasksperchild=50) as pool:
+    with context.Pool(jobs, _begin_a_worker, maxtasksperchild=RUNS_OF_A_WORKER) as pool:
         yield from pool.imap_unordered(work, seeds)
 
 
-def _leave_sigint_to_the_parent() -> None:
+def _begin_a_worker() -> None:
+    """SIGINT is the parent's.  Nothing is collected: what is left behind ends with the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
 
 
 def _small(seed: int, steps: int) -> Result:

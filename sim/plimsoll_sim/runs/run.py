@@ -86,7 +86,8 @@ def run(
 @contextmanager
 def alone(world: World, *, logs: bool = False) -> Iterator[None]:
     """The interpreter is this world's: its clock, its chance, its log lines among its events, and
-    nothing collected meanwhile.  The world is over at the end of it."""
+    nothing collected meanwhile.  The world is over at the end of it, and collected, unless its
+    caller collects nothing either."""
     root = logging.getLogger()
     handler = _IntoEvents(world) if logs else None
     if handler is not None:
@@ -95,8 +96,11 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
         root.setLevel(logging.INFO)
     else:
         logging.disable(logging.CRITICAL)
-    enabled = gc.isenabled()
+    enabled, frozen = gc.isenabled(), gc.get_freeze_count() > 0
     gc.disable()
+    if not frozen:
+        # What is there already is not looked at when what the world leaves behind is collected.
+        gc.freeze()
     try:
         with instead(world.loop, world.entropy), faster(world.options.chores_faster):
             yield
@@ -104,7 +108,9 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
         if handler is not None:
             root.removeHandler(handler)
         logging.disable(logging.NOTSET)
-        _bury(world)
+        _bury(world, collect=enabled)
+        if not frozen:
+            gc.unfreeze()
         if enabled:
             gc.enable()
 
@@ -153,7 +159,7 @@ def _up(world: World) -> bool:
     return bool(world.ghost.image.topics) and all(host.serving for host in world.brokers.values())
 
 
-def _bury(world: World) -> None:
+def _bury(world: World, *, collect: bool) -> None:
     """Coroutines that will never go on are collected here; what they say then means nothing."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
@@ -161,6 +167,7 @@ def _bury(world: World) -> None:
             # Of a process that ended before its first step.
             warnings.simplefilter("ignore", RuntimeWarning)
             world.end()
-            gc.collect()
+            if collect:
+                gc.collect()
     finally:
         sys.unraisablehook = hook

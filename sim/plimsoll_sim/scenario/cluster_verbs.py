@@ -9,7 +9,7 @@ import msgspec
 
 from plimsoll_core.ids import TopicPartition
 from plimsoll_operator.api.topic import PartitionAssignment, Placement, TopicUncleanRecovery
-from plimsoll_sim.checkers.liveness import unfinished
+from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive
 from plimsoll_sim.environment.latency import LatencyUs
@@ -149,7 +149,7 @@ def settle(stage: Stage, words: Words) -> None:
     stage.taps.release(stage.taps.holds)
     stage.world.heal()
     try:
-        stage.until(lambda: not unfinished(stage.world), "everything is as it should be")
+        stage.until(lambda: is_finished(stage.world), "everything is as it should be")
     except NotAlive as error:
         raise NotAlive(f"{error}; {'; '.join(unfinished(stage.world))}") from None
     stage.world.healed = False  # who is stopped from now on stays so

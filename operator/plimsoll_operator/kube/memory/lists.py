@@ -8,6 +8,7 @@ their schemas.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -94,4 +95,13 @@ def element(item: Any, keys: tuple[str, ...]) -> str:
     """What names an item of a list that is a map or a set: one component of a path."""
     if not keys:
         return "=" + json.dumps(item, sort_keys=True)
-    return "=" + json.dumps([item.get(key, _DEFAULTS.get(key)) for key in keys])
+    values = [item.get(key, _DEFAULTS.get(key)) for key in keys]
+    try:
+        return _element_of(*values)
+    except TypeError:  # a value that is no name at all, of a body that is not checked yet
+        return "=" + json.dumps(values)
+
+
+@functools.lru_cache(maxsize=10_000, typed=True)
+def _element_of(*values: object) -> str:
+    return "=" + json.dumps(values)

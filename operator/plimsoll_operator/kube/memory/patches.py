@@ -9,7 +9,7 @@ away.  `managedFields` are not shown.  Source: RFC 7386; Kubernetes' "Server-Sid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -93,25 +93,33 @@ def _deletes(item: Any) -> bool:
 
 def stated(config: Object, topology: Topology) -> dict[Path, Any]:
     """Every field and every element that a manager states, with the value of what has no parts."""
-    return {
-        path: value for path, value in _stated(config, topology, (), ()) if path not in NOT_OWNED
-    }
+    found: dict[Path, Any] = {}
+    _state(config, topology, (), (), found)
+    for path in NOT_OWNED:
+        found.pop(path, None)
+    return found
 
 
-def _stated(value: Any, topology: Topology, path: Path, names: Names) -> Iterator[tuple[Path, Any]]:
+def _state(
+    value: Any, topology: Topology, path: Path, names: Names, found: dict[Path, Any]
+) -> None:
+    """Add what `value` states."""
     if isinstance(value, dict) and value and not topology.is_atomic(names):
         for key, field in value.items():
-            yield from _stated(field, topology, (*path, key), (*names, key))
+            if isinstance(field, dict | list):
+                _state(field, topology, (*path, key), (*names, key), found)
+            else:
+                found[(*path, key)] = field
         return
     keys = topology.keys_of(names, value) if isinstance(value, list) else None
     if keys is None or not value:
-        yield path, value
+        found[path] = value
         return
     for item in value:
         at = (*path, element(item, keys))
-        yield at, None
+        found[at] = None
         if keys:
-            yield from _stated(item, topology, at, names)
+            _state(item, topology, at, names, found)
 
 
 def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> Any:
@@ -119,7 +127,10 @@ def applied(live: Any, config: Any, topology: Topology, names: Names = ()) -> An
     if isinstance(config, dict) and isinstance(live, dict) and not topology.is_atomic(names):
         out = dict(live)
         for key, value in config.items():
-            out[key] = applied(live.get(key), value, topology, (*names, key))
+            has_parts = isinstance(value, dict | list)
+            out[key] = (
+                applied(live.get(key), value, topology, (*names, key)) if has_parts else value
+            )
         return out
     keys = topology.keys_of(names, config) if isinstance(config, list) else None
     if keys is None or not isinstance(live, list):

@@ -31,7 +31,10 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "integer": (int,),
     "number": (int, float),
+    "integer or string": (int, str),
 }
+_TAKES_BOOLEANS = frozenset({"object", "array", "string", "boolean"})
+"""Types whose values are told from booleans, which are integers in Python, by their class."""
 
 
 def compiled(schema: Schema) -> Check:
@@ -65,15 +68,23 @@ def _same(value: Any, _: str, __: list[StatusCause]) -> Any:
 
 
 def _type_test(schema: Schema) -> Callable[[Any], bool]:
-    if schema.get(_INT_OR_STRING):
-        return lambda value: isinstance(value, int | str) and not isinstance(value, bool)
-    kind = schema.get("type")
+    kind = "integer or string" if schema.get(_INT_OR_STRING) else schema.get("type")
     if kind is None:
         return lambda value: True
     types = _PYTHON_TYPES[kind]
-    if kind in ("integer", "number"):
+    if kind not in _TAKES_BOOLEANS:
         return lambda value: isinstance(value, types) and not isinstance(value, bool)
     return lambda value: isinstance(value, types)
+
+
+def _is_of_type(schema: Schema, value: Any) -> bool:
+    """What `_type_test` tests, once."""
+    kind = "integer or string" if schema.get(_INT_OR_STRING) else schema.get("type")
+    if kind is None:
+        return True
+    return isinstance(value, _PYTHON_TYPES[kind]) and (
+        kind in _TAKES_BOOLEANS or not isinstance(value, bool)
+    )
 
 
 def _type_name(value: Any) -> str:
@@ -263,7 +274,7 @@ def _array(schema: Schema) -> Check:
 
     def check(value: Any, path: str, causes: list[StatusCause]) -> Any:
         out = [inner(item, f"{path}[{index}]", causes) for index, item in enumerate(value)]
-        if keys or is_set:
+        if (keys or is_set) and len(out) > 1:
             _find_duplicates(out, path, keys, causes)
         return out
 
@@ -272,7 +283,7 @@ def _array(schema: Schema) -> Check:
 
 def untyped(value: Any, schema: Schema, path: str) -> Iterator[str]:
     """Why a value is not of its schema's types at all: what server-side apply stops at."""
-    if value is not None and not _type_test(schema)(value):
+    if value is not None and not _is_of_type(schema, value):
         wanted = _APPLY_TYPES.get(schema.get("type", ""), "int or string")
         yield f"{path}: expected {wanted}, got {_type_name(value)}"
     elif isinstance(value, list):
@@ -280,7 +291,7 @@ def untyped(value: Any, schema: Schema, path: str) -> Iterator[str]:
             yield from untyped(item, schema.get("items", {}), f"{path}[{index}]")
         found: list[StatusCause] = []
         keys = tuple(schema.get("x-kubernetes-list-map-keys", ()))
-        if keys:
+        if keys and len(value) > 1:
             _find_duplicates(value, path, keys, found)
         yield from (f"{path}: duplicate entries for key {one.message[17:]}" for one in found)
     elif isinstance(value, dict) and "properties" in schema:

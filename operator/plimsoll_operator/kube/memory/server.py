@@ -37,6 +37,8 @@ from plimsoll_operator.kube.resources import Kind
 
 BODY_BYTES_MAX = 3 * 2**20
 PROTOBUF = "application/vnd.kubernetes.protobuf"
+TARGETS_MAX = 1_000
+"""How many paths are remembered."""
 PAGES_MAX = 1_000
 """How many unfinished lists are remembered; an older one's next page is `Expired`."""
 
@@ -57,6 +59,9 @@ class MemoryApiServer:
         self.writes = Writes(self.store, now_ms, new_uid)
         self._pages: OrderedDict[str, list[StoredObject]] = OrderedDict()
         self._pages_made = 0
+        # By path, as long as the same kinds are served.
+        self._targets: dict[str, RequestTarget] = {}
+        self._targets_as_of = 0
         for definition in definitions:
             self.seed(resources.CRDS, definition)
         for name in namespaces:
@@ -105,6 +110,15 @@ class MemoryApiServer:
 
     def target(self, path: str) -> RequestTarget:
         """The resource, namespace, name and subresource of a path; 404 when nothing is served."""
+        if self._targets_as_of != self.store.servings or len(self._targets) >= TARGETS_MAX:
+            self._targets_as_of = self.store.servings
+            self._targets.clear()
+        found = self._targets.get(path)
+        if found is None:
+            found = self._targets[path] = self._parsed(path)
+        return found
+
+    def _parsed(self, path: str) -> RequestTarget:
         parts = path.strip("/").split("/")
         head = 2 if parts[0] == "api" else 3
         root, rest = "/" + "/".join(parts[:head]), parts[head:]

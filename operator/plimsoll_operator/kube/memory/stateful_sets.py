@@ -57,9 +57,16 @@ def target(
 
 def write_status(server: MemoryApiServer, stored: StoredObject, status: Object) -> None:
     """Nothing is stored when the status is so already."""
+    if stored.body.get("status") == status and _is_present(server, stored):
+        return
     namespace, name = stored.key
     where = target(server, stored.resource.kind, namespace, name, status=True)
     server.writes.replace(where, {**stored.body, "status": status}, dry_run=False)
+
+
+def _is_present(server: MemoryApiServer, stored: StoredObject) -> bool:
+    """As it is now: nobody has changed or deleted it since it was read."""
+    return server.store.get(stored.resource, stored.key) is stored
 
 
 class _Set:

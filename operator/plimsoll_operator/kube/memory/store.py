@@ -72,8 +72,7 @@ class StoredObject:
         return self._item
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectChange:
+class ObjectChange(msgspec.Struct, frozen=True, kw_only=True):
     """What one write did.  `after` of a deletion is the object as it was, at its last revision."""
 
     type: ChangeType
@@ -103,6 +102,8 @@ class Store:
     def __init__(self) -> None:
         self.revision = FIRST_REVISION
         self.resources: dict[str, Resource] = {row.root: row for row in BUILT_IN}
+        self.servings = 0
+        """How often that changed."""
         self.observers: list[Observer] = []
         self.history: deque[ObjectChange] = deque(maxlen=HISTORY_CHANGES)
         self.history_since = FIRST_REVISION
@@ -197,9 +198,11 @@ class Store:
         self.restores += 1
 
     def serve(self, resources: Iterable[Resource]) -> None:
+        self.servings += 1
         for resource in resources:
             self.resources[resource.root] = resource
 
     def stop_serving(self, resources: Iterable[Resource]) -> None:
+        self.servings += 1
         for resource in resources:
             self.resources.pop(resource.root, None)

@@ -8,6 +8,7 @@ Source: apiserver `pkg/registry/rest/{create,update}.go`, apimachinery `pkg/api/
 
 from __future__ import annotations
 
+import functools
 import re
 from datetime import UTC, datetime
 
@@ -34,7 +35,12 @@ _ONLY_THE_SERVER_SETS = (
 
 def timestamp(now_ms: int) -> str:
     """A `metav1.Time`."""
-    return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _timestamp(now_ms // 1000)
+
+
+@functools.lru_cache(maxsize=100)
+def _timestamp(now_s: int) -> str:
+    return datetime.fromtimestamp(now_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def typed(resource: Resource, body: Object) -> Object:
@@ -163,7 +169,7 @@ def _checked(resource: Resource, body: Object) -> Object:
 def _wrong_metadata(meta: Object) -> list[StatusCause]:
     causes = []
     name = meta["name"]
-    if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
+    if not _is_name(name):
         text = (
             f'Invalid value: "{name}": a lowercase RFC 1123 subdomain must consist of lower case '
             "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric "
@@ -173,7 +179,7 @@ def _wrong_metadata(meta: Object) -> list[StatusCause]:
     for key, value in (meta.get("labels") or {}).items():
         if not isinstance(value, str):
             raise bad_request(f"metadata.labels[{key}] is not a string")
-        if len(value) > LABEL_CHARS_MAX or not _LABEL.fullmatch(value):
+        if not _is_label(value):
             text = f'Invalid value: "{value}": a valid label has at most 63 characters'
             causes.append(
                 StatusCause(field="metadata.labels", reason="FieldValueInvalid", message=text)
@@ -184,9 +190,21 @@ def _wrong_metadata(meta: Object) -> list[StatusCause]:
     return causes
 
 
+@functools.lru_cache(maxsize=1_000)
+def _is_name(name: str) -> bool:
+    return len(name) <= NAME_CHARS_MAX and _NAME.fullmatch(name) is not None
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_label(value: str) -> bool:
+    return len(value) <= LABEL_CHARS_MAX and _LABEL.fullmatch(value) is not None
+
+
 def _refuse_fixed(resource: Resource, old: Object, new: Object) -> None:
     before, after = old.get("spec") or {}, new.get("spec") or {}
-    changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    changed: list[str] = []
+    if resource.fixed or resource.spec_fixed_but is not None:
+        changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     if resource.spec_fixed_but is not None:
         changed = [name for name in changed if name not in resource.spec_fixed_but]
         fields = ["spec"] if changed else []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,8 +20,7 @@ LINES_MAX = 10_000
 Encode = Callable[[StoredObject], bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which objects a list or a watch is about, and how they are shown."""
 
     resource: Resource

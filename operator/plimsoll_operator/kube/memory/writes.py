@@ -7,7 +7,8 @@ Source: apiserver `pkg/registry/generic/registry/store.go` and `pkg/endpoints/ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory import patches, stored_object
@@ -36,8 +37,7 @@ _LASTS = frozenset({resources.NAMESPACES.plural, resources.CRDS.plural})
 """What goes only after everything that is in it: `garbage_collection` ends it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTarget:
+class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What a request is about."""
 
     resource: Resource
@@ -286,10 +286,11 @@ class Writes:
 def _refuse_untyped(target: RequestTarget, config: Object) -> None:
     """Server-side apply looks at types before anything else, and takes no null."""
     resource = target.resource
-    nulls = list(_nulls({k: config[k] for k in ("spec", "status") if k in config}, ""))
-    if nulls and resource.schema is not None:
+    if resource.schema is None:
+        return
+    if nulls := list(_nulls({k: config[k] for k in ("spec", "status") if k in config}, "")):
         raise _null(target, nulls)
-    for name, schema in (resource.schema or {}).get("properties", {}).items():
+    for name, schema in resource.schema.get("properties", {}).items():
         if name in config and name != "metadata":
             why = next(untyped(config[name], schema, f".{name}"), None)
             if why is not None:
@@ -301,10 +302,12 @@ def _nulls(value: object, path: str) -> Iterator[str]:
         yield path
     elif isinstance(value, dict):
         for name, field in value.items():
-            yield from _nulls(field, f"{path}.{name}" if path else name)
+            if field is None or isinstance(field, dict | list):
+                yield from _nulls(field, f"{path}.{name}" if path else name)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _nulls(item, f"{path}[{index}]")
+            if item is None or isinstance(item, dict | list):
+                yield from _nulls(item, f"{path}[{index}]")
 
 
 def _null(target: RequestTarget, fields: Iterable[str]) -> StatusError:
