@@ -24,6 +24,7 @@ CLUSTER = "main"
 TOPIC = "orders"
 VERIFICATION = "orders-check"
 VICTIM = 0
+TABLE_TITLE = f"topic {TOPIC}: broker {VICTIM} killed in mid-write"
 STALL_LIMIT_MS = 2_000
 ISR_LIMIT_S = 30
 WRITING_ACKED = 1_000
@@ -209,7 +210,7 @@ def show(story: Story, stalls: dict[int, float]) -> None:
     assert before is not None
     assert during is not None
     assert after is not None
-    table = Table(title=f"topic {TOPIC}: broker {VICTIM} killed in mid-write", title_justify="left")
+    table = Table(title=TABLE_TITLE, title_justify="left")
     for column in ("partition", "replicas", "leader before", "leader during", "ISR during",
                    "leader after", "ISR after", "writes stalled"):  # fmt: skip
         table.add_column(column, justify="right" if column == "partition" else "left")

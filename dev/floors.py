@@ -52,7 +52,7 @@ def floors(imports: dict[str, set[str]]) -> list[list[str]]:
 
 def drawing(graph: grimp.ImportGraph, packages: Iterable[str] = DRAWN) -> str:
     """As a block of Markdown."""
-    lines = ["```"]
+    lines = ["```text"]
     for package in packages:
         lines += [package, *_drawn(package, floors(below(graph, package))), ""]
     return "\n".join([*lines[:-1], "```"])

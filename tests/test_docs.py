@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from dev import floors
+from tests.documented_commands import KINDS, RUN_BY, commands, documents, fences
 from tests.test_tidy import tracked
 
 from plimsoll_sim.faults.fault_table import FAULTS
@@ -16,6 +17,8 @@ NAMED = re.compile(r"`((?:tests|sim|dev|bench|examples|helm|crds)/[\w./-]*)`")
 FORBIDDEN = ROOT / "tests/operator"
 """CONTRIBUTING.md says that there must be no such folder."""
 LINKED = re.compile(r"\]\(([\w./-]+)\)")
+ANCHORED = re.compile(r"\]\(([\w./-]*)#([\w-]+)\)")
+INDEX = ROOT / "docs/README.md"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -95,3 +98,72 @@ def test_guarantee_names_its_test_and_the_fault_that_would_break_it(
 def test_architecture_draws_the_floors_as_the_imports_are() -> None:
     """After a move of a module: `python dev/floors.py --write`."""
     assert floors.shown() == floors.drawing(floors.graph_of_everything())
+
+
+# --- what a reader types --------------------------------------------------------------------------
+
+PAGES = documents()
+SHOWN = {command for page in PAGES for command in commands(page)}
+KNOWN = [command for tested in RUN_BY.values() for command in tested]
+MAKEFILES = (ROOT / "Makefile", ROOT / "dev/dev.mk")
+TARGET = re.compile(r"^([a-z-]+):.*##", re.MULTILINE)
+NAMED_TARGET = re.compile(r"(?:`|^)make ([a-z-]+)", re.MULTILINE)
+
+
+def test_commands_of_the_documents_are_each_run_by_a_test() -> None:
+    """Or their like: add the command to `tests/documented_commands.py`, beside its test."""
+    assert SHOWN - set(KNOWN) == set(), "no test"
+    assert set(KNOWN) - SHOWN == set(), "in no document"
+    assert len(KNOWN) == len(set(KNOWN))
+
+
+@pytest.mark.parametrize("test", RUN_BY)
+def test_tests_that_run_documented_commands_exist(test: str) -> None:
+    path, _, function = test.partition("::")
+    assert (ROOT / path).exists()
+    assert not function or f"def {function}(" in (ROOT / path).read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_fences_say_whether_they_hold_commands(page: Path) -> None:
+    assert {fence.kind for fence in fences(page)} <= KINDS
+    assert page.read_text().count("\n```") == 2 * len(fences(page)), "an indented or open fence"
+
+
+def test_targets_of_make_that_a_document_names_exist() -> None:
+    named = {name for page in PAGES for name in NAMED_TARGET.findall(page.read_text())}
+    assert {"demo", "test"} <= named
+    assert not named - {name for path in MAKEFILES for name in TARGET.findall(path.read_text())}
+
+
+# --- finding one's way ----------------------------------------------------------------------------
+
+
+def anchors(document: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_headings_that_a_document_links_to_exist(page: Path) -> None:
+    linked = ANCHORED.findall(page.read_text())
+    assert not [
+        f"{name}#{anchor}"
+        for name, anchor in linked
+        if anchor not in anchors(page.parent / name if name else page)
+    ]
+
+
+def test_index_leads_to_every_document() -> None:
+    linked = {(INDEX.parent / name).resolve() for name in LINKED.findall(INDEX.read_text())}
+    others = {ROOT / "README.md", INDEX}
+    assert {page for page in PAGES if page not in others} == linked - {
+        ROOT / "tests/scenarios/README.md"
+    }
+
+
+def test_readme_begins_with_the_two_commands_and_leads_to_the_index() -> None:
+    readme = ROOT / "README.md"
+    assert commands(readme) == ["make demo", "make test"]
+    assert "docs/README.md" in LINKED.findall(readme.read_text())

@@ -75,6 +75,11 @@ class KafkaJars:
         """Main class of kafka-delete-records.sh."""
         return "org.apache.kafka.tools.DeleteRecordsCommand"
 
+    @property
+    def get_offsets(self) -> str:
+        """Main class of kafka-get-offsets.sh."""
+        return "org.apache.kafka.tools.GetOffsetShell"
+
     def command(self, main_class: str, *arguments: str, heap_mb: int = 256) -> list[str]:
         """The command line that runs one of Kafka's classes."""
         java = [java_command(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

@@ -259,3 +259,19 @@ def delete_with_kafkas_tool(
     found = re.findall(r"partition: \S+-(\d+)\s+low_watermark: (-?\d+)", done.stdout)
     assert found, done.stdout + done.stderr
     return {int(partition): int(low) for partition, low in found}
+
+
+def with_kafkas_get_offsets(bootstrap: str, topic: str, jars: KafkaJars) -> dict[int, int]:
+    """kafka-get-offsets.sh: where each partition begins."""
+    done = subprocess.run(
+        jars.command(
+            jars.get_offsets,
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--time", "earliest"),
+        ),
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+    )
+    found = re.findall(rf"^{topic}:(\d+):(\d+)$", done.stdout, re.MULTILINE)
+    return {int(partition): int(offset) for partition, offset in found}

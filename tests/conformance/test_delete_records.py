@@ -45,7 +45,7 @@ def test_client_deletes_records_and_hears_where_its_partitions_begin(
     deletes(cluster, topic, delete)
 
 
-def test_kafkas_own_tool_deletes_records(
+def test_kafkas_own_tools_delete_records_and_say_it(
     cluster: LocalCluster, topic: str, jars: KafkaJars
 ) -> None:
     deletes(
@@ -55,3 +55,5 @@ def test_kafkas_own_tool_deletes_records(
             bootstrap, name, offsets, jars
         ),
     )
+    said = scripts.with_kafkas_get_offsets(cluster.bootstrap, topic, jars)
+    assert said == {0: 30, 1: EACH, 2: 0}

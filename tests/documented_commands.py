@@ -1,0 +1,112 @@
+"""The shell commands that the documents show, and the test behind each.
+
+A fence says what it holds: `sh` is commands, one a line; `console` is commands after `$ ` with
+their output; everything else (`yaml`, `text`) is nothing to type.  `RUN_BY` is the one table of
+which test runs a command, or its like; `tests/test_docs.py` compares it with the documents.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMENT = re.compile(r"\s+# .*$")
+PROMPT = "$ "
+KINDS = frozenset({"sh", "console", "yaml", "text"})
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A fenced block: what its first line says, and its text."""
+
+    kind: str
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """What a reader types, without comments."""
+        lines = self.text.splitlines()
+        if self.kind == "console":
+            lines = [line.removeprefix(PROMPT) for line in lines if line.startswith(PROMPT)]
+        elif self.kind != "sh":
+            lines = []
+        return [command for line in lines if (command := COMMENT.sub("", line).strip())]
+
+
+def documents() -> list[Path]:
+    """Every page that users and contributors read."""
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def fences(document: Path) -> list[Fence]:
+    return [Fence(kind, text) for kind, text in FENCE.findall(document.read_text())]
+
+
+def commands(document: Path) -> list[str]:
+    """In the order in which a reader types them."""
+    return [command for fence in fences(document) for command in fence.commands]
+
+
+DOCUMENTED = "tests/integration/test_documented_commands.py"
+RUN_BY: dict[str, tuple[str, ...]] = {
+    # Taken from the page and run as they stand there.
+    f"{DOCUMENTED}::test_commands_about_a_local_cluster_do_what_the_page_shows": (
+        "make setup",
+        ".venv/bin/plimsoll local --brokers 3 --data /tmp/log -f examples/topic-orders.yaml",
+        "kcat -b 127.0.0.1:… -L",
+        "seq 1000 | kcat -b 127.0.0.1:… -t orders -P",
+        "kcat -b 127.0.0.1:… -t orders -C -o beginning -e",
+        "export KUBECONFIG=/tmp/log/kubeconfig",
+        "kubectl get topics",
+        "kubectl get topic orders"
+        """ -o jsonpath='{.status.conditions[?(@.type=="Ready")].message}{"\\n"}'""",
+        """kubectl patch logcluster main --type merge -p '{"spec": {"brokers": {"count": 4}}}'""",
+        "kubectl describe logcluster main | tail -2",
+    ),
+    f"{DOCUMENTED}::test_commands_of_operations_do_what_the_page_says": (
+        "kubectl get plimsoll -n kafka",
+        "kubectl get topic orders -n kafka -o yaml",
+        "kubectl get logcluster main -n kafka -o yaml",
+        "kubectl get events -n kafka",
+        "kubectl get reassignment -n kafka",
+        "kubectl wait --for=condition=Complete reassignment/orders-off-broker-1"
+        " -n kafka --timeout=1h",
+        "hash=$(kubectl get rebalance afresh -n kafka -o jsonpath='{.status.plan.hash}')",
+        "kubectl patch rebalance afresh -n kafka --type merge"
+        ' -p "{\\"spec\\":{\\"approvedPlan\\":\\"$hash\\"}}"',
+        "kubectl annotate --overwrite logcluster main -n kafka"
+        " plimsoll.dev/acknowledge-deletion=2026-11-22T03:12:45Z",
+        'kubectl annotate logcluster main -n kafka plimsoll.dev/restart="$(date -Is)" --overwrite',
+        "kubectl get logcluster main -n kafka -o jsonpath='{.status.versions}'",
+    ),
+    # Run by these tests in other words: without make, through Python, with other values.
+    "tests/plimsoll_spark/test_demo_run.py": ("make demo",),
+    "tests/e2e/test_demo.py": ("make demo-kubernetes",),
+    "tests/e2e/test_node.py::test_tools_are_on_the_path_that_the_node_gives": (
+        'eval "$(dev/node.sh env)"',
+    ),
+    ".ci/run": ("make test",),
+    "tests/helm/test_chart.py::test_brokers_are_scraped_wherever_they_are_and_say_whose_they_are": (
+        "helm upgrade plimsoll helm/plimsoll -n plimsoll-system --reuse-values"
+        " --set metrics.podMonitor.enabled=true --set metrics.prometheusRule.enabled=true",
+    ),
+    "tests/conformance/test_delete_records.py::test_kafkas_own_tools_delete_records_and_say_it": (
+        "kafka-get-offsets.sh --bootstrap-server BOOTSTRAP --topic orders --time earliest",
+        """echo '{"version": 1, "partitions":"""
+        """ [{"topic": "orders", "partition": 7, "offset": 4212}]}' > skip.json""",
+        "kafka-delete-records.sh --bootstrap-server BOOTSTRAP --offset-json-file skip.json",
+    ),
+    "tests/plimsoll_sim/test_command_line.py": (
+        "make sim",
+        ".venv/bin/python -m plimsoll_sim --seed 7",
+        ".venv/bin/python -m plimsoll_sim --seed 7 --events",
+        ".venv/bin/python -m plimsoll_sim --seed 7 --shrink",
+        ".venv/bin/python -m plimsoll_sim --seeds 1..10000 --jobs 2",
+        ".venv/bin/python -m plimsoll_sim --scenario tests/scenarios/S05-join-too-early.txt",
+    ),
+    "tests/plimsoll_sim/test_mutants.py": ("make mutants",),
+}
+"""Test (`path` or `path::function`), or what CI runs, to the commands that it runs."""
