@@ -9,7 +9,7 @@ from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.primitives import MalformedMessage
 
-WAIT_S = 20
+WAIT_S = 30
 
 
 class Handlers:

@@ -18,7 +18,7 @@ from plimsoll_broker.control.metadata_store import MetadataCopy, StoredMetadata
 from plimsoll_broker.node import broker
 
 CLUSTER = UUID("7f3d9c3e-6c54-4c58-8f0e-2d6b36f0a001")
-WAIT_S = 10
+WAIT_S = 30
 
 
 class WatchedCopy(MetadataCopy):

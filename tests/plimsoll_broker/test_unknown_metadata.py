@@ -31,7 +31,7 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId, MetadataOffset
 from plimsoll_core.messages.metadata_stream import MetadataBatchCopy, MetadataUpdate
 from plimsoll_core.messages.requests import AlterPartition, ProducerIdBlock
 
-WAIT_S = 10
+WAIT_S = 30
 NEWER = b'[{"type":"FromTheFuture","cause":"x"}]'
 
 

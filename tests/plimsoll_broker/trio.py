@@ -47,7 +47,7 @@ from plimsoll_wire.headers import request_frame
 from plimsoll_wire.messages import decode_response, encode_request
 
 CLUSTER = UUID(int=0xC1)
-WAIT_S = 10.0
+WAIT_S = 30
 
 
 def a_batch(

@@ -15,7 +15,7 @@ from plimsoll_operator.controller import decision_clock as clock_module
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions, Outcome
 
-WAIT_S = 10
+WAIT_S = 30
 
 
 def a_controller(log: MemoryLog, *, listen_ms: int) -> Controller:

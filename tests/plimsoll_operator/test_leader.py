@@ -19,7 +19,7 @@ from plimsoll_operator.options import OperatorOptions
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.stall_causes import Cause
 
-WAIT_S = 20
+WAIT_S = 30
 HOLE = "metadata batches 2 to 2 are missing while 8 exists"
 
 

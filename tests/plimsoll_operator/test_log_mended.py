@@ -23,7 +23,7 @@ from plimsoll_operator.reconcile.cluster import metadata_log_repair
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
 
-WAIT_S = 20
+WAIT_S = 30
 PLACE = Place(namespace="kafka", cluster_name="main", cluster_id=CLUSTER)
 
 

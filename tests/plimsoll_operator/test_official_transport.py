@@ -165,7 +165,7 @@ async def test_official_transport_gives_up_a_watch_that_does_not_begin() -> None
 async def test_official_transport_ends_a_watch_that_is_silent_for_too_long() -> None:
     line = b'{"type": "ADDED"}\n'
     async with served(Reply(body=line, stalls=True)) as (_, transport):
-        watch = transport.watch(HttpRequest(method="GET", path="/a", timeout_s=0.1))
+        watch = transport.watch(HttpRequest(method="GET", path="/a", timeout_s=1))
         assert await anext(watch) == line
         with pytest.raises(Unavailable):
             await anext(watch)

@@ -22,7 +22,7 @@ from plimsoll_operator.process.operator import Operator
 from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.status.operator_metrics import Metrics
 
-WAIT_S = 20.0
+WAIT_S = 30
 
 
 def parts_over(server: MemoryApiServer) -> Parts:

@@ -13,7 +13,7 @@ from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.status.operator_metrics import FAILING, Metrics
 
-WAIT_S = 10
+WAIT_S = 30
 
 
 def a_bug(*_: object) -> Any:

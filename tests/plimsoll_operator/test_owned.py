@@ -32,7 +32,7 @@ from plimsoll_operator.reconcile.cluster import reconcile as cluster
 from plimsoll_operator.reconcile.reconcile_term import Task, Work
 from plimsoll_operator.status.record_events import Occurrence
 
-WAIT_S = 20
+WAIT_S = 30
 
 
 def an_item(name: str = "main-brokers", version: int = 1, **more: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from plimsoll_operator.metalog.interface import (
     SnapshotRequired,
 )
 
-WAIT_S = 20
+WAIT_S = 30
 SESSION_MS = 2_000
 
 

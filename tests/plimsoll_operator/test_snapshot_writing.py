@@ -18,7 +18,7 @@ from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.controller.outcome import ControllerOptions
 from plimsoll_operator.metalog.directory import DirectoryLog
 
-WAIT_S = 10
+WAIT_S = 30
 
 
 class EagerLog(DirectoryLog):
