@@ -64,9 +64,7 @@ class RightsTransport(MemoryTransport):
         if request.content_type == APPLY and not target.status:
             verbs.append("create")  # as it may have to
         for one in verbs:
-            asked = Permission(
-                group=kind.api_version.rpartition("/")[0], resource=plural, verb=one
-            )
+            asked = Permission(group=kind.api_version.rpartition("/")[0], resource=plural, verb=one)
             named = dataclasses.replace(asked, name=target.name or "")
             held = {asked, named} & {*needed(VALUES, cluster=not kind.namespaced)}
             reached = not kind.namespaced or not self._namespaces
