@@ -1,7 +1,7 @@
 """Reads from an API server what the checks decide over.
 
-Nothing is left behind: the object that `appends` writes is deleted.  Every request is bounded, none
-is repeated.  Called by `checklist`; decides nothing.
+The object that `appends` writes is deleted; one that an interrupted run left, by the next run.
+Every request is bounded, none is repeated.  Called by `checklist`; decides nothing.
 """
 
 from __future__ import annotations
@@ -182,8 +182,10 @@ class Gatherer:
             return NotRead(message=message, refused=True)
         except ApiError as error:
             return not_read(error)
-        stopped = await writer.repeat()
-        left = await writer.remove()
+        try:
+            stopped = await writer.repeat()
+        finally:  # Ctrl-C too
+            left = await writer.remove()
         return Appends(
             kind=kind.kind, milliseconds=tuple(writer.milliseconds), stopped=stopped, left=left
         )

@@ -1,5 +1,6 @@
 """Preflight against an API server in memory: what it reads, and that it leaves nothing behind."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -192,3 +193,22 @@ async def test_installed_release_is_looked_at(ready: int, result: str):
     assert [one.result for one in found.values()] == ["ok", result]
     bare = await Scene(installed=False).run("kinds-served", "operator-ready")
     assert {one.result for one in bare.values()} == {"failed"}
+
+
+async def test_interrupted_run_deletes_its_object():
+    scene = Scene(installed=False)
+    send = scene.transport.send
+    running: list[asyncio.Task[Any]] = []
+
+    async def interrupted(request: HttpRequest) -> HttpResponse:
+        if request.method == "PUT":
+            running[0].cancel()
+            await asyncio.sleep(0)
+        return await send(request)
+
+    scene.transport.send = interrupted  # type: ignore[method-assign]
+    running.append(asyncio.ensure_future(scene.gatherer.appends()))
+    await asyncio.wait(running)
+    assert running[0].cancelled()
+    assert scene.names(resources.CONFIG_MAPS) == []
+    assert any(one.startswith("DELETE") for one in scene.transport.requests)
