@@ -27,7 +27,7 @@ def preflight(cluster: Cluster, *arguments: str) -> dict[str, Any]:
     return {one["check"]: one for one in rows} | {"exit_code": done.returncode}
 
 
-def test_preflight_by_an_admin_passes_on_the_node_and_leaves_nothing(operator: Cluster):
+def test_preflight_passes_on_the_node_and_leaves_nothing(operator: Cluster):
     found = preflight(operator, "-n", SYSTEM)
     told = {name: found[name]["message"] for name in BEFORE}
     assert found["exit_code"] == 0, told

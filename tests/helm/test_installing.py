@@ -86,6 +86,12 @@ def test_no_pod_states_a_user_where_the_cluster_gives_one():
     assert options().set_user is True
 
 
+def test_values_of_an_earlier_chart_mean_what_they_meant():
+    """`helm upgrade --reuse-values` brings none of those that are new."""
+    earlier = ("podSecurity=null", "preflight=null")
+    assert rendered(*earlier) == rendered()
+
+
 def test_every_pod_of_the_chart_is_restricted():
     for name, pod in pods(*HOOKS).items():
         for container in pod["containers"]:

@@ -56,9 +56,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- join "," $names }}
 {{- end }}
 
+{{/* "true" or nothing.  `helm upgrade --reuse-values` from an earlier chart brings no such value. */}}
+{{- define "plimsoll.setUser" -}}
+{{- if (.Values.podSecurity | default (dict "setUser" true)).setUser }}true{{ end }}
+{{- end }}
+
 {{- define "plimsoll.podSecurity" -}}
 runAsNonRoot: true
-{{- if .Values.podSecurity.setUser }}
+{{- if include "plimsoll.setUser" . }}
 runAsUser: 10001
 runAsGroup: 10001
 fsGroup: 10001
