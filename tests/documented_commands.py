@@ -108,5 +108,11 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         ".venv/bin/python -m plimsoll_sim --scenario tests/scenarios/S05-join-too-early.txt",
     ),
     "tests/plimsoll_sim/test_mutants.py": ("make mutants",),
+    "tests/e2e/test_installing.py::test_preflight_passes_on_the_node_and_leaves_nothing": (
+        "plimsoll preflight --namespace plimsoll-system",
+    ),
+    "tests/e2e/test_installing.py::test_helm_test_passes_on_the_installed_release": (
+        "helm test plimsoll -n plimsoll-system",
+    ),
 }
 """Test (`path` or `path::function`), or what CI runs, to the commands that it runs."""

@@ -1,7 +1,9 @@
 """The command `plimsoll`.
 
-Standard output is for the machine (one JSON line when ready), everything else goes to standard
-error.  Exit codes: 0 after a clean stop, 1 when it could not run, 2 for bad arguments or files.
+`local`: standard output is for the machine (one JSON line when ready), everything else goes to
+standard error.  Exit codes: 0 after a clean stop, 1 when it could not run, 2 for bad arguments or
+files.  `preflight`: the report goes to standard output; 0 when no check failed, 1 when one did or
+there is no Kubernetes, 2 for bad arguments.
 """
 
 from __future__ import annotations
@@ -22,11 +24,19 @@ from plimsoll_core.errors import Refusal
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.control_failures import surface
+from plimsoll_operator.kube.access import NoCluster, find_access
+from plimsoll_operator.kube.kube_client import Kube
+from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
 from plimsoll_operator.local.start import CannotRun
 from plimsoll_operator.metalog.interface import MetadataLogError
+from plimsoll_operator.preflight import report
+from plimsoll_operator.preflight.checklist import BEFORE, CHECKS, FAIRNESS_VALUE, VALUES, verdicts
+from plimsoll_operator.preflight.cluster_checks import FAIRNESS
+from plimsoll_operator.preflight.facts import Verdict, Wishes
+from plimsoll_operator.preflight.gather import Gatherer
 from plimsoll_process.collector import tune
 
 app = typer.Typer(name="plimsoll", no_args_is_help=True, add_completion=False)
@@ -93,6 +103,71 @@ def _announce(ready: LocalReady) -> None:
     }
     typer.echo(json.dumps(line))
     sys.stdout.flush()
+
+
+@app.command()
+def preflight(
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Where the chart is to be installed.")
+    ] = "plimsoll-system",
+    watch_namespace: Annotated[
+        list[str] | None,
+        typer.Option(help="The chart's watch.namespaces, one each; default: all namespaces."),
+    ] = None,
+    storage_class: Annotated[
+        str, typer.Option(help="The StorageClass of brokers' volumes; default: the default one.")
+    ] = "",
+    check: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Only this one, of: {', '.join(CHECKS)}; default: {', '.join(BEFORE)}."),
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option("--set", help=f"A value of the chart, NAME=BOOL, of: {', '.join(VALUES)}."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on one line.")] = False,
+) -> None:
+    """Whether the current Kubernetes can run Plimsoll: version, volumes, rights, webhooks, etcd.
+
+    Reads by the kubeconfig's current context, in a pod by its ServiceAccount.  Writes one small
+    object of its own a hundred times, and deletes it.
+    """
+    true = _chart_values(values or [])
+    if unknown := sorted({*(check or ())} - {*CHECKS}):
+        _fail(f"There is no check {', '.join(unknown)}; there are: {', '.join(CHECKS)}.", 2)
+    wishes = Wishes(
+        namespace=namespace,
+        watched=tuple(watch_namespace or ()),
+        storage_class=storage_class,
+        values=true,
+    )
+    wanted = check or [one for one in BEFORE if one != FAIRNESS or FAIRNESS_VALUE in true]
+    try:
+        found = asyncio.run(_preflight(wishes, wanted))
+    except NoCluster as error:
+        _fail(str(error), 1)
+    typer.echo(report.as_json(found) if as_json else report.lines(found))
+    if report.failed(found):
+        raise typer.Exit(1)
+
+
+async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
+    transport = OfficialTransport(await find_access())
+    try:
+        return await verdicts(Gatherer(Kube(transport), transport, wishes), wishes, wanted)
+    finally:
+        await transport.close()
+
+
+def _chart_values(settings: list[str]) -> frozenset[str]:
+    """Names of the values that are true."""
+    stated = dict(VALUES)
+    for setting in settings:
+        name, _, value = setting.partition("=")
+        if name not in stated or value not in ("true", "false"):
+            _fail(f"--set {setting}: give one of {', '.join(VALUES)} as =true or =false.", 2)
+        stated[name] = value == "true"
+    return frozenset(name for name, value in stated.items() if value)
 
 
 def _documents(files: list[Path], brokers: int | None) -> Documents:

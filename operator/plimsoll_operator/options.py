@@ -27,7 +27,9 @@ class BadOption(Exception):
 class OperatorOptions:
     """`broker_image`: of this operator's own release; `broker_images`: of others that it can run,
     by release.  `spark_image` empty: Verifications are not run.  `no_driver`: nor are those that
-    name an image, and this sentence says why.  `namespaces` empty: all are watched.  `namespace`:
+    name an image, and this sentence says why.  `image_pull_secrets`: names of Secrets, each in
+    the namespace of the pods that are made.  `set_user`: whether those pods state the user and the
+    groups that they run as.  `namespaces` empty: all are watched.  `namespace`:
     the operator's own, empty when not stated.  `metrics_from`: NetworkPolicy peers that may read
     brokers' metrics, none: all.  `settings`: about deciding, where no LogCluster says anything
     else."""
@@ -38,6 +40,8 @@ class OperatorOptions:
     spark_image: str = ""
     no_driver: str = ""
     image_pull_policy: str = "IfNotPresent"
+    image_pull_secrets: tuple[str, ...] = ()
+    set_user: bool = True
     controllers: tuple[str, ...]
     controller_port: int = CONTROLLER_PORT
     metrics_port: int = METRICS_PORT
@@ -65,6 +69,8 @@ def from_environment(env: Mapping[str, str] | None = None) -> OperatorOptions:
         broker_images=_pairs(env, "PLIMSOLL_BROKER_IMAGES"),
         spark_image=env.get("PLIMSOLL_SPARK_IMAGE", ""),
         image_pull_policy=env.get("PLIMSOLL_IMAGE_PULL_POLICY", "IfNotPresent"),
+        image_pull_secrets=_list(env.get("PLIMSOLL_IMAGE_PULL_SECRETS", "")),
+        set_user=_boolean(env, "PLIMSOLL_SET_USER", default=True),
         controllers=_list(_required(env, "PLIMSOLL_CONTROLLERS")),
         controller_port=port,
         metrics_port=_integer(env, "PLIMSOLL_METRICS_PORT", METRICS_PORT),
@@ -94,6 +100,13 @@ def _integer(env: Mapping[str, str], name: str, default: int) -> int:
     if not text.isdigit():
         raise BadOption(f"{name} is {text!r}, which is not a whole number.")
     return int(text)
+
+
+def _boolean(env: Mapping[str, str], name: str, *, default: bool) -> bool:
+    text = env.get(name, "")
+    if text not in ("", "true", "false"):
+        raise BadOption(f"{name} is {text!r}, which is neither true nor false.")
+    return default if not text else text == "true"
 
 
 def _ports(env: Mapping[str, str], name: str) -> tuple[int, ...]:

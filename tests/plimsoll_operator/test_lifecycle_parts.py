@@ -127,6 +127,10 @@ def test_fields_of_a_newer_crd_are_ignored():
             },
             "PLIMSOLL_METRICS_PORT",
         ),
+        (
+            {"PLIMSOLL_BROKER_IMAGE": "b", "PLIMSOLL_CONTROLLERS": "c", "PLIMSOLL_SET_USER": "no"},
+            "PLIMSOLL_SET_USER",
+        ),
     ],
 )
 def test_wrong_environment_is_named(env: dict[str, str], name: str):

@@ -127,6 +127,37 @@ def test_another_release_is_another_revision() -> None:
     assert revision(a_context("0.1")) != revision(a_context())
 
 
+def pod_of(manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    (found,) = [m["spec"]["template"]["spec"] for m in manifests if "template" in m.get("spec", {})]
+    return dict(found)
+
+
+@pytest.mark.parametrize("version", [RELEASE, "0.1"])
+def test_pull_secrets_reach_brokers_and_restart_them_in_turn(version: str) -> None:
+    context = a_context(version)
+    assert "imagePullSecrets" not in pod_of(broker_sets(context, [BrokerId(0)]))
+    private = dataclasses.replace(context, image_pull_secrets=("a", "b"))
+    pod = pod_of(broker_sets(private, [BrokerId(0)]))
+    assert pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}]
+    assert revision(private) != revision(context)
+
+
+@pytest.mark.parametrize("version", [RELEASE, "0.1"])
+def test_brokers_state_no_user_where_the_cluster_gives_one(version: str) -> None:
+    context = dataclasses.replace(a_context(version), set_user=False)
+    security = pod_of(broker_sets(context, [BrokerId(0)]))["securityContext"]
+    assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(security)
+    assert security["runAsNonRoot"] is True
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_drivers_are_pulled_and_run_as_the_chart_says() -> None:
+    driver = dataclasses.replace(a_driver(), image_pull_secrets=("a",), set_user=False)
+    pod = pod_of(driver_children(driver))
+    assert pod["imagePullSecrets"] == [{"name": "a"}]
+    assert not {"runAsUser", "runAsGroup", "fsGroup"} & set(pod["securityContext"])
+
+
 def pods() -> list[dict[str, Any]]:
     found = [m for case in CASES.values() for m in case]
     return [m["spec"]["template"]["spec"] for m in found if "template" in m.get("spec", {})]

@@ -1,6 +1,7 @@
 """The operator as it ships, over an API server in memory."""
 
 import asyncio
+import dataclasses
 import uuid
 from collections.abc import Callable
 
@@ -103,4 +104,18 @@ async def test_operator_whose_cluster_is_deleted_releases_its_lease():
     found = await kube.get(resources.LOG_CLUSTERS, "kafka", "main")
     await kube.delete(resources.LOG_CLUSTERS, "kafka", "main", uid=found["metadata"]["uid"])
     await scene.until(lambda: scene.holder == "")
+    await scene.end(running)
+
+
+async def test_operators_options_reach_the_pods_of_brokers():
+    scene = Scene()
+    scene.parts.options = dataclasses.replace(
+        scene.parts.options, image_pull_secrets=("pull",), set_user=False
+    )
+    running = await scene.run()
+    await scene.until(lambda: "main-broker-0" in scene.names(resources.STATEFUL_SETS))
+    found = await scene.parts.kube.get(resources.STATEFUL_SETS, "kafka", "main-broker-0")
+    pod = found["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert "runAsUser" not in pod["securityContext"]
     await scene.end(running)

@@ -1,5 +1,6 @@
 """A Verification runs once, when its topic serves, and shows what its driver reports."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -59,6 +60,17 @@ async def test_driver_starts_when_the_topic_serves():
     assert (status.phase, status.conditions[0].reason) == ("Pending", "DriverStarted")
     assert scene.made("jobs") == ["check-driver"]
     assert scene.made("roles") == ["check-driver"]
+
+
+async def test_operators_options_reach_the_driver():
+    scene = a_scene()
+    scene.term.options = dataclasses.replace(
+        scene.term.options, image_pull_secrets=("pull",), set_user=False
+    )
+    await step(scene)
+    pod = scene.kube.find(JOBS, "kafka", "check-driver")["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert "runAsUser" not in pod["securityContext"]
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,8 @@ POD_NAME = "statefulset.kubernetes.io/pod-name"
 POD_INDEX = "apps.kubernetes.io/pod-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
 JOB_UID = "batch.kubernetes.io/controller-uid"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+"""An annotation of a StorageClass: claims that name none get it."""
 VOLUME_PROTECTION = "kubernetes.io/pvc-protection"
 """A finalizer: a volume claim stays while a pod uses it."""
 

@@ -74,6 +74,28 @@ CRDS = Kind(
     plural="customresourcedefinitions",
     namespaced=False,
 )
+STORAGE_CLASSES = Kind(
+    api_version="storage.k8s.io/v1", kind="StorageClass", plural="storageclasses", namespaced=False
+)
+VALIDATING_WEBHOOKS = Kind(
+    api_version="admissionregistration.k8s.io/v1",
+    kind="ValidatingWebhookConfiguration",
+    plural="validatingwebhookconfigurations",
+    namespaced=False,
+)
+MUTATING_WEBHOOKS = Kind(
+    api_version="admissionregistration.k8s.io/v1",
+    kind="MutatingWebhookConfiguration",
+    plural="mutatingwebhookconfigurations",
+    namespaced=False,
+)
+DEPLOYMENTS = Kind(api_version="apps/v1", kind="Deployment", plural="deployments")
+ACCESS_REVIEWS = Kind(
+    api_version="authorization.k8s.io/v1",
+    kind="SelfSubjectAccessReview",
+    plural="selfsubjectaccessreviews",
+    namespaced=False,
+)
 METADATA_BATCHES = Kind(
     api_version=f"internal.{GROUP}/{VERSION}", kind="MetadataBatch", plural="metadatabatches"
 )

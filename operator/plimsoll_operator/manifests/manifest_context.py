@@ -19,7 +19,8 @@ class Context:
 
     `version`: the release that the brokers run, and `broker_image` its image.  `controllers` are
     host:port addresses; a name stands for all its addresses.  `metrics_from`: NetworkPolicy peers
-    that may read metrics, none: all.
+    that may read metrics, none: all.  `image_pull_secrets`: names of Secrets in the LogCluster's
+    namespace.  `set_user`: whether pods state the user and the groups that they run as.
     """
 
     cluster: LogCluster
@@ -27,6 +28,8 @@ class Context:
     broker_image: str
     version: str = RELEASE
     image_pull_policy: str
+    image_pull_secrets: tuple[str, ...] = ()
+    set_user: bool = True
     controllers: tuple[str, ...]
     operator_namespace: str = ""
     metrics_from: tuple[Manifest, ...] = ()

@@ -18,7 +18,12 @@ from plimsoll_operator.manifests import release_0_1
 from plimsoll_operator.manifests.configmap import DATA, DIRECTORY, FILE, config_map_name
 from plimsoll_operator.manifests.digest import digest
 from plimsoll_operator.manifests.manifest_context import Context, once_for_a_context
-from plimsoll_operator.manifests.security import container_security, pod_security
+from plimsoll_operator.manifests.security import (
+    USER_FIELDS,
+    container_security,
+    pod_security,
+    pull_secrets,
+)
 
 CONTAINER = "broker"
 RESOURCES_DEFAULT: Manifest = {
@@ -69,7 +74,8 @@ def _template(context: Context, broker_id: int) -> Manifest:
 
 def _bare_template(context: Context, broker_id: int) -> Manifest:
     if context.version == release_0_1.RELEASE:
-        return release_0_1.template(context, broker_id, config_map_name(context))
+        name = config_map_name(context)
+        return _where_it_runs(context, release_0_1.template(context, broker_id, name))
     added = _added(context)
     meta = added.metadata
     own = labels.labels(context.name, context.cluster_id, "broker")
@@ -82,6 +88,15 @@ def _bare_template(context: Context, broker_id: int) -> Manifest:
         metadata["annotations"] = annotations
     extra = msgspec.to_builtins(added.spec) if added.spec else {}
     return {"metadata": metadata, "spec": _pod(context, broker_id) | extra}
+
+
+def _where_it_runs(context: Context, template: Manifest) -> Manifest:
+    """0.1 knew neither pull secrets nor a cluster that gives users: without either, its bytes."""
+    pod = template["spec"] | pull_secrets(context.image_pull_secrets)
+    if not context.set_user:
+        stated = pod["securityContext"].items()
+        pod["securityContext"] = {key: one for key, one in stated if key not in USER_FIELDS}
+    return template | {"spec": pod}
 
 
 def _added(context: Context) -> PodTemplate:
@@ -99,7 +114,8 @@ def _pod(context: Context, broker_id: int) -> Manifest:
         # A drill kills the broker from beside; else no other container needs to see its memory.
         "shareProcessNamespace": drills,
         "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "securityContext": pod_security(),
+        **pull_secrets(context.image_pull_secrets),
+        "securityContext": pod_security(set_user=context.set_user),
         "affinity": _spread(context),
         "containers": [_container(context, broker_id)],
         "volumes": [

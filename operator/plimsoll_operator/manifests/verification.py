@@ -11,7 +11,7 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.api.verification import Runner, Verification, Verify
 from plimsoll_operator.manifests.networkpolicy import driver_policy
-from plimsoll_operator.manifests.security import container_security, pod_security
+from plimsoll_operator.manifests.security import container_security, pod_security, pull_secrets
 
 FILE = "verification.json"
 DIRECTORY = "/etc/plimsoll"
@@ -26,11 +26,13 @@ RESOURCES_DEFAULT: Manifest = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkDriver:
-    """A Verification and what its driver is made from."""
+    """A Verification and what its driver is made from; the rest as in `manifest_context`."""
 
     verification: Verification
     image: str
     image_pull_policy: str
+    image_pull_secrets: tuple[str, ...] = ()
+    set_user: bool = True
     api_server_ports: tuple[int, ...] = labels.API_SERVER_PORTS
 
     @property
@@ -194,7 +196,8 @@ def _pod(driver: SparkDriver) -> Manifest:
         "serviceAccountName": f"{driver.name}-driver",
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        "securityContext": pod_security(),
+        **pull_secrets(driver.image_pull_secrets),
+        "securityContext": pod_security(set_user=driver.set_user),
         "containers": [container],
         "volumes": [
             {"name": "config", "configMap": {"name": f"{driver.name}-config"}},

@@ -175,6 +175,8 @@ class Term:
             version=version,
             broker_image=self.options.images[version],
             image_pull_policy=self.options.image_pull_policy,
+            image_pull_secrets=self.options.image_pull_secrets,
+            set_user=self.options.set_user,
             controllers=self.options.controllers,
             operator_namespace=self.options.namespace,
             metrics_from=self.options.metrics_from,

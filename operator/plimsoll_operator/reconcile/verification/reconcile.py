@@ -49,6 +49,8 @@ async def reconcile(term: Term, key: Key) -> None:
         verification=verification,
         image=term.options.spark_image,
         image_pull_policy=term.options.image_pull_policy,
+        image_pull_secrets=term.options.image_pull_secrets,
+        set_user=term.options.set_user,
         api_server_ports=term.options.api_server_ports,
     )
     try:

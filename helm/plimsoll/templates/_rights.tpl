@@ -1,0 +1,11 @@
+{{/* Rules of files/rights.yaml, without those of values that are false; "scope": namespaced or
+     cluster.  What each is for goes along as a comment. */}}
+{{- define "plimsoll.rules" -}}
+{{- $values := dict "verification.enabled" .root.Values.verification.enabled "rbac.readNodes" .root.Values.rbac.readNodes }}
+{{- range get (.root.Files.Get "files/rights.yaml" | fromYaml) .scope }}
+{{- if or (not .when) (get $values (.when | default "")) }}
+# {{ .why }}
+- {{ .rule | toYaml | nindent 2 | trim }}
+{{- end }}
+{{- end }}
+{{- end }}

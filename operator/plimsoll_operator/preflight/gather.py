@@ -1,0 +1,359 @@
+"""Reads from an API server what the checks decide over.
+
+The object that `appends` writes is deleted; one that an interrupted run left, by the next run.
+Every request is bounded, none is repeated.  Called by `checklist`; decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import msgspec
+
+from plimsoll_operator.api import API_VERSION, labels
+from plimsoll_operator.api.cluster_topics import LabelSelector
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable, answered
+from plimsoll_operator.kube.port import HttpRequest, KubeApi, Object, Transport
+from plimsoll_operator.kube.resources import (
+    ACCESS_REVIEWS,
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    METADATA_BATCHES,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    STORAGE_CLASSES,
+    VALIDATING_WEBHOOKS,
+    Kind,
+)
+from plimsoll_operator.preflight.facts import (
+    Appends,
+    NotRead,
+    OperatorPods,
+    PermissionAnswer,
+    StorageClass,
+    Webhook,
+    WebhookRule,
+    Webhooks,
+    Wishes,
+)
+from plimsoll_operator.preflight.rights import Permission, needed
+
+REVIEWS_AT_ONCE = 8
+APPENDS = 100
+APPENDS_SECONDS_MAX = 60.0
+APPEND_SECONDS_MAX = 5.0
+APPEND_NAME = "plimsoll-preflight"
+APPEND_BYTES = 1_024
+REFUSALS = (401, 403)
+OWN_BUSINESS = ("kube-system", "kube-public", "kube-node-lease")
+"""Kubernetes' own namespaces, where nobody declares a LogCluster."""
+
+
+def not_read(error: ApiError) -> NotRead:
+    """What an API server's error means for a fact."""
+    message = error.message.rstrip(".")
+    if error.status in REFUSALS:
+        message += " (repeat it with an admin's kubeconfig)"
+    return NotRead(message=message, refused=not isinstance(error, Unavailable))
+
+
+class Gatherer:
+    """`kube` and `transport`: the same API server."""
+
+    def __init__(self, kube: KubeApi, transport: Transport, wishes: Wishes) -> None:
+        self._kube = kube
+        self._transport = transport
+        self._wishes = wishes
+
+    async def version(self) -> str | NotRead:
+        """`v1.34.0`."""
+        try:
+            return str((await self._document("/version")).get("gitVersion", ""))
+        except ApiError as error:
+            return not_read(error)
+
+    async def storage_classes(self) -> tuple[StorageClass, ...] | NotRead:
+        try:
+            listed = await self._kube.list(STORAGE_CLASSES)
+        except ApiError as error:
+            return not_read(error)
+        return tuple(_storage_class(body) for body in listed.items)
+
+    async def priority_and_fairness(self) -> bool | NotRead:
+        """Whether FlowSchemas are served."""
+        try:
+            await self._document("/apis/flowcontrol.apiserver.k8s.io/v1")
+        except NotFound:
+            return False
+        except ApiError as error:
+            return not_read(error)
+        return True
+
+    async def kinds(self) -> frozenset[tuple[str, str]] | NotRead:
+        """(API version, plural) of what is served in our groups."""
+        found: set[tuple[str, str]] = set()
+        for version in (API_VERSION, METADATA_BATCHES.api_version):
+            try:
+                document = await self._document(f"/apis/{version}")
+            except NotFound:
+                continue
+            except ApiError as error:
+                return not_read(error)
+            found |= {(version, row["name"]) for row in document.get("resources") or ()}
+        return frozenset(found)
+
+    async def operators(self) -> tuple[OperatorPods, ...] | NotRead:
+        """The operator's Deployments in the release's namespace."""
+        selector = f"{labels.NAME}=plimsoll,{labels.COMPONENT}=operator"
+        namespace = self._wishes.namespace
+        try:
+            listed = await self._kube.list(DEPLOYMENTS, namespace, label_selector=selector)
+        except ApiError as error:
+            return not_read(error)
+        return tuple(_operator_pods(body) for body in listed.items)
+
+    async def permissions(self) -> tuple[PermissionAnswer, ...] | NotRead:
+        """An answer to each right of the operator, in each namespace that it is to watch."""
+        wishes = self._wishes
+        questions = [("", one) for one in needed(wishes.values, cluster=True)]
+        for namespace in wishes.watched or ("",):
+            questions += [(namespace, one) for one in needed(wishes.values, cluster=False)]
+        slots = asyncio.Semaphore(REVIEWS_AT_ONCE)
+
+        async def ask(namespace: str, permission: Permission) -> PermissionAnswer:
+            async with slots:
+                review = await self._kube.create(ACCESS_REVIEWS, _review(namespace, permission))
+            allowed = bool((review.get("status") or {}).get("allowed"))
+            return PermissionAnswer(permission=permission, namespace=namespace, allowed=allowed)
+
+        asked = [asyncio.ensure_future(ask(*question)) for question in questions]
+        try:
+            return tuple(await asyncio.gather(*asked))
+        except ApiError as error:
+            return not_read(error)
+        finally:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+
+    async def webhooks(self) -> Webhooks | NotRead:
+        """Those with failurePolicy Fail; the labels of the namespaces that are to be watched."""
+        failing: list[Webhook] = []
+        try:
+            for kind in (VALIDATING_WEBHOOKS, MUTATING_WEBHOOKS):
+                for body in (await self._kube.list(kind)).items:
+                    failing += _failing(kind, body)
+        except ApiError as error:
+            return not_read(error)
+        return Webhooks(failing=tuple(failing), namespaces=await self._namespaces())
+
+    async def _namespaces(self) -> dict[str, dict[str, str]]:
+        try:
+            listed = (await self._kube.list(NAMESPACES)).items
+        except ApiError:
+            return {}
+        wanted = self._wishes.watched
+        return {
+            name: (body["metadata"].get("labels") or {}) | {labels.NAMESPACE_NAME: name}
+            for body in listed
+            if (name := body["metadata"]["name"]) in wanted
+            or (not wanted and name not in OWN_BUSINESS)
+        }
+
+    async def appends(self) -> Appends | NotRead:
+        """Writes one small object again and again, as the metadata log does: one of its own kind
+        where that is served and may be deleted, else a ConfigMap."""
+        found = await self._appends(METADATA_BATCHES, _batch)
+        if isinstance(found, NotRead) and found.refused:
+            found = await self._appends(CONFIG_MAPS, _config_map)
+        return found
+
+    async def _appends(self, kind: Kind, content: Callable[[int], Object]) -> Appends | NotRead:
+        if kind == METADATA_BATCHES and not await self._may_delete(kind):
+            return NotRead(message=f"{kind.plural} may not be deleted", refused=True)
+        writer = _Writer(self._kube, kind, self._wishes.namespace, content)
+        try:
+            await writer.begin()
+        except NotFound as error:
+            message = f"{error.reply} (create the namespace first, or name another one)"
+            return NotRead(message=message, refused=True)
+        except ApiError as error:
+            return not_read(error)
+        try:
+            stopped = await writer.repeat()
+        finally:  # Ctrl-C too
+            left = await writer.remove()
+        return Appends(
+            kind=kind.kind, milliseconds=tuple(writer.milliseconds), stopped=stopped, left=left
+        )
+
+    async def _may_delete(self, kind: Kind) -> bool:
+        group = kind.api_version.rpartition("/")[0]
+        wanted = Permission(group=group, resource=kind.plural, verb="delete", name=APPEND_NAME)
+        try:
+            body = _review(self._wishes.namespace, wanted)
+            review = await self._kube.create(ACCESS_REVIEWS, body)
+        except ApiError:
+            return False
+        return bool((review.get("status") or {}).get("allowed"))
+
+    async def _document(self, path: str) -> Object:
+        request = HttpRequest(method="GET", path=path)
+        response = await self._transport.send(request)
+        if response.status >= 400:
+            raise answered(request.method, path, response.status, response.body)
+        try:
+            return dict(msgspec.json.decode(response.body))
+        except (msgspec.DecodeError, TypeError, ValueError) as failure:
+            raise Unavailable(0, f"GET {path}: not JSON") from failure
+
+
+class _Writer:
+    """`begin`, `repeat`, `remove`: one object, whose writes are timed."""
+
+    def __init__(
+        self, kube: KubeApi, kind: Kind, namespace: str, content: Callable[[int], Object]
+    ) -> None:
+        self._kube = kube
+        self._kind = kind
+        self._namespace = namespace
+        self._content = content
+        # As the API server answered it last.
+        self._stored: Object = {}
+        # Of each write that was answered.
+        self.milliseconds: list[float] = []
+
+    async def begin(self) -> None:
+        """The object exists: a new one, or what an earlier run left."""
+        began = time.monotonic()
+        meta = {"name": APPEND_NAME, "namespace": self._namespace}
+        body = self._body(0, meta)
+        try:
+            self._stored = await self._kube.create(self._kind, body, timeout_s=APPEND_SECONDS_MAX)
+        except Conflict:
+            self._stored = await self._kube.get(self._kind, self._namespace, APPEND_NAME)
+            return
+        self.milliseconds.append(1_000 * (time.monotonic() - began))
+
+    async def repeat(self) -> str:
+        """The other writes; why they stopped early, if they did."""
+        end = time.monotonic() + APPENDS_SECONDS_MAX
+        for number in range(len(self.milliseconds), APPENDS):
+            began = time.monotonic()
+            if began > end:
+                return f"{APPENDS_SECONDS_MAX:.0f} s had passed"
+            meta = {
+                key: self._stored["metadata"][key]
+                for key in ("name", "namespace", "uid", "resourceVersion")
+            }
+            try:
+                self._stored = await self._kube.replace(
+                    self._kind, self._body(number, meta), timeout_s=APPEND_SECONDS_MAX
+                )
+            except Conflict:
+                return "another preflight writes the same object"
+            except ApiError as error:
+                return error.message.rstrip(".")
+            self.milliseconds.append(1_000 * (time.monotonic() - began))
+        return ""
+
+    async def remove(self) -> str:
+        """Why the object is still there; empty: it is gone."""
+        uid = self._stored["metadata"]["uid"]
+        try:
+            await self._kube.delete(self._kind, self._namespace, APPEND_NAME, uid=uid)
+        except NotFound:
+            return ""
+        except ApiError as error:
+            return error.message.rstrip(".")
+        return ""
+
+    def _body(self, number: int, meta: Object) -> Object:
+        kind = self._kind
+        return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta} | (
+            self._content(number)
+        )
+
+
+def _config_map(number: int) -> Object:
+    return {"data": {"write": str(number), "padding": "x" * APPEND_BYTES}}
+
+
+def _batch(number: int) -> Object:
+    """Without a cluster's label: no log takes it for its own."""
+    padding = {"padding": "x" * APPEND_BYTES}
+    return {
+        "spec": {"clusterId": APPEND_NAME, "slot": 0, "nonce": str(number), "records": [padding]}
+    }
+
+
+def _review(namespace: str, permission: Permission) -> Object:
+    resource, _, subresource = permission.resource.partition("/")
+    asked = {
+        "group": permission.group,
+        "resource": resource,
+        "subresource": subresource,
+        "verb": permission.verb,
+        "namespace": namespace,
+        "name": permission.name,
+    }
+    return {
+        "apiVersion": ACCESS_REVIEWS.api_version,
+        "kind": ACCESS_REVIEWS.kind,
+        "metadata": {},
+        "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
+    }
+
+
+def _storage_class(body: Object) -> StorageClass:
+    meta = body["metadata"]
+    default = (meta.get("annotations") or {}).get(labels.DEFAULT_CLASS)
+    return StorageClass(
+        name=meta["name"],
+        is_default=default == "true",
+        binding_mode=body.get("volumeBindingMode") or "Immediate",
+        expandable=bool(body.get("allowVolumeExpansion")),
+        created=meta.get("creationTimestamp") or "",
+    )
+
+
+def _operator_pods(body: Object) -> OperatorPods:
+    return OperatorPods(
+        name=body["metadata"]["name"],
+        ready=int((body.get("status") or {}).get("readyReplicas") or 0),
+        wanted=int(body["spec"].get("replicas", 1)),
+    )
+
+
+def _failing(kind: Kind, body: Object) -> Iterator[Webhook]:
+    for one in body.get("webhooks") or ():
+        if one.get("failurePolicy", "Fail") == "Fail":
+            yield Webhook(
+                configuration=f"{kind.kind} {body['metadata']['name']}",
+                name=one["name"],
+                rules=tuple(_rule(rule) for rule in one.get("rules") or ()),
+                namespaces=_selector(one.get("namespaceSelector") or {}),
+            )
+
+
+def _rule(rule: Object) -> WebhookRule:
+    def words(value: Collection[Any] | None) -> tuple[str, ...]:
+        return tuple(str(one) for one in value or ())
+
+    return WebhookRule(
+        groups=words(rule.get("apiGroups")),
+        resources=words(rule.get("resources")),
+        operations=words(rule.get("operations")),
+        scope=rule.get("scope") or "*",
+    )
+
+
+def _selector(body: Object) -> LabelSelector:
+    """One that cannot be read takes every namespace: too many webhooks are told, never too few."""
+    try:
+        return msgspec.convert(body, LabelSelector)
+    except msgspec.ValidationError:
+        return LabelSelector()

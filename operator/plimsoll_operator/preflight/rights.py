@@ -1,0 +1,238 @@
+"""Every right that the operator uses: the one list behind the chart's roles and `preflight`.
+
+`python -m plimsoll_operator.preflight.rights FILE` writes `helm/plimsoll/files/rights.yaml`, from
+which the chart renders its roles; a test compares the two.  A right that is missing here is missing
+in the cluster, and one that is no longer used goes from here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from plimsoll_operator.api import GROUP
+from plimsoll_operator.kube.resources import USER_KINDS
+
+INTERNAL = f"internal.{GROUP}"
+VERIFICATION = "verification.enabled"
+READ_NODES = "rbac.readNodes"
+READ = ("get", "list", "watch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """One rule of a role, in RBAC's words."""
+
+    why: str
+    """A comment of the role that the chart renders."""
+    group: str
+    """An API group; empty: the core group."""
+    resources: tuple[str, ...]
+    """Plurals, with their subresource: `topics/status`."""
+    verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """The only objects that it is about; none: all."""
+    cluster: bool = False
+    """About objects without a namespace: a Role cannot hold it."""
+    when: str = ""
+    """The chart's value that it comes with; empty: always."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Permission:
+    """One thing that may be done, as a SelfSubjectAccessReview asks for it."""
+
+    group: str
+    resource: str
+    verb: str
+    name: str = ""
+    """Of the only object; empty: any."""
+
+    def __str__(self) -> str:
+        group = f".{self.group}" if self.group else ""
+        plural, slash, subresource = self.resource.partition("/")
+        named = f" {self.name}" if self.name else ""
+        return f"{self.verb} {plural}{group}{slash}{subresource}{named}"
+
+
+_USER_PLURALS = tuple(kind.plural for kind in USER_KINDS)
+
+RIGHTS = (
+    Right(
+        why="The user's objects: read, and their status written.  Never the objects themselves.",
+        group=GROUP,
+        resources=_USER_PLURALS,
+        verbs=READ,
+    ),
+    Right(
+        why="Their status.",
+        group=GROUP,
+        resources=tuple(f"{plural}/status" for plural in _USER_PLURALS),
+        verbs=("patch",),
+    ),
+    Right(
+        why="The operator's own Rebalances: they empty brokers that leave, fill those that join.",
+        group=GROUP,
+        resources=("rebalances",),
+        verbs=("list", "create", "delete"),
+    ),
+    Right(
+        why="The metadata log: slots are updated and never deleted; superseded snapshots are.",
+        group=INTERNAL,
+        resources=("metadatabatches",),
+        verbs=(*READ, "create", "update"),
+    ),
+    Right(
+        why="Its snapshots.",
+        group=INTERNAL,
+        resources=("metadatasnapshots",),
+        verbs=(*READ, "create", "delete"),
+    ),
+    Right(
+        why="One Lease for each LogCluster.",
+        group="coordination.k8s.io",
+        resources=("leases",),
+        verbs=("get", "create", "update", "patch"),
+    ),
+    Right(
+        why="What runs the brokers.",
+        group="apps",
+        resources=("statefulsets",),
+        verbs=(*READ, "create", "update", "delete"),
+    ),
+    Right(
+        why="Their names and addresses.",
+        group="",
+        resources=("services", "serviceaccounts"),
+        verbs=(*READ, "create", "patch"),
+    ),
+    Right(
+        why="Their configuration, the plans of Rebalances, the reports of Verifications.",
+        group="",
+        resources=("configmaps",),
+        verbs=(*READ, "create", "update", "patch", "delete"),
+    ),
+    Right(
+        why="How many brokers may be evicted at once.",
+        group="policy",
+        resources=("poddisruptionbudgets",),
+        verbs=(*READ, "create", "patch"),
+    ),
+    Right(
+        why="Who reaches which port of theirs.",
+        group="networking.k8s.io",
+        resources=("networkpolicies",),
+        verbs=(*READ, "create", "patch"),
+    ),
+    Right(
+        why="Evidence of what became of pods.",
+        group="",
+        resources=("pods",),
+        verbs=("get", "list"),
+    ),
+    Right(
+        why="Restarts that the controller granted, each by the pod's uid.",
+        group="",
+        resources=("pods",),
+        verbs=("delete",),
+    ),
+    Right(
+        why="Volumes: evidence of what became of them, their growth, the removal of released ones.",
+        group="",
+        resources=("persistentvolumeclaims",),
+        verbs=(*READ, "patch", "delete"),
+    ),
+    Right(
+        why="Why a StatefulSet cannot make its pod.",
+        group="",
+        resources=("events",),
+        verbs=("list",),
+    ),
+    Right(
+        why="What happened, told about the user's objects.",
+        group="events.k8s.io",
+        resources=("events",),
+        verbs=("create",),
+    ),
+    Right(
+        why="Verifications: one Job each.",
+        group="batch",
+        resources=("jobs",),
+        verbs=("get", "create"),
+        when=VERIFICATION,
+    ),
+    Right(
+        why="The right of that Job to write one ConfigMap.",
+        group="rbac.authorization.k8s.io",
+        resources=("roles", "rolebindings"),
+        verbs=("get", "create", "patch"),
+        when=VERIFICATION,
+    ),
+    Right(
+        why="Whether a namespace is being deleted, and which topics may be declared in it.",
+        group="",
+        resources=("namespaces",),
+        verbs=READ,
+        cluster=True,
+    ),
+    Right(
+        why="Racks: the label of the node that a broker's pod runs on.",
+        group="",
+        resources=("nodes",),
+        verbs=("get",),
+        cluster=True,
+        when=READ_NODES,
+    ),
+    Right(
+        why="Whether Topics disappeared because their CRD was deleted.",
+        group="apiextensions.k8s.io",
+        resources=("customresourcedefinitions",),
+        verbs=("get",),
+        names=("topics.plimsoll.dev",),
+        cluster=True,
+    ),
+)
+
+
+def needed(values: Collection[str], *, cluster: bool) -> Iterator[Permission]:
+    """Each permission once, in the table's order; `cluster`: those about objects without a
+    namespace, else the others.  `values`: which of `VERIFICATION` and `READ_NODES` are true."""
+    seen = set()
+    for right in RIGHTS:
+        if right.cluster != cluster or (right.when and right.when not in values):
+            continue
+        for resource in right.resources:
+            for verb in right.verbs:
+                for name in right.names or ("",):
+                    found = Permission(group=right.group, resource=resource, verb=verb, name=name)
+                    if found not in seen:
+                        seen.add(found)
+                        yield found
+
+
+def render() -> str:
+    """The chart's file."""
+    parts = {
+        scope: [_row(right) for right in RIGHTS if right.cluster == (scope == "cluster")]
+        for scope in ("namespaced", "cluster")
+    }
+    text = yaml.safe_dump(parts, sort_keys=False, width=96, default_flow_style=None)
+    return "# Written by `python -m plimsoll_operator.preflight.rights`; not by hand.\n" + text
+
+
+def _row(right: Right) -> dict[str, Any]:
+    rule: dict[str, Any] = {"apiGroups": [right.group], "resources": [*right.resources]}
+    if right.names:
+        rule["resourceNames"] = [*right.names]
+    rule["verbs"] = [*right.verbs]
+    row: dict[str, Any] = {"why": right.why, "rule": rule}
+    return row | ({"when": right.when} if right.when else {})
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(render())

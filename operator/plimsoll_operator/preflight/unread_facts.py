@@ -1,0 +1,16 @@
+"""What a fact that was not read means: a warning when its reader may not see it, else a failure.
+
+Pure.  Called by every check.
+"""
+
+from __future__ import annotations
+
+from plimsoll_operator.preflight.facts import NotRead, Verdict
+
+
+def unread(check: str, found: NotRead) -> Verdict:
+    """The verdict of `check` without its fact."""
+    if found.refused:
+        return Verdict(check=check, result="warning", message=f"Not checked: {found.message}.")
+    text = f"The API server does not answer: {found.message}. Repeat it when it does."
+    return Verdict(check=check, result="failed", message=text)

@@ -1,0 +1,100 @@
+"""`plimsoll preflight` as it is typed: exit codes, output, and one run over HTTP."""
+
+import asyncio
+import itertools
+import json
+
+import pytest
+from kubernetes.aio.client.configuration import Configuration
+from typer.testing import CliRunner, Result
+
+from plimsoll_operator import cli
+from plimsoll_operator.kube.access import Access, NoCluster
+from plimsoll_operator.kube.memory.definitions import shipped
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.kube.memory.serving import ServedApi
+from plimsoll_operator.preflight.checklist import BEFORE, FAIRNESS_VALUE
+from plimsoll_operator.preflight.facts import Verdict, Wishes
+from plimsoll_operator.preflight.rights import READ_NODES, VERIFICATION
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli.app, ["preflight", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--check", "weather"), "no check weather"),
+        (("--set", "rbac.create=false"), "rbac.readNodes"),
+        (("--set", "rbac.readNodes=perhaps"), "=true or =false"),
+    ],
+)
+def test_bad_arguments_are_named_and_end_it_with_2(arguments: tuple[str, ...], sentence: str):
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert sentence in done.output
+
+
+def test_without_a_kubernetes_it_says_so_and_ends_with_1(monkeypatch: pytest.MonkeyPatch):
+    async def nowhere() -> Access:
+        raise NoCluster("This is not a pod.")
+
+    monkeypatch.setattr(cli, "find_access", nowhere)
+    done = run()
+    assert (done.exit_code, done.output) == (1, "This is not a pod.\n")
+
+
+def test_options_reach_the_checks_and_the_exit_code_tells_the_worst(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    asked: list[tuple[Wishes, list[str]]] = []
+    result = "warning"
+
+    async def answer(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
+        asked.append((wishes, wanted))
+        return [Verdict(check="rights", result=result, message="Told.")]  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cli, "_preflight", answer)
+    done = run(
+        "-n", "here", "--watch-namespace", "a", "--watch-namespace", "b",
+        "--storage-class", "fast", "--set", f"{FAIRNESS_VALUE}=false",
+        "--set", f"{VERIFICATION}=true", "--json",
+    )  # fmt: skip
+    assert done.exit_code == 0
+    assert json.loads(done.output)["ok"] is True
+    wishes, wanted = asked[0]
+    assert (wishes.namespace, wishes.watched, wishes.storage_class) == ("here", ("a", "b"), "fast")
+    assert wishes.values == {READ_NODES, VERIFICATION}
+    assert wanted == [one for one in BEFORE if one != "priority-and-fairness"]
+    result = "failed"
+    done = run("--check", "rights")
+    assert done.exit_code == 1
+    assert asked[1][1] == ["rights"]
+    assert "failed   rights  Told." in done.output
+
+
+async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch):
+    uids = itertools.count(1)
+    server = MemoryApiServer(
+        lambda: 1_800_000_000_000, lambda: str(next(uids)), definitions=shipped()
+    )
+    endpoint = ServedApi(server)
+    await endpoint.start()
+
+    async def found() -> Access:
+        return Access(Configuration(host=endpoint.url))
+
+    monkeypatch.setattr(cli, "find_access", found)
+    checks = ("kubernetes-version", "storage-class", "api-latency", "kinds-served")
+    options = [option for name in checks for option in ("--check", name)]
+    try:
+        done = await asyncio.to_thread(run, "-n", "default", "--json", *options)
+    finally:
+        await endpoint.stop()
+    told = {one["check"]: one for one in json.loads(done.output)["checks"]}
+    assert list(told) == list(checks)
+    assert "v1.34.0" in told["kubernetes-version"]["message"]
+    assert told["storage-class"]["result"] == "warning", "this server serves no such kind"
+    assert "100 writes of one ConfigMap" in told["api-latency"]["message"]
+    assert told["kinds-served"]["result"] == "ok"
