@@ -79,10 +79,10 @@ def _line(result: Result) -> str:
 
 def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:
     work = partial(_small, steps=steps)
-    gc.freeze()
     if jobs <= 1:
         yield from map(work, seeds)
         return
+    gc.freeze()  # so that no worker copies it
     context = multiprocessing.get_context("fork")
     with context.Pool(jobs, _begin_a_worker, maxtasksperchild=RUNS_OF_A_WORKER) as pool:
         yield from pool.imap_unordered(work, seeds)

@@ -96,11 +96,10 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
         root.setLevel(logging.INFO)
     else:
         logging.disable(logging.CRITICAL)
-    enabled, frozen = gc.isenabled(), gc.get_freeze_count() > 0
+    enabled = gc.isenabled()
     gc.disable()
-    if not frozen:
-        # What is there already is not looked at when what the world leaves behind is collected.
-        gc.freeze()
+    # What is there already is not looked at when what the world leaves behind is collected.
+    gc.freeze()
     try:
         with instead(world.loop, world.entropy), faster(world.options.chores_faster):
             yield
@@ -109,8 +108,7 @@ def alone(world: World, *, logs: bool = False) -> Iterator[None]:
             root.removeHandler(handler)
         logging.disable(logging.NOTSET)
         _bury(world, collect=enabled)
-        if not frozen:
-            gc.unfreeze()
+        gc.unfreeze()
         if enabled:
             gc.enable()
 
