@@ -10,7 +10,7 @@ set -euo pipefail
 # shellcheck source=dev/node.sh
 source "$(dirname "${BASH_SOURCE[0]}")/node.sh"
 TOP=$(dirname "$DEV")
-SOURCES=(pyproject.toml constraints.txt README.md LICENSE .dockerignore core operator broker_image spark crds
+SOURCES=(pyproject.toml constraints.txt README.md LICENSE .dockerignore core operator broker_image spark crds examples
   dev/requirements.py)
 TAGS=$ROOT/images # one file per image: the tag that was loaded last
 KEPT=3            # builds of an image that stay in any case

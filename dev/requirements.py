@@ -1,20 +1,34 @@
-"""Prints what an extra of the distribution needs, one requirement a line: `requirements.py broker`.
+"""Prints what an image installs, one requirement a line: `requirements.py broker`.
 
-Called while images are built, so that the libraries are a layer that does not change with our own
-sources. `requirements.py build` prints what building the wheel needs. Standard library only.
+`pyproject.toml` names the libraries of each image under [tool.plimsoll.images]; their versions
+stand once, among the requirements of the distribution.  Called while images are built, so that the
+libraries are a layer that does not change with our own sources.  `requirements.py build` prints
+what building the wheel needs.  Standard library only.
 """
 
+import re
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
+NAME = re.compile(r"[\w.-]+")
 
-def requirements(pyproject: Path, extra: str) -> list[str]:
+
+def requirements(pyproject: Path, image: str) -> list[str]:
+    """Raises KeyError for an unknown image, and for a library that nothing else requires."""
     content = tomllib.loads(pyproject.read_text())
-    if extra == "build":
+    if image == "build":
         return list(content["build-system"]["requires"])
     project = content["project"]
-    return [*project["dependencies"], *project["optional-dependencies"][extra]]
+    known = _by_name(project["dependencies"])
+    known |= _by_name(project["optional-dependencies"].get(image, ()))
+    return [known[name] for name in content["tool"]["plimsoll"]["images"][image]]
+
+
+def _by_name(requirements: Iterable[str]) -> dict[str, str]:
+    found = ((NAME.match(one), one) for one in requirements)
+    return {name[0]: one for name, one in found if name}
 
 
 if __name__ == "__main__":

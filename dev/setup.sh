@@ -47,5 +47,5 @@ if [ "$(cat "$VENV/.stamp" 2>/dev/null || true)" = "$stamp" ]; then
 fi
 [ -x "$VENV/bin/python" ] || python3 -m venv "$VENV"
 slow "Python packages, into $VENV" "two minutes" "$VENV/bin/python" -m pip install \
-  --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[operator,broker,spark,dev]'
+  --disable-pip-version-check --progress-bar off -c constraints.txt -e '.[spark,dev]'
 echo "$stamp" >"$VENV/.stamp"

@@ -1,9 +1,9 @@
 """The command `plimsoll`.
 
-`local`: standard output is for the machine (one JSON line when ready), everything else goes to
-standard error.  Exit codes: 0 after a clean stop, 1 when it could not run, 2 for bad arguments or
-files.  `preflight`: the report goes to standard output; 0 when no check failed, 1 when one did or
-there is no Kubernetes, 2 for bad arguments.
+Standard output is for the machine (`local`: one JSON line when ready; `version`: the version;
+`example`: YAML; `preflight`: the report), everything else goes to standard error.  Exit codes:
+0 after a clean stop, 1 when it could not run, 2 for bad arguments or files; `preflight`: 0 when no
+check failed, 1 when one did or there is no Kubernetes, 2 for bad arguments.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ from plimsoll_operator.preflight.checklist import BEFORE, CHECKS, FAIRNESS_VALUE
 from plimsoll_operator.preflight.cluster_checks import FAIRNESS
 from plimsoll_operator.preflight.facts import Verdict, Wishes
 from plimsoll_operator.preflight.gather import Gatherer
+from plimsoll_operator.shipped_files import ExampleName, example_text, installed_version
 from plimsoll_process.collector import tune
 
-app = typer.Typer(name="plimsoll", no_args_is_help=True, add_completion=False)
+app = typer.Typer(name="plimsoll", no_args_is_help=True)
+DATA = Path("plimsoll-data")
 
 
 @app.callback()
@@ -49,7 +51,6 @@ def plimsoll() -> None:
 
 @app.command()
 def local(
-    data: Annotated[Path, typer.Option(help="Where everything is kept.")],
     brokers: Annotated[
         int | None, typer.Option(min=1, max=100, help="How many; default: the LogCluster's, or 3.")
     ] = None,
@@ -58,16 +59,18 @@ def local(
     ] = None,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--file", "-f", help="YAML: a LogCluster, Topics, …"),
+        typer.Option("--file", "-f", help="YAML: a LogCluster, Topics, … (plimsoll example)"),
     ] = None,
+    data: Annotated[Path, typer.Option(help="Where everything is kept.")] = DATA,
     no_restart: Annotated[
         bool, typer.Option("--no-restart", help="Leave a broker dead that dies.")
     ] = False,
 ) -> None:
     """Run a cluster on this machine: a controller and broker processes on loopback.
 
-    Prints one JSON line when it is ready; stops cleanly on SIGINT and SIGTERM; a later run with
-    the same directory goes on where it was.
+    Without a file: three brokers, and the topics that clients create. Prints one JSON line when
+    it is ready; stops cleanly on SIGINT and SIGTERM; a later run with the same directory goes on
+    where it was.
     """
     logging.basicConfig(
         level="INFO",
@@ -83,6 +86,20 @@ def local(
         uvloop.run(_local(wishes))
     except (BadDirectory, CannotRun, MetadataLogError, OSError) as error:
         _fail(str(error), 1)
+
+
+@app.command()
+def version() -> None:
+    """Print the version of this software."""
+    typer.echo(f"plimsoll {installed_version()}")
+
+
+@app.command()
+def example(
+    name: Annotated[ExampleName, typer.Argument(help="Which one.")] = ExampleName.TOPIC,
+) -> None:
+    """Print an example: YAML for `plimsoll local -f` and for `kubectl apply -f`."""
+    typer.echo(example_text(name), nl=False)
 
 
 async def _local(wishes: LocalOptions) -> None:

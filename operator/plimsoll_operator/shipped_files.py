@@ -1,0 +1,45 @@
+"""What is installed beside the code: CRDs, examples, and the version of the whole.
+
+In a wheel the files lie inside the package, in a working tree at its top.  Called by the command
+`plimsoll`, and by the API server in memory for its CRDs.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from plimsoll_core.release import RELEASE
+
+_PACKAGE = Path(__file__).resolve().parent
+_PLACES = (_PACKAGE, _PACKAGE.parent.parent)
+
+
+class ExampleName(StrEnum):
+    """The files below `examples/`."""
+
+    LOGCLUSTER = "logcluster"
+    TOPIC = "topic-orders"
+    VERIFICATION = "verification"
+    REASSIGNMENT = "operations/reassignment"
+    REBALANCE = "operations/rebalance"
+
+
+def shipped_directory(name: str) -> Path:
+    """`crds` or `examples`."""
+    return next(place / name for place in _PLACES if (place / name).is_dir())
+
+
+def example_text(name: ExampleName) -> str:
+    """The YAML of one example, as it may be applied."""
+    return (shipped_directory("examples") / f"{name}.yaml").read_text()
+
+
+def installed_version() -> str:
+    """The distribution's version; sources that were never installed know their release alone."""
+    try:
+        return version_of("plimsoll")
+    except PackageNotFoundError:
+        return RELEASE
