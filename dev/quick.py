@@ -1,0 +1,77 @@
+"""`make quick`: what one runs before a commit, in two minutes on two processors.
+
+Beside each other: the gates of `dev/check.sh`; and the unit tests that are not slow
+(`dev/slow_tests.py`), then a few clusters of the simulator.  A lane that fails does not stop the
+other.  Left out: the slow unit tests, and every other tier of `make test`.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from dev.slow_tests import UNIT
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+LOG = ROOT / ".cache" / "tests" / "quick-check.log"
+LIMIT_S = 1_200
+"""Of one step, on a machine that does much else; then it is ended, and counts as failed."""
+TIMED_OUT = 124
+# The gates run tests/test_tidy.py themselves.
+UNIT_TESTS = [
+    *(PYTHON, "-m", "pytest", "-q", "--no-header", "-p", "dev.slow_tests", "-m", UNIT),
+    *("tests", "--ignore=tests/test_tidy.py"),
+]
+SEEDS = [PYTHON, "-W", "ignore", "-m", "plimsoll_sim", "--seeds", "1..4", "--steps", "1000"]
+
+
+def started(command: list[str], log: Path | None = None) -> subprocess.Popen[bytes]:
+    """In a process group of its own, so that it can be ended with its children."""
+    if log is None:
+        return subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            command, cwd=ROOT, start_new_session=True, stdout=output, stderr=subprocess.STDOUT
+        )
+
+
+def ended(process: subprocess.Popen[bytes], limit_s: float) -> int:
+    """Its exit code; it is killed with its children at the limit, and when this is interrupted."""
+    try:
+        return process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return TIMED_OUT
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def verdict(codes: dict[str, int], seconds: float) -> int:
+    """Prints it; the exit code."""
+    failed = [name for name, code in codes.items() if code != 0]
+    print(f"make quick: {', '.join(failed) + ' failed' if failed else 'ok'} ({seconds:.0f} s)")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    began = time.monotonic()
+    LOG.parent.mkdir(parents=True, exist_ok=True)
+    codes = {}
+    gates = started([str(ROOT / "dev" / "check.sh")], LOG)
+    try:
+        codes["unit tests"] = ended(started(UNIT_TESTS), LIMIT_S)
+        codes["simulator"] = ended(started(SEEDS), LIMIT_S)
+    finally:
+        # An interrupt must not leave the gates running.
+        left_s = LIMIT_S - (time.monotonic() - began) if len(codes) == 2 else 0
+        codes["check"] = ended(gates, max(left_s, 0))
+    print(LOG.read_text(errors="replace"), end="")
+    return verdict(codes, time.monotonic() - began)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
