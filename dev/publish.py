@@ -1,0 +1,196 @@
+"""`make images VERSION=…` and `make chart VERSION=…`: what is installed elsewhere, with SBOMs.
+
+Images are named REGISTRY/plimsoll/NAME:VERSION, so that the chart's value `image.registry` finds
+all three, and pushed when a registry is given.  The chart is packaged into `dist/` with the tags of
+these images, and pushed when a registry (oci://…) is given.  Beside each artefact lies its SBOM in
+`dist/` (CycloneDX JSON).
+
+BUILDER is docker, podman or buildah, the first that is installed unless it is said; BUILD_FLAGS are
+given to its build, such as `--build-arg BASE=…`, or `--secret id=pip,src=pip.conf` for a package
+index of your own.
+"""
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cyclonedx.model.component import ComponentType
+from dev.sbom import artefact, chart_components, image_components, write_sbom
+
+ROOT = Path(__file__).resolve().parent.parent
+CHART = ROOT / "helm" / "plimsoll"
+INVENTORY = ROOT / "dev" / "image_inventory.py"
+BUILDERS = ("docker", "podman", "buildah")
+DOCKERFILES = {
+    "operator": "operator/Dockerfile",
+    "broker": "broker_image/Dockerfile",
+    "spark": "spark/Dockerfile",
+}
+STEP_S = 3_600
+"""Of one command: Spark's image, cold, on a slow line."""
+
+Run = Callable[[Sequence[str], str], str]
+"""Runs a command with a text as its standard input; its standard output."""
+
+
+class CannotPublish(Exception):
+    """A sentence for the user."""
+
+
+def run_command(command: Sequence[str], stdin: str = "") -> str:
+    """Raises CannotPublish when it fails or takes over `STEP_S`."""
+    print("+", shlex.join(command), file=sys.stderr, flush=True)
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, input=stdin, text=True, stdout=subprocess.PIPE, check=True,
+            timeout=STEP_S,
+        )  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        raise CannotPublish(f"{shlex.join(command)} ended with {error.returncode}.") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CannotPublish(f"{shlex.join(command)}: {error}") from error
+    return done.stdout
+
+
+def own_version() -> str:
+    """Of the sources: the wheel's, which `plimsoll version` prints."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
+
+
+def checked_version(version: str, own: str) -> str:
+    """The release's number, MAJOR.MINOR.  Raises CannotPublish for a version of other sources."""
+    if version != own and not re.fullmatch(re.escape(own) + r"-[0-9A-Za-z.-]+", version):
+        raise CannotPublish(
+            f"VERSION={version}, but these sources are {own} (pyproject.toml): give {own}, or"
+            f" {own}-SUFFIX."
+        )
+    return own.rpartition(".")[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artefacts:
+    """What is published: under which version and registry, by which commands, and where to."""
+
+    version: str
+    registry: str
+    """Without a slash at its end; empty: nothing is pushed."""
+    dist: Path
+    run: Run
+
+    def images(self, builder: str, flags: Sequence[str] = ()) -> list[str]:
+        """Build all three, then push them; their names."""
+        self.dist.mkdir(parents=True, exist_ok=True)
+        self.run([str(ROOT / "spark" / "jars.sh")], "")
+        names = [self._built(name, builder, flags) for name in DOCKERFILES]
+        for image in names if self.registry else ():
+            self.run([builder, "push", image], "")
+        return names
+
+    def _built(self, name: str, builder: str, flags: Sequence[str]) -> str:
+        image = f"{self.registry}/plimsoll/{name}" if self.registry else f"plimsoll/{name}"
+        tagged = f"{image}:{self.version}"
+        self.run([builder, "build", *flags, "-t", tagged, "-f", DOCKERFILES[name], "."], "")
+        rows = json.loads(contents(tagged, builder, self.run))
+        subject = artefact(image, self.version, ComponentType.CONTAINER)
+        path = self.dist / f"plimsoll-{name}-{self.version}.cdx.json"
+        write_sbom(path, subject, image_components(rows))
+        return tagged
+
+    def chart(self, release: str) -> Path:
+        """Package it with the names of this version's images; its archive."""
+        source = self.dist / "chart" / CHART.name
+        shutil.rmtree(source, ignore_errors=True)
+        shutil.copytree(CHART, source)
+        values = source / "values.yaml"
+        values.write_text(with_images(values.read_text(), release, self.version))
+        versions = ["--version", self.version, "--app-version", release]
+        self.run(["helm", "package", str(source), *versions, "--destination", str(self.dist)], "")
+        shutil.rmtree(source.parent)
+        archive = self.dist / f"{CHART.name}-{self.version}.tgz"
+        images = [f"plimsoll/{name}:{self.version}" for name in DOCKERFILES]
+        subject = artefact("plimsoll-chart", self.version, ComponentType.APPLICATION)
+        path = archive.with_name(f"{archive.name}.cdx.json")
+        write_sbom(path, subject, chart_components(images))
+        if self.registry:
+            self.run(["helm", "push", str(archive), self.registry], "")
+        return archive
+
+
+def contents(image: str, builder: str, run: Run) -> str:
+    """What `dev/image_inventory.py` prints inside of the image."""
+    script = INVENTORY.read_text()
+    if builder != "buildah":
+        words = ["run", "-i", "--rm", "--network", "none", "--entrypoint", "python3", image, "-"]
+        return run([builder, *words], script)
+    container = run(["buildah", "from", image], "").strip()
+    try:
+        return run(["buildah", "run", container, "--", "python3", "-"], script)
+    finally:
+        run(["buildah", "rm", container], "")
+
+
+def with_images(values: str, release: str, version: str) -> str:
+    """The chart's values with this version's tags.  Raises CannotPublish when a line is not there.
+
+    Lines are replaced, so that the comments stay, which say what each value is for.
+    """
+    lines = {
+        '  tag: ""\n': f'  tag: "{version}"\n',
+        f'    "{release}": plimsoll/broker:{release}\n': (
+            f'    "{release}": plimsoll/broker:{version}\n'
+        ),
+        f"  spark: plimsoll/spark:{release}\n": f"  spark: plimsoll/spark:{version}\n",
+    }
+    for old, new in lines.items():
+        if values.count(old) != 1:
+            raise CannotPublish(f"helm/plimsoll/values.yaml has not one line {old.strip()!r}.")
+        values = values.replace(old, new)
+    return values
+
+
+def builder_of(environment: Mapping[str, str]) -> str:
+    """Raises CannotPublish when none is installed."""
+    wanted = environment.get("BUILDER")
+    found = next(filter(shutil.which, [wanted] if wanted else BUILDERS), None)
+    if found is None:
+        raise CannotPublish(f"{wanted or 'None of ' + ', '.join(BUILDERS)} is not installed.")
+    return found
+
+
+def main(arguments: Sequence[str], run: Run = run_command) -> int:
+    parser = argparse.ArgumentParser(prog="publish", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("images", "chart"))
+    parser.add_argument("--version", default=own_version(), help="default: the sources'")
+    parser.add_argument("--registry", default="")
+    parser.add_argument("--dist", type=Path, default=ROOT / "dist")
+    wanted = parser.parse_args(arguments)
+    registry = wanted.registry.rstrip("/")
+    made = Artefacts(version=wanted.version, registry=registry, dist=wanted.dist, run=run)
+    try:
+        release = checked_version(wanted.version, own_version())
+        if wanted.what == "images":
+            if "://" in registry:
+                raise CannotPublish(f"REGISTRY={registry}: an image's registry has no scheme.")
+            builder = builder_of(os.environ)
+            print("\n".join(made.images(builder, shlex.split(os.environ.get("BUILD_FLAGS", "")))))
+        else:
+            if registry and not registry.startswith("oci://"):
+                raise CannotPublish(f"REGISTRY={registry}: a chart's registry is oci://….")
+            print(made.chart(release))
+    except CannotPublish as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
