@@ -264,6 +264,7 @@ def test_network_policy_names_both_directions():
     assert ingress[9101] is None, "the kubelet"
     egress = {rule["ports"][0]["port"]: rule for rule in policy["spec"]["egress"]}
     assert set(egress) == {53, 443, labels.REPLICATION_PORT}
+    assert {port["port"] for port in egress[53]["ports"]} == {53, 5353}
     assert [port["port"] for port in egress[443]["ports"]] == list(labels.API_SERVER_PORTS)
     brokers = egress[labels.REPLICATION_PORT]
     assert brokers["to"][0]["podSelector"]["matchLabels"] == {

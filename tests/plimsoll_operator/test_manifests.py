@@ -317,7 +317,7 @@ def test_brokers_go_to_each_other_to_the_controller_and_to_dns_and_nowhere_else(
     spec = network_policy(a_context())["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     dns, brokers, controller = spec["egress"]
-    assert {port["port"] for port in dns["ports"]} == {53}
+    assert {port["port"] for port in dns["ports"]} == {53, 5353}
     assert brokers["to"] == [{"podSelector": {"matchLabels": labels.selector("main")}}]
     assert {port["port"] for port in brokers["ports"]} == {9091, 9092}
     assert [port["port"] for port in controller["ports"]] == [9093]

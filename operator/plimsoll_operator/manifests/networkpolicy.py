@@ -14,7 +14,10 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.api.labels import Manifest
 from plimsoll_operator.manifests.manifest_context import Context
 
-DNS_PORTS = ({"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"})
+# As DNS listens behind its Service, which is what a policy compares: OpenShift's listens on 5353.
+DNS_PORTS = tuple(
+    {"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")
+)
 
 
 def network_policy(context: Context) -> Manifest:
