@@ -51,6 +51,7 @@ def commands(document: Path) -> list[str]:
 
 
 DOCUMENTED = "tests/integration/test_documented_commands.py"
+INSTALL = "helm upgrade --install plimsoll dist/plimsoll-0.2.0.tgz -n plimsoll-system"
 RUN_BY: dict[str, tuple[str, ...]] = {
     # Taken from the page and run as they stand there.
     f"{DOCUMENTED}::test_commands_about_a_local_cluster_do_what_the_page_shows": (
@@ -84,7 +85,11 @@ RUN_BY: dict[str, tuple[str, ...]] = {
     ),
     # Run by these tests in other words: without make, through Python, with other values.
     "tests/plimsoll_spark/test_demo_run.py": ("make demo",),
-    "tests/e2e/test_demo.py": ("make demo-kubernetes",),
+    "tests/e2e/test_demo.py": (
+        "make demo-kubernetes",
+        "kubectl create namespace kafka",
+        "kubectl apply -n kafka -f examples/logcluster.yaml -f examples/topic-orders.yaml",
+    ),
     "tests/e2e/test_node.py::test_tools_are_on_the_path_that_the_node_gives": (
         'eval "$(dev/node.sh env)"',
     ),
@@ -98,6 +103,30 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         """echo '{"version": 1, "partitions":"""
         """ [{"topic": "orders", "partition": 7, "offset": 4212}]}' > skip.json""",
         "kafka-delete-records.sh --bootstrap-server BOOTSTRAP --offset-json-file skip.json",
+    ),
+    # Installation: the wheel, the names and values in the commands, and a real Kubernetes.
+    "tests/integration/test_wheel.py": (
+        "make wheel",
+        "pip install dist/plimsoll-0.2.0-py3-none-any.whl",
+        "plimsoll version",
+        "plimsoll local",
+        "plimsoll --install-completion",
+    ),
+    "tests/dev/test_publish.py::test_documented_targets_hand_over_version_and_registry": (
+        "make images VERSION=0.2.0 REGISTRY=registry.example.com/acme",
+        "make chart VERSION=0.2.0 REGISTRY=oci://registry.example.com/acme/charts",
+        "make images VERSION=0.2.0",
+        "make chart VERSION=0.2.0",
+    ),
+    "tests/helm/test_documented_installation.py::test_documented_installation_renders": (
+        f"{INSTALL} --create-namespace -f values.yaml --wait",
+        f"{INSTALL} --create-namespace --set verification.enabled=true --wait",
+        f"{INSTALL} --create-namespace -f values-openshift.yaml --wait",
+        f"{INSTALL} --create-namespace -f values-airgapped.yaml --wait",
+        f"{INSTALL} -f values.yaml --wait",
+    ),
+    "tests/helm/test_chart.py::test_crds_survive_an_uninstall": (
+        "helm uninstall plimsoll -n plimsoll-system",
     ),
     "tests/plimsoll_sim/test_command_line.py": (
         "make sim",

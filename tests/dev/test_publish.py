@@ -1,6 +1,7 @@
 """`make images` and `make chart`: the commands that they run, the names in the chart, the SBOMs."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from dev import image_inventory, publish, sbom
+from tests.documented_commands import commands
 from tests.helm.test_chart import rendered, tool
 
 from plimsoll_core.release import RELEASE
@@ -231,3 +233,19 @@ def test_inventory_runs_from_standard_input_and_makes_a_valid_sbom(tmp_path: Pat
     path = tmp_path / "here.cdx.json"
     sbom.write_sbom(path, sbom.artefact("here", "1", sbom.ComponentType.CONTAINER), components)
     validated(path)
+
+
+MAKES = [one for one in commands(publish.ROOT / "docs/installation.md") if one.startswith("make ")]
+
+
+@pytest.mark.parametrize("command", [one for one in MAKES if "VERSION" in one])
+def test_documented_targets_hand_over_version_and_registry(command: str) -> None:
+    printed = publish.run_command([*command.split(), "--dry-run", "--no-print-directory"])
+    target, *variables = command.split()[1:]
+    words = shlex.split(printed.splitlines()[-1])
+    passed = words[words.index("dev.publish") :]
+    given = dict(one.split("=", 1) for one in variables)
+    expected = [word for name in ("VERSION", "REGISTRY") if name in given
+                for word in (f"--{name.lower()}", given[name])]  # fmt: skip
+    assert passed == ["dev.publish", target, *expected]
+    assert given["VERSION"] == publish.own_version()
