@@ -8,6 +8,7 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from zipfile import ZipFile
 
 import pytest
@@ -48,11 +49,11 @@ def published(dist: Path, *arguments: str) -> tuple[int, list[str]]:
     return code, [line for line in run.commands if "jars.sh" not in line]
 
 
-def validated(path: Path) -> dict[str, object]:
+def validated(path: Path) -> dict[str, Any]:
     """The SBOM, which its own schema accepts."""
     text = path.read_text()
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-    found: dict[str, object] = json.loads(text)
+    found: dict[str, Any] = json.loads(text)
     return found
 
 
@@ -91,7 +92,7 @@ def test_images_without_a_registry_stay_on_this_machine(tmp_path: Path) -> None:
 def test_sbom_of_an_image_names_what_is_in_it(tmp_path: Path) -> None:
     published(tmp_path / "dist", "images")
     found = validated(tmp_path / "dist" / f"plimsoll-spark-{VERSION}.cdx.json")
-    urls = {one["name"]: one.get("purl") for one in found["components"]}  # type: ignore[attr-defined]
+    urls = {one["name"]: one.get("purl") for one in found["components"]}
     assert urls == {
         "libc6": "pkg:deb/debian/libc6@2.36-9?arch=amd64",
         "kio": "pkg:pypi/kio@0.6.5",
@@ -175,7 +176,7 @@ def test_packaged_chart_names_this_versions_images(tmp_path: Path) -> None:
     components = validated(tmp_path / f"{archive.name}.cdx.json")["components"]
     for name in publish.DOCKERFILES:
         assert f"plimsoll/{name}:{VERSION}" in done.stdout
-    assert {f"{one['name']}:{one['version']}" for one in components} == {  # type: ignore[attr-defined]
+    assert {f"{one['name']}:{one['version']}" for one in components} == {
         f"plimsoll/{name}:{VERSION}" for name in publish.DOCKERFILES
     }
 
