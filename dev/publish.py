@@ -162,7 +162,8 @@ def builder_of(environment: Mapping[str, str]) -> str:
     wanted = environment.get("BUILDER")
     found = next(filter(shutil.which, [wanted] if wanted else BUILDERS), None)
     if found is None:
-        raise CannotPublish(f"{wanted or 'None of ' + ', '.join(BUILDERS)} is not installed.")
+        what = f"{wanted} is not" if wanted else f"None of {', '.join(BUILDERS)} is"
+        raise CannotPublish(f"{what} installed: set BUILDER to a program that builds images.")
     return found
 
 
