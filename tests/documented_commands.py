@@ -118,7 +118,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "make images VERSION=0.2.0",
         "make chart VERSION=0.2.0",
     ),
-    "tests/helm/test_documented_installation.py::test_documented_installation_renders": (
+    "tests/helm/test_documented_install.py::test_documented_installation_renders": (
         f"{INSTALL} --create-namespace -f values.yaml --wait",
         f"{INSTALL} --create-namespace --set verification.enabled=true --wait",
         f"{INSTALL} --create-namespace -f values-openshift.yaml --wait",

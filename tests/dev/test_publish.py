@@ -236,7 +236,7 @@ def test_inventory_runs_from_standard_input_and_makes_a_valid_sbom(tmp_path: Pat
     validated(path)
 
 
-MAKES = [one for one in commands(publish.ROOT / "docs/installation.md") if one.startswith("make ")]
+MAKES = [one for one in commands(publish.ROOT / "docs/install.md") if one.startswith("make ")]
 
 
 @pytest.mark.parametrize("command", [one for one in MAKES if "VERSION" in one])

@@ -1,4 +1,4 @@
-"""Commands and values of `docs/installation.md`: the chart takes them, and does what they say."""
+"""Commands and values of `docs/install.md`: the chart takes them, and does what they say."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from plimsoll_operator.cli import app
 
-PAGE = ROOT / "docs" / "installation.md"
+PAGE = ROOT / "docs" / "install.md"
 NAMED_FILE = re.compile(r"# (values[\w-]*\.yaml)\n")
 ROW = re.compile(r"^\| (`[^|]*`) \|", re.MULTILINE)
 QUOTED = re.compile(r"`([^`]+)`")
