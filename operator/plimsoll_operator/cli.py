@@ -24,9 +24,7 @@ from plimsoll_core.errors import Refusal
 from plimsoll_operator.api import API_VERSION
 from plimsoll_operator.api.load import Resource, Unreadable, from_yaml
 from plimsoll_operator.control_failures import surface
-from plimsoll_operator.kube.access import NoCluster, find_access
 from plimsoll_operator.kube.kube_client import Kube
-from plimsoll_operator.kube.official import OfficialTransport
 from plimsoll_operator.local.cluster import LocalCluster, LocalOptions, LocalReady
 from plimsoll_operator.local.documents import Documents, gather
 from plimsoll_operator.local.layout import BadDirectory
@@ -159,17 +157,21 @@ def preflight(
         values=true,
     )
     wanted = check or [one for one in BEFORE if one != FAIRNESS or FAIRNESS_VALUE in true]
-    try:
-        found = asyncio.run(_preflight(wishes, wanted))
-    except NoCluster as error:
-        _fail(str(error), 1)
+    found = asyncio.run(_preflight(wishes, wanted))
     typer.echo(report.as_json(found) if as_json else report.lines(found))
     if report.failed(found):
         raise typer.Exit(1)
 
 
 async def _preflight(wishes: Wishes, wanted: list[str]) -> list[Verdict]:
-    transport = OfficialTransport(await find_access())
+    # The official client takes half a second to import, for which no other command should wait.
+    from plimsoll_operator.kube.access import NoCluster, find_access
+    from plimsoll_operator.kube.official import OfficialTransport
+
+    try:
+        transport = OfficialTransport(await find_access())
+    except NoCluster as error:
+        _fail(str(error), 1)
     try:
         return await verdicts(Gatherer(Kube(transport), transport, wishes), wishes, wanted)
     finally:

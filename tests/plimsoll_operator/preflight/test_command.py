@@ -9,6 +9,7 @@ from kubernetes.aio.client.configuration import Configuration
 from typer.testing import CliRunner, Result
 
 from plimsoll_operator import cli
+from plimsoll_operator.kube import access
 from plimsoll_operator.kube.access import Access, NoCluster
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.server import MemoryApiServer
@@ -40,7 +41,7 @@ def test_without_a_kubernetes_it_says_so_and_ends_with_1(monkeypatch: pytest.Mon
     async def nowhere() -> Access:
         raise NoCluster("This is not a pod.")
 
-    monkeypatch.setattr(cli, "find_access", nowhere)
+    monkeypatch.setattr(access, "find_access", nowhere)
     done = run()
     assert (done.exit_code, done.output) == (1, "This is not a pod.\n")
 
@@ -85,7 +86,7 @@ async def test_it_reads_an_api_server_over_http(monkeypatch: pytest.MonkeyPatch)
     async def found() -> Access:
         return Access(Configuration(host=endpoint.url))
 
-    monkeypatch.setattr(cli, "find_access", found)
+    monkeypatch.setattr(access, "find_access", found)
     checks = ("kubernetes-version", "storage-class", "api-latency", "kinds-served")
     options = [option for name in checks for option in ("--check", name)]
     try:
