@@ -181,19 +181,17 @@ class Log:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def read(
-        self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True
-    ) -> bytes | memoryview:
+    def read(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
         """Whole batches from the one that holds `offset`; none that reaches `up_to_offset`.
 
-        It may start before `offset`.  With `min_one_batch` at least one, even above `max_bytes`.
+        It may start before `offset`.  At least one batch, even above `max_bytes`.
         """
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
             return b""
         limit = None if up_to_offset >= end else up_to_offset
-        return self._reader.read(offset, max_bytes, limit, min_one_batch=min_one_batch)
+        return self._reader.read(offset, max_bytes, limit)
 
     def time_search(self, timestamp: int | None, opened: OpenedBytes) -> Iterator[Step]:
         """The steps that find time and offset of the first record at or after `timestamp`, or of
