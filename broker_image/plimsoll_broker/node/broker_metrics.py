@@ -22,7 +22,7 @@ from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.server.listener import Server
-from plimsoll_broker.server.connection_limits import REASONS
+from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.replica.maximal_isr import PendingShrink
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
