@@ -10,8 +10,9 @@ from plimsoll_core.cluster.records import BrokerShutdownStarted, RestartEnded, R
 from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.reconcile.blocked_actions import blocked_condition
 from plimsoll_operator.reconcile.restarts.render import Rolling, rolls_condition, settling_condition
-from plimsoll_operator.status.cluster_conditions import blocked_condition, cluster_conditions
+from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.operator_metrics import Metrics
 from plimsoll_operator.status.projection import cluster_status
 from plimsoll_operator.status.record_events import occurrences

@@ -20,7 +20,7 @@ from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
-from plimsoll_broker.server.sending import Granted
+from plimsoll_broker.server.unsent_replies import Granted
 from plimsoll_core.errors import Code
 from plimsoll_process.waits import set_within
 from plimsoll_wire.fetch import (

@@ -21,8 +21,8 @@ from plimsoll_broker.config import Address
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
-from plimsoll_broker.server.connection_limits import REASONS
 from plimsoll_broker.server.listener import Server
+from plimsoll_broker.server.overdue_connections import REASONS
 from plimsoll_core.replica.maximal_isr import PendingShrink
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics
@@ -168,13 +168,13 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
 
 def _movement(manager: ReplicaManager) -> Iterator[Metric]:
     """The limits are told whether anything moves or not: one that was forgotten is seen."""
-    copies = sum(manager.movement.limit(h.replica.partition) is not None for h in manager)
+    copies = sum(manager.copy_buckets.limit(h.replica.partition) is not None for h in manager)
     yield _gauge("moving_partitions", "Replicas that are being copied to this broker", copies)
     text = "Bytes of replicas that were being copied to this broker, under a movement limit"
     yield _counter("moved_bytes", text, manager.traffic.moved_in)
     text = "How fast replicas may be copied to this broker, by whose limit it is; 0 is paused"
     limits = GaugeMetricFamily(PREFIX + "movement_limit_bytes_per_second", text, labels=["mover"])
-    for name, rate in sorted(manager.movement.limits.items()):
+    for name, rate in sorted(manager.copy_buckets.limits.items()):
         limits.add_metric([name], rate)
     yield limits
 

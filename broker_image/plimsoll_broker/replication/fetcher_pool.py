@@ -58,7 +58,7 @@ class FetcherPool:
 
     def _start(self, source: Source) -> Fetcher:
         leader, number, limit = source
-        bucket = None if limit is None else self._manager.movement.bucket(limit)
+        bucket = None if limit is None else self._manager.copy_buckets.bucket(limit)
         fetcher = self._fetchers[source] = Fetcher(self._manager, leader, self._epoch, bucket)
         name = f"fetcher-{leader}-{number}" if limit is None else f"mover-{leader}-{limit}"
         task = asyncio.create_task(fetcher.run(), name=name)

@@ -10,14 +10,13 @@ store's; leader epochs that begin without a record are the replica's own to note
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.ready import Ready
 from plimsoll_core.replica.replica_values import Append
@@ -208,12 +207,10 @@ class LogWriter:
         except StorageError as error:
             self.fail(hosted, error)
 
-    def remove_segments(
-        self, hosted: Hosted, remove: Callable[[Log], list[Segment]]
-    ) -> list[Segment]:
-        """Those that `remove` took out of its log: their room is free once no reader holds them."""
+    def remove_segments(self, hosted: Hosted, count: int) -> list[Segment]:
+        """Its oldest ones: their room is free once nobody holds them."""
         try:
-            return remove(hosted.log)
+            return hosted.log.remove_first(count)
         except StorageError as error:
             self.fail(hosted, error)
             return []

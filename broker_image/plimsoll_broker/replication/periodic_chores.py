@@ -23,10 +23,9 @@ from plimsoll_broker.replication.flush_schedule import several
 from plimsoll_broker.replication.full_disks import Room
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.segment_removal import SegmentRemoval
 from plimsoll_broker.replication.wall_clock import WallClock
-from plimsoll_broker.storage.disk import StorageError, StorageFault
-from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.segment import Segment
+from plimsoll_broker.storage.disk import StorageError
 
 logger = logging.getLogger("plimsoll.upkeep")
 
@@ -39,8 +38,6 @@ PRODUCERS_MS = 600_000
 ROOM_MS = 1_000
 TIMED_MS = 1_000
 """So often it is asked which logs have a flush.ms: most have none."""
-REMOVED_AT_ONCE = 32
-"""Segments of one log that retention removes before others have their turn."""
 UNCHECKED_BYTES_MAX = 4 * 2**20
 """A log with more than this that a crash would make us read again gets a checkpoint."""
 
@@ -61,6 +58,7 @@ class Upkeep:
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
         self._wall_clock = WallClock(manager.now_ms)
+        self._segment_removal = SegmentRemoval(manager)
         self._flushed_ms: dict[Hosted, int] = {}
         self._timed: list[Hosted] = []
         self._timed_until_ms = 0
@@ -182,49 +180,4 @@ class Upkeep:
         for path in manager.store.due_removals(manager.now_ms()):
             await in_thread(partial(manager.store.remove, path))
         await self._slowly(retain)
-        # Also those that a client had moved, here or on the leader that is followed.
-        saves = manager.store.begin_log_starts()
-        try:
-            await in_thread(saves)
-        except StorageError as error:
-            if error.fault is not StorageFault.FULL:
-                raise
-            logger.warning("segments go one by one while log starts cannot be saved: %s", error)
-            await self._remove_oldest()
-        await self._remove_segments()
-
-    async def _remove_segments(self) -> None:
-        """What lies below the starts that are on the disk: a power cut may bring back any of it."""
-        manager = self._manager
-
-        def remove(log: Log) -> list[Segment]:
-            return log.remove_below(manager.store.saved_log_start(log), REMOVED_AT_ONCE)
-
-        async for hosted in in_slices(list(manager)):
-            while await self._may_remove(hosted):
-                removed = manager.driver.remove_segments(hosted, remove)
-                if not removed:
-                    break
-                # Only now is their room given back: that takes the longer the larger they are.
-                await in_thread(removed.clear)
-
-    async def _may_remove(self, hosted: Hosted) -> bool:
-        """Whether a segment lies below the saved start, and the one behind it keeps its name."""
-        manager, log = self._manager, hosted.log
-        if not manager.is_here(hosted):
-            return False
-        if not log.begins_below(manager.store.saved_log_start(log)):
-            return False
-        return log.unsynced.is_named(log.segments[1]) or await manager.driver.sync_names(hosted)
-
-    async def _remove_oldest(self) -> None:
-        """There is no room to save a start, but what is below it is room: one segment of each log,
-        whose earlier removals are synced before."""
-        manager = self._manager
-        async for hosted in in_slices(list(manager)):
-            log = hosted.log
-            if not log.begins_below(log.log_start_offset) or not manager.is_here(hosted):
-                continue
-            if await manager.driver.sync_names(hosted):
-                removed = manager.driver.remove_segments(hosted, Log.remove_oldest)
-                await in_thread(removed.clear)
+        await self._segment_removal.run()

@@ -18,7 +18,7 @@ from uuid import UUID
 from immutables import Map
 
 from plimsoll_broker.background.time_slices import in_slices
-from plimsoll_broker.replication.copy_limits import Movement
+from plimsoll_broker.replication.copy_buckets import CopyBuckets
 from plimsoll_broker.replication.flush_schedule import Flusher
 from plimsoll_broker.replication.hosted_partition import Hosted, effective_configs
 from plimsoll_broker.replication.log_writer import LogWriter
@@ -101,7 +101,7 @@ class ReplicaManager:
         self.now_ms = now_ms
         self.around = ReplicaContext(settings.broker_id, settings.lag_time_max_ms)
         self.traffic = Traffic()
-        self.movement = Movement(settings.broker_id, now_ms)
+        self.copy_buckets = CopyBuckets(settings.broker_id, now_ms)
         self.proposals = ProposalQueue(self.traffic)
         self.driver = LogWriter(self)
         self.flusher = Flusher(self)
@@ -223,7 +223,7 @@ class ReplicaManager:
         the cluster is answered by the new image from now on."""
         self.image = new
         self.around.brokers = new.brokers
-        limits_changed = self.movement.update(new)
+        limits_changed = self.copy_buckets.update(new)
         same = old is not None and old.partitions is new.partitions and old.topics is new.topics
         self.roles.update(everything=not same, limits_changed=limits_changed)
         if limits_changed:
@@ -271,7 +271,7 @@ class ReplicaManager:
         """The same leader in the same term is not asked anew, unless the limit of its copy is
         another: only the ISR has changed."""
         leader, partition = hosted.replica.fetches_from, hosted.replica.partition
-        limit = self.movement.limit(partition)
+        limit = self.copy_buckets.limit(partition)
         name = None if limit is None else limit.name
         paused = limit is not None and limit.bytes_per_second == 0
         source = None
@@ -287,7 +287,7 @@ class ReplicaManager:
 
     def limit_again(self, hosted: Hosted) -> None:
         """Copies change their limit, stop when their move is paused, and go on afterwards."""
-        if self.movement.limit(hosted.replica.partition) is not None:
+        if self.copy_buckets.limit(hosted.replica.partition) is not None:
             self._follow(hosted)
 
     def _open(self, image: ClusterImage, partition: Partition) -> Hosted | None:

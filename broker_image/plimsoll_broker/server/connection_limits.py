@@ -1,8 +1,9 @@
-"""One listener's limits for its connections: numbers, sizes, times, and which one is closed.
+"""One listener's limits for its connections: numbers, sizes, times, and which one makes room.
 
 Made with a `Server`; sessions and the server keep to it.  Each listener has limits of
-its own, so that what clients use up is nothing that brokers need.  Values and two decisions: which
-connection makes room for a new one, and which is overdue; no I/O.
+its own, so that what clients use up is nothing that brokers need.  Values and one decision: which
+connection makes room for a new one; no I/O.  Which one is closed because it has used up its time,
+`overdue_connections` decides.
 """
 
 from __future__ import annotations
@@ -15,10 +16,6 @@ from typing import Generic, Protocol, TypeVar
 from plimsoll_wire.api_versions import ApiKey
 
 MIB = 1024 * 1024
-SLOWEST_REQUEST = 16 * 1024
-"""Bytes a second that a client must keep up while it sends a large request."""
-SLOWEST_READER = 64 * 1024
-"""Bytes a second that a reader has to keep up while memory is short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +25,9 @@ class ListenerLimits:
     `silent_ms_max`: how long a new connection may send nothing; `idle_ms_max`: a
     client that waits for nothing.  `half_closed_ms_max`: one that sends no more but waits.
     `request_ms_max`: from a request's first byte to its last, and longer for large ones
-    (`SLOWEST_REQUEST`); `unread_ms_max`: replies of which nothing is taken, `unread_short_ms_max`
-    while memory is short; `starved_ms_max`: a request for which there is no memory.
+    (`overdue_connections.SLOWEST_REQUEST`); `unread_ms_max`: replies of which nothing is taken,
+    `unread_short_ms_max` while memory is short; `starved_ms_max`: a request for which there is no
+    memory.
     `frame_bytes_max`: one Produce; `other_frame_bytes_max`: any other request that is served;
     `unknown_frame_bytes_max`: of APIs that are not served.
     `in_flight_max`: requests of one connection that have no reply yet.
@@ -113,66 +111,3 @@ class RequestOrder(Generic[C]):
             if ordered:
                 return next(iter(ordered))
         return None
-
-
-REASONS = (
-    "frame-too-large",
-    "half-closed",
-    "half-request",
-    "handler-failed",
-    "idle",
-    "made-room",
-    "malformed",
-    "no-memory-for-request",
-    "not-reading",
-    "silent",
-    "unsupported-version",
-)
-"""Why connections are closed, so that all are counted from the start; handlers add a few."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Conduct:
-    """What a connection has done, in seconds; None: it does not do that.
-
-    `silent`: since its last byte.  `spoken`: whether it has ever made a request.  `waiting`: for a
-    reply.  `owing`: since the first byte of a request that is not whole, `came` bytes of which are
-    here.  `starved`: since memory for the rest of it was asked for.  `unread`: since it took the
-    last bytes of its replies.  `draining`: since something of its replies is unsent, of which it
-    took `taken` bytes.  `half_closed`: since it said that it will send no more."""
-
-    silent: float
-    spoken: bool
-    waiting: bool
-    owing: float | None = None
-    came: int = 0
-    starved: float | None = None
-    unread: float | None = None
-    draining: float | None = None
-    taken: int = 0
-    half_closed: float | None = None
-
-
-def overdue(conduct: Conduct, limits: ListenerLimits, *, short: bool) -> str | None:
-    """Why a connection has to go, in a word, if it has; `short`: a client waits for memory that
-    unsent replies hold."""
-    if _after(conduct.starved, limits.starved_ms_max):
-        return "no-memory-for-request"
-    if _after(conduct.owing, limits.request_ms_max, conduct.came / SLOWEST_REQUEST):
-        return "half-request"
-    if _after(conduct.unread, limits.unread_ms_max):
-        return "not-reading"
-    grace = conduct.taken / SLOWEST_READER
-    if short and _after(conduct.draining, limits.unread_short_ms_max, grace):
-        return "not-reading"
-    if _after(conduct.half_closed, limits.half_closed_ms_max):
-        return "half-closed"
-    if conduct.waiting or conduct.unread is not None:
-        return None
-    if not conduct.spoken and _after(conduct.silent, limits.silent_ms_max):
-        return "silent"
-    return "idle" if _after(conduct.silent, limits.idle_ms_max) else None
-
-
-def _after(seconds: float | None, ms_max: int, grace: float = 0.0) -> bool:
-    return seconds is not None and seconds > ms_max / 1000 + grace

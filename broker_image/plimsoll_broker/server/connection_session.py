@@ -19,7 +19,7 @@ from typing import cast
 from plimsoll_broker.handler_failures import CommitPathFailed, HandlerFailures
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.connection_limits import Conduct, ListenerLimits
+from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import (
     CloseConnection,
     ConnectionState,
@@ -28,8 +28,9 @@ from plimsoll_broker.server.dispatch import (
     RequestContext,
     Route,
 )
+from plimsoll_broker.server.overdue_connections import Conduct
 from plimsoll_broker.server.receiving import RequestReceiver
-from plimsoll_broker.server.sending import ReplySender
+from plimsoll_broker.server.unsent_replies import ReplySender
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.framing import FrameTooLarge
 from plimsoll_wire.headers import RequestHeader, parse_request_header

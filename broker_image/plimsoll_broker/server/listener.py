@@ -1,7 +1,8 @@
 """The broker's listener: accepts connections and keeps them within its limits.
 
 Made by the broker's lifecycle with a `Dispatch`.  It never looks into a request.  Which connection
-makes room for a new one when it is full, and which is overdue, `connection_limits` decides.
+makes room for a new one when it is full, `connection_limits` decides; which one is overdue,
+`overdue_connections`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import asyncio
 
 from plimsoll_broker.server.client_memory_waits import ClientMemory
-from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder, overdue
+from plimsoll_broker.server.connection_limits import ListenerLimits, RequestOrder
 from plimsoll_broker.server.connection_session import ServerStats, Session, SessionOwner
 from plimsoll_broker.server.dispatch import Dispatch
+from plimsoll_broker.server.overdue_connections import overdue
 
 _SWEPT_MIN, _SWEEP_PORTIONS = 32, 128
 _SWEEP_PAUSE_S = 0.01

@@ -181,19 +181,17 @@ class Log:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def read(
-        self, offset: int, max_bytes: int, up_to_offset: int, *, min_one_batch: bool = True
-    ) -> bytes | memoryview:
+    def read(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
         """Whole batches from the one that holds `offset`; none that reaches `up_to_offset`.
 
-        It may start before `offset`.  With `min_one_batch` at least one, even above `max_bytes`.
+        It may start before `offset`.  At least one batch, even above `max_bytes`.
         """
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
             return b""
         limit = None if up_to_offset >= end else up_to_offset
-        return self._reader.read(offset, max_bytes, limit, min_one_batch=min_one_batch)
+        return self._reader.read(offset, max_bytes, limit)
 
     def time_search(self, timestamp: int | None, opened: OpenedBytes) -> Iterator[Step]:
         """The steps that find time and offset of the first record at or after `timestamp`, or of
@@ -299,7 +297,7 @@ class Log:
 
     def advance_log_start(self, offset: int) -> None:
         """Records below `offset` are deleted for all readers; their files are there until
-        `remove_below`."""
+        `remove_first`."""
         assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
@@ -309,7 +307,7 @@ class Log:
         """Begin behind whole segments that are too old or too many, never above the high watermark.
         `now_ms` None: the wall clock is not to be believed, nothing is too old.
 
-        Returns the log's start.  Nothing is removed: `remove_below` does that, once it is saved.
+        Returns the log's start.  Nothing is removed: `remove_first` does that, once it is saved.
         """
         due = retention.due(self.segments, self.log_end_offset, self.config, now_ms, high_watermark)
         if due.active:
@@ -317,32 +315,21 @@ class Log:
         self.advance_log_start(due.offset)
         return self.log_start_offset
 
-    def remove_below(self, saved_start: int, count_max: int) -> list[Segment]:
-        """Remove the oldest segments, up to `count_max`, of which nothing is at or above a start
-        that is on the disk.
+    def remove_first(self, count: int) -> list[Segment]:
+        """Remove the oldest `count` segments; one stays.
 
-        A power cut may bring any of them back; the next start looks at none.  A segment whose name
-        it may take never becomes the first: the log would be found to begin behind it.  Returns
-        them: their room is free once the caller, in a thread perhaps, lets go of them.
+        How many may go, `replication.segment_removal` decides.  Returns them: their room is free
+        once the caller, in a thread perhaps, lets go of them.
         """
-        below, named = min(saved_start, self.log_start_offset), self.unsynced.is_named
+        assert not count or count < len(self.segments), "no log is left without a segment"
         removed: list[Segment] = []
-        while len(removed) < count_max and self.begins_below(below) and named(self.segments[1]):
+        while len(removed) < count:
             self._reader.forget()
             removed.append(self.segments[0])
             self._remove(0)
         if removed:
             self._snapshots.remove_below(self.segments[0].base_offset)
         return removed
-
-    def begins_below(self, start: int) -> bool:
-        """Whether there is a segment of which nothing is at or above `start`."""
-        return len(self.segments) > 1 and self.segments[1].base_offset <= start
-
-    def remove_oldest(self) -> list[Segment]:
-        """Where no start can be saved (a full disk): one segment, if no earlier removal can come
-        undone, so that a power cut leaves no gap."""
-        return self.remove_below(self.log_start_offset, int(self.unsynced.removals_synced))
 
     def prune_snapshots(self) -> None:
         """Remove those that no recovery needs any more."""

@@ -29,10 +29,9 @@ class LogReader:
         self._segments = segments
         self._hints: dict[int, tuple[Segment, int]] = {}
 
-    def read(
-        self, offset: int, max_bytes: int, up_to_offset: int | None, *, min_one_batch: bool
-    ) -> bytes | memoryview:
-        """Whole batches from the one that holds `offset`, below `up_to_offset` (None: all)."""
+    def read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
+        """Whole batches from the one that holds `offset`, below `up_to_offset` (None: all); at
+        least one, even above `max_bytes`."""
         try:
             located = self._locate(offset)
             if located is None:
@@ -42,8 +41,6 @@ class LogReader:
             data, next_offset = segment.read(position, max_bytes, up_to_offset, base, epoch_at)
         except BatchError as error:
             raise self._corrupt(error) from error
-        if len(data) > max_bytes and not min_one_batch:
-            return b""
         if next_offset >= 0:
             self.remember(next_offset, segment, position + len(data))
         return data

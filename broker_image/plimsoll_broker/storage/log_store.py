@@ -18,12 +18,12 @@ from uuid import UUID
 from plimsoll_broker.storage import checkpoint_formats, clean_shutdown, volume_owner
 from plimsoll_broker.storage.checkpoint_files import CheckpointFiles
 from plimsoll_broker.storage.checkpoint_formats import Meta, Partition
+from plimsoll_broker.storage.deleted_directories import DELETE, STRAY, DeletedDirectories
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_values import LogPlace
 from plimsoll_broker.storage.recovery import Known, load_log
-from plimsoll_broker.storage.removals import DELETE, STRAY, Removals
 from plimsoll_broker.storage.volume_owner import VolumeRefused
 
 logger = logging.getLogger("plimsoll.storage")
@@ -48,7 +48,7 @@ class LogStore(CheckpointFiles):
         super().__init__(directory, disk if disk is not None else Disk())
         self.clean_epoch: int | None = None
         self._lock: Lock | None = None
-        self._removals = Removals(self.disk, directory)
+        self._deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
         # Logs that a power cut may still take the identity of.  A thread takes out what it made
         # durable, while the event loop may give the same name to another topic's log.
@@ -107,7 +107,7 @@ class LogStore(CheckpointFiles):
             path = self.directory / name
             if not self.disk.is_directory(path):
                 continue
-            if self._removals.found(path, now_ms):
+            if self._deleted.found(path, now_ms):
                 continue
             if (partition := _partition_of(name)) is not None:
                 topic, index = partition
@@ -195,7 +195,7 @@ class LogStore(CheckpointFiles):
         new = tuple(self._new)
         if new:
             return partial(self._make_durable, new)
-        return self._removals.sync if self._removals.unsynced else None
+        return self._deleted.sync if self._deleted.unsynced else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
         """Whose log this is must survive a power cut before its first record may."""
@@ -237,7 +237,7 @@ class LogStore(CheckpointFiles):
         self._new.pop(partition, None)
         self._forget(partition)
         log.close(clean=False)
-        self._removals.move(log.directory, suffix, now_ms)
+        self._deleted.move(log.directory, suffix, now_ms)
 
     def set_aside(self, path: Path, now_ms: int) -> None:
         """A directory that must not be served (`Found` without a place in the cluster)."""
@@ -248,11 +248,11 @@ class LogStore(CheckpointFiles):
             return
         if partition is not None:
             self._forget(partition)
-        self._removals.move(path, STRAY, now_ms)
+        self._deleted.move(path, STRAY, now_ms)
 
     def due_removals(self, now_ms: int) -> list[Path]:
         """Directories whose time has come; `remove` each, in a thread if it may be large."""
-        return self._removals.due(now_ms)
+        return self._deleted.due(now_ms)
 
     def remove(self, path: Path) -> None:
         self.disk.remove_tree(path)
@@ -293,8 +293,8 @@ class LogStore(CheckpointFiles):
         clean = all(self.disk.together(closing))
         clean = clean and not self._unopened
         try:
-            if self._removals.unsynced:
-                self._removals.sync()
+            if self._deleted.unsynced:
+                self._deleted.sync()
             self.checkpoint_log_starts()
             self.checkpoint_recovery_points()
             self.checkpoint_high_watermarks(high_watermarks)

@@ -22,7 +22,7 @@ from plimsoll_core.controller.kernel.decision import Decision, DecisionContext
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.controller.kernel.volatile_state import VolatileState
 from plimsoll_core.controller.moves.copy_reports import report_copies
-from plimsoll_core.controller.moves.movement_limit import limit
+from plimsoll_core.controller.moves.declared_movement_limit import limit
 from plimsoll_core.controller.moves.partition_move import alter_reassignments
 from plimsoll_core.controller.moves.reassignment_object import object_gone as reassignment_gone
 from plimsoll_core.controller.moves.reassignment_object import run

@@ -6,10 +6,12 @@ Pure; called by the drafts of a LogCluster's status.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from plimsoll_operator.api.cluster_status import Action, BlockedAction
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.meta import Condition
 
 STALLED: Final[Action] = "GrowVolume"
 """No waiting ends this one: its rows are shown, and its condition is `Stalled`."""
@@ -35,3 +37,10 @@ def worst_first(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
 def that_wait(rows: Iterable[BlockedAction]) -> list[BlockedAction]:
     """The rows that can end without a person."""
     return [row for row in rows if row.action != STALLED]
+
+
+def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
+    """The condition `Blocked` of at least one row that waits, worst first: it states the first; the
+    others are in the status."""
+    more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
+    return condition("Blocked", True, rows[0].reason, rows[0].sentence + more)

@@ -1,13 +1,10 @@
-"""The conditions of a LogCluster: when it is Ready, Reconciling and Blocked.  Pure."""
+"""The conditions of a LogCluster: when it is Ready and Reconciling.  Pure."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.phrasing import brokers_text, sentence_start
 from plimsoll_operator.api.cluster_status import (
-    BlockedAction,
     BrokersStatus,
     LogClusterStatus,
     PartitionsStatus,
@@ -51,12 +48,6 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
         text = f"{brokers.ready} of {brokers.desired} brokers take part."
         return condition("Reconciling", True, "WaitingForBrokers", text + why)
     return condition("Reconciling", False, "Done", "The cluster is as its spec says.")
-
-
-def blocked_condition(rows: Sequence[BlockedAction]) -> Condition:
-    """The first of what waits; the others are in the status."""
-    more = f" ({len(rows) - 1} more: see status.blocked.)" if len(rows) > 1 else ""
-    return condition("Blocked", True, rows[0].reason, rows[0].sentence + more)
 
 
 def _cluster_ready(

@@ -9,7 +9,7 @@ FOLLOWER = "core/plimsoll_core/replica/follower.py"
 TRUNCATION = "core/plimsoll_core/replica/truncation.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"
-UPKEEP = BROKER + "replication/periodic_chores.py"
+SEGMENT_REMOVAL = BROKER + "replication/segment_removal.py"
 ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_watermarks):\n"
 LOWERED = "            offsets.lower("
 LOWERED_TOGETHER = "            for partition, offset in offsets"
@@ -133,11 +133,11 @@ BEGINNINGS: tuple[Mutant, ...] = (
         profile="flushed",
         by_chance=False,  # none of 150 runs; random lives of one log do (docs/simulation.md)
         edits=(
-            Edit(UPKEEP, "            await in_thread(saves)\n", "            pass\n"),
+            Edit(SEGMENT_REMOVAL, "            await in_thread(saves)\n", "            pass\n"),
             Edit(
-                UPKEEP,
-                "log.remove_below(manager.store.saved_log_start(log), REMOVED_AT_ONCE)",
-                "log.remove_below(log.log_start_offset, REMOVED_AT_ONCE)",
+                SEGMENT_REMOVAL,
+                "saved_start = manager.store.saved_log_start(hosted.log)",
+                "saved_start = hosted.log.log_start_offset",
             ),
         ),
     ),

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from plimsoll_broker.replication.segment_removal import removable
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
@@ -66,7 +67,7 @@ def retain(log: Log, now_ms: int | None, high_watermark: int) -> int:
     """Retention, as if every start were saved at once, and every name synced."""
     start = log.apply_retention(now_ms, high_watermark)
     log.unsynced.sync_names()
-    log.remove_below(start, 1_000)
+    log.remove_first(removable(log, start, 1_000))
     return start
 
 

@@ -212,15 +212,14 @@ class Lives(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(count=st.integers(1, 3), crash=st.integers(0, 30))
     def remove_below_what_is_saved(self, count: int, crash: int) -> None:
-        saved = self.machine.store.saved_log_start(self.log)
-        self.harmless(crash, lambda: self.log.remove_below(saved, count))
+        self.harmless(crash, lambda: self.machine.remove_below_saved_start(count))
 
     @precondition(lambda self: self.running)
     @rule(crash=st.integers(0, 30))
     def remove_the_oldest_of_a_full_disk(self, crash: int) -> None:
         def work() -> None:
             self.log.unsynced.sync_names()
-            self.log.remove_oldest()
+            self.machine.remove_oldest()
 
         self.harmless(crash, work)
 

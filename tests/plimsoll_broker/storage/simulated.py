@@ -6,9 +6,11 @@ import random
 from pathlib import Path
 from uuid import UUID
 
+from plimsoll_broker.replication.segment_removal import removable, removable_unsaved
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_store import LogStore
+from plimsoll_broker.storage.segment import Segment
 from plimsoll_sim.environment.simulated_disk import (
     MOUNT,
     FileNode,
@@ -125,7 +127,16 @@ class Machine:
         self.store.checkpoint_log_starts()
         if synced:
             log.unsynced.sync_names()
-        log.remove_below(self.store.saved_log_start(log), 100)
+        self.remove_below_saved_start(100)
+
+    def remove_below_saved_start(self, count_max: int) -> list[Segment]:
+        log = self.store.logs[ORDERS]
+        return log.remove_first(removable(log, self.store.saved_log_start(log), count_max))
+
+    def remove_oldest(self) -> list[Segment]:
+        """As upkeep does it where no start can be saved."""
+        log = self.store.logs[ORDERS]
+        return log.remove_first(removable_unsaved(log))
 
     def copy(self) -> Machine:
         """A copy of the volume, with no process that uses it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.plimsoll_broker.storage.conftest import Volume, fill
 
+from plimsoll_broker.replication.segment_removal import removable
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 
@@ -26,7 +27,7 @@ def deleted_but_open(directory: Path) -> list[str]:
 
 def retain(log: Log) -> None:
     log.apply_retention(0, log.log_end_offset)
-    log.remove_below(log.log_start_offset, 1_000)
+    log.remove_first(removable(log, log.log_start_offset, 1_000))
 
 
 @pytest.mark.parametrize(

@@ -62,13 +62,11 @@ def test_read_never_reaches_the_limit_it_was_given(volume, fill):
     assert log.read(400, 10**6, 400) == b""
 
 
-def test_log_read_returns_at_least_one_batch_unless_the_caller_has_enough(volume, a_batch):
+def test_log_read_returns_at_least_one_batch_however_large(volume, a_batch):
     log = volume.log()
     big = a_batch(0, size=5000)
     log.append(big, list(iter_headers(big)))
     assert log.read(0, 10, 10) == big
-    assert log.read(0, 10, 10, min_one_batch=False) == b""
-    assert log.read(0, len(big), 10, min_one_batch=False) == big
 
 
 def test_log_read_keeps_little_more_in_memory_than_it_returns(volume, a_batch):

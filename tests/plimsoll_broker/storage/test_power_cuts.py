@@ -211,14 +211,14 @@ def test_log_removes_no_segment_above_its_saved_start() -> None:
     log = machine.log()
     fill(log, 40)
     assert log.apply_retention(0, 400) == 240
-    assert log.remove_below(machine.store.saved_log_start(log), 100) == []
+    assert machine.remove_below_saved_start(100) == []
     assert [segment.base_offset for segment in log.segments] == [0, 120, 240, 360]
     save = machine.store.begin_log_starts()
     log.advance_log_start(390)  # after the save began
     save()
     log.unsynced.sync_names()
-    assert len(log.remove_below(machine.store.saved_log_start(log), 1)) == 1, "no more at once"
-    assert len(log.remove_below(machine.store.saved_log_start(log), 100)) == 1
+    assert len(machine.remove_below_saved_start(1)) == 1, "no more at once"
+    assert len(machine.remove_below_saved_start(100)) == 1
     assert [segment.base_offset for segment in log.segments] == [240, 360]
 
 
@@ -239,8 +239,7 @@ def loses_only_the_name_of_240(machine: Machine) -> None:
 def test_segment_whose_name_a_power_cut_may_take_does_not_become_the_first() -> None:
     """The log was found to begin at 360: what had been there was gone, and nobody said so."""
     machine = a_log_that_is_to_begin_at_240()
-    log = machine.store.logs[ORDERS]
-    log.remove_below(machine.store.saved_log_start(log), 100)
+    machine.remove_below_saved_start(100)
     loses_only_the_name_of_240(machine)
     again = machine.log()
     assert (again.log_start_offset, again.log_end_offset) == (240, 240)
@@ -288,7 +287,7 @@ def test_segments_are_removed_up_to_one_whose_name_is_on_the_disk() -> None:
     machine.store.checkpoint_log_starts()
     sync()
     log.unsynced.names_synced(renames)
-    assert len(log.remove_below(machine.store.saved_log_start(log), 100)) == 3
+    assert len(machine.remove_below_saved_start(100)) == 3
     assert [segment.base_offset for segment in log.segments] == [360, 480]
 
 
@@ -300,12 +299,12 @@ def test_log_without_a_saved_start_removes_segments_one_by_one() -> None:
     log.flush()
     machine.store.checkpoint_recovery_points()
     log.apply_retention(0, 400)
-    assert len(log.remove_oldest()) == 1
+    assert len(machine.remove_oldest()) == 1
     sync, renames = log.unsynced.begin_names()
-    assert log.remove_oldest() == []
+    assert machine.remove_oldest() == []
     sync()
     log.unsynced.names_synced(renames)
-    assert len(log.remove_oldest()) == 1
+    assert len(machine.remove_oldest()) == 1
     machine.lose_power(Cut(content=True, entries=True, back=(f"{0:020d}",)))
     again = machine.log()
     assert (again.log_start_offset, again.log_end_offset) == (240, 400)

@@ -6,6 +6,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from plimsoll_core.cluster.image import apply_all
+from plimsoll_core.cluster.limited_copies import CLUSTER, Limit, is_limited, limit_of
 from plimsoll_core.cluster.model import (
     ClusterImage,
     MovedPartitions,
@@ -16,7 +17,6 @@ from plimsoll_core.cluster.model import (
     RebalanceMove,
     RebalanceObject,
 )
-from plimsoll_core.cluster.move_limits import CLUSTER, Limit, is_limited, limit_of
 from plimsoll_core.cluster.move_owners import Mover, mover_of, running
 from plimsoll_core.cluster.records import RebalanceAdvanced, RebalanceMovesAdded, RebalanceNoted
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch

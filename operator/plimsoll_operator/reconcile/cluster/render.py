@@ -11,7 +11,7 @@ from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.reconcile.blocked_actions import that_wait, worst_first
+from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.render import (
@@ -20,7 +20,7 @@ from plimsoll_operator.reconcile.restarts.render import (
     troubles_text,
 )
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
-from plimsoll_operator.status.cluster_conditions import blocked_condition, cluster_conditions
+from plimsoll_operator.status.cluster_conditions import cluster_conditions
 from plimsoll_operator.status.projection import cluster_status
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN

@@ -22,9 +22,9 @@ from plimsoll_core.messages.rebalances import RebalanceState
 from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_core.planner.rebalance import Planned, make
 from plimsoll_operator.api.rebalance import Rebalance
+from plimsoll_operator.reconcile.rebalance.plan_approval import is_approved
 from plimsoll_operator.reconcile.rebalance.request import (
     begin_request,
-    is_approved,
     run_request,
     wish_of,
 )

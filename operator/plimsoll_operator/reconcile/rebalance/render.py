@@ -31,6 +31,7 @@ from plimsoll_operator.api.rebalance import (
     SkippedTopic,
     WhatIf,
 )
+from plimsoll_operator.reconcile.rebalance.plan_approval import approval_reason
 from plimsoll_operator.status.move_progress import Copies, Meter
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
@@ -102,7 +103,8 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
         left = max(0, row.total - row.moved - row.dropped)
     match phase:
         case "AwaitingApproval":
-            return _asked(found, view)
+            name = view.plan.hash if view.plan else ""
+            return approval_reason(found, name, view.image, view.shown)
         case "Planning":
             return "Planning", "The plan is being made."
         case "Paused":
@@ -117,22 +119,6 @@ def _why(found: Rebalance, phase: Phase, row: Row | None, view: View) -> tuple[s
             return row.reason or "Failed", row.message
         case _:
             return "Moving", f"{left} partitions are to be moved yet."
-
-
-def _asked(found: Rebalance, view: View) -> tuple[str, str]:
-    name = view.plan.hash if view.plan else ""
-    ask = f"Set spec.approvedPlan to {name} to carry out the plan in status.plan."
-    if any(p.moving for p in view.image.partitions.values()):
-        ask += " Others move partitions now, and what they move changes it: approve it after them."
-    approved = found.spec.approved_plan
-    if approved and approved == name:
-        return "Starting", "The plan is approved, and is about to begin."
-    if approved in view.shown:
-        return "PlanChanged", f"The plan that was approved is not the one of now any more. {ask}"
-    if approved:
-        text = f"spec.approvedPlan is {approved}, which is no plan that was shown lately."
-        return "UnknownPlan", f"{text} {ask}"
-    return "AwaitingApproval", ask
 
 
 def _done(row: Row | None) -> str:

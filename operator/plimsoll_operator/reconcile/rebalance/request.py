@@ -72,13 +72,6 @@ def run_request(found: Rebalance, wall_ms: int) -> RunRebalance:
     )
 
 
-def is_approved(found: Rebalance, planned: Planned) -> bool:
-    """Whether exactly this plan may be carried out."""
-    if planned.plan.nothing_to_do:
-        return True
-    return found.spec.approval == "Automatic" or found.spec.approved_plan == planned.hash
-
-
 def limits_of(found: Rebalance) -> MoveLimits:
     """With defaults."""
     limits = found.spec.limits

@@ -1,4 +1,4 @@
-"""Directories that are to go: deleted logs a minute later, strays after a day.
+"""Directories of deleted logs and strays: renamed at once, removed a minute, or a day, later.
 
 Called by the store.  A stray's name says since when it is one, so that a broker that starts again
 every day removes it nevertheless.
@@ -19,7 +19,7 @@ STRAY = "-stray"
 _NAME_MAX = 255
 
 
-class Removals:
+class DeletedDirectories:
     """`now_ms` is the caller's clock; only a stray's name tells wall-clock time.  `unsynced`: a
     power cut may still give back an old name, and the next start moves it again."""
 

@@ -1,18 +1,16 @@
-"""The rate limit of a replica that is being moved, and which replicas are limited at all.
+"""Which copies are limited, and by whose limit.
 
-Read by the controller, the brokers and the statuses.  Only a replica that is added and not in sync
-is limited: one that fell behind never is, nor one that commits have begun to wait for.  What an
-object with a limit of its own moves has that limit to itself, beside the cluster's; everything
-else that moves shares the cluster's.  A broker keeps to each limit by itself.
+Read by the brokers.  Only a replica that is added and not in sync is limited: one that fell behind
+never is, nor one that commits have begun to wait for.  What an object with a limit of its own moves
+has that limit to itself, beside the cluster's; everything else that moves shares the cluster's.  A
+broker keeps to each limit by itself (its `copy_buckets`).
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from plimsoll_core.cluster.model import (
-    Partition,
-)
+from plimsoll_core.cluster.model import Partition
 from plimsoll_core.cluster.move_owners import Mover
 from plimsoll_core.ids import BrokerId
 

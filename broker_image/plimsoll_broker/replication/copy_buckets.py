@@ -1,22 +1,22 @@
-"""The limits under which this broker takes in the replicas that it is given.
+"""The buckets that hold back this broker's copies: one for each limit, at the rate of now.
 
 The replica manager keeps it at the newest metadata and asks under which limit a partition is
-copied; fetchers take what they may ask for from a limit's bucket, which all leaders share.  Whose
-limit counts is `plimsoll_core.cluster.move_owners`' to say.
+copied; fetchers take what they may ask for from a limit's bucket, which all leaders share.  Which
+copies are limited, and by whose limit, is for `plimsoll_core.cluster.limited_copies` to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from plimsoll_core.cluster.limited_copies import CLUSTER, Limit, is_limited, limit_of
 from plimsoll_core.cluster.model import ClusterImage, Partition
-from plimsoll_core.cluster.move_limits import CLUSTER, Limit, is_limited, limit_of
 from plimsoll_core.cluster.move_owners import Mover, mover_of, running
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.throttle import Bucket
 
 
-class Movement:
+class CopyBuckets:
     """`limits`: bytes a second by name; the cluster's is always among them, whether anything moves
     or not, so that one that was forgotten is seen."""
 

@@ -2,15 +2,13 @@
 
 import pytest
 
-from plimsoll_broker.server.connection_limits import (
-    MIB,
+from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.overdue_connections import (
     SLOWEST_READER,
     SLOWEST_REQUEST,
     Conduct,
-    ListenerLimits,
     overdue,
 )
-from plimsoll_wire.api_versions import ApiKey
 
 LIMITS = ListenerLimits()
 
@@ -58,14 +56,3 @@ def test_connection_goes_when_it_is_overdue_and_says_with_what(known, reason):
 )
 def test_slow_reader_is_closed_sooner_while_memory_is_short(known, reason):
     assert overdue(conduct(**known), LIMITS, short=True) == reason
-
-
-def test_request_limit_is_large_for_produce_alone():
-    assert LIMITS.frame_bytes(ApiKey.PRODUCE) == 100 * MIB
-    assert LIMITS.frame_bytes(ApiKey.FETCH) == 4 * MIB
-    assert ListenerLimits(frame_bytes_max=MIB).frame_bytes(ApiKey.FETCH) == MIB
-
-
-def test_listener_limits_sweep_interval_follows_the_shortest_limit():
-    assert LIMITS.sweep_ms == 2500
-    assert ListenerLimits(idle_ms_max=200).sweep_ms == 50

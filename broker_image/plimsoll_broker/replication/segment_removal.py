@@ -1,0 +1,102 @@
+"""When a segment of a log may be removed, and in which order: save the starts, sync names, remove.
+
+Run by upkeep after retention; so it serves starts that a client or the leader moved, too.  Only
+segments go of which nothing is at or above a log start that is on the disk: a power cut may bring
+back any file that was removed, and the next start of the broker looks at none below that log start.
+A segment whose own name a power cut may take never becomes the first: the log would be found to
+begin behind it.  Where a log begins, `storage.retention` and the replicas decide; the driver
+removes.  Source: the protocol's local storage rules (4.9).
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_broker.storage.log import Log
+
+logger = logging.getLogger("plimsoll.upkeep")
+
+REMOVED_AT_ONCE = 32
+"""Segments of one log that are removed before others have their turn."""
+
+
+def removable(log: Log, saved_start: int, count_max: int) -> int:
+    """How many of the oldest segments may go, up to `count_max`.  `saved_start`: the log's start as
+    far as it is on the disk."""
+    below = min(saved_start, log.log_start_offset)
+    count = 0
+    for following in islice(log.segments, 1, count_max + 1):
+        if following.base_offset > below or not log.unsynced.is_named(following):
+            break
+        count += 1
+    return count
+
+
+def removable_unsaved(log: Log) -> int:
+    """The same where no start can be saved (a full disk): one segment, if no earlier removal can
+    come undone, so that a power cut leaves no gap."""
+    return removable(log, log.log_start_offset, int(log.unsynced.removals_synced))
+
+
+def _has_segment_below(log: Log, start: int) -> bool:
+    """Whether there is a segment of which nothing is at or above `start`."""
+    return len(log.segments) > 1 and log.segments[1].base_offset <= start
+
+
+class SegmentRemoval:
+    """The three steps for all logs of a broker.  Holds no state."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+
+    async def run(self) -> None:
+        """Raises a `StorageError` where the starts cannot be saved, unless the disk is full."""
+        saves = self._manager.store.begin_log_starts()
+        try:
+            await in_thread(saves)
+        except StorageError as error:
+            if error.fault is not StorageFault.FULL:
+                raise
+            logger.warning("segments go one by one while log starts cannot be saved: %s", error)
+            await self._remove_oldest()
+        await self._remove_below_saved_starts()
+
+    async def _remove_below_saved_starts(self) -> None:
+        manager = self._manager
+        async for hosted in in_slices(list(manager)):
+            while await self._may_remove(hosted):
+                saved_start = manager.store.saved_log_start(hosted.log)
+                count = removable(hosted.log, saved_start, REMOVED_AT_ONCE)
+                removed = manager.driver.remove_segments(hosted, count)
+                if not removed:
+                    break
+                # Only now is their room given back: that takes the longer the larger they are.
+                await in_thread(removed.clear)
+
+    async def _may_remove(self, hosted: Hosted) -> bool:
+        """Whether a segment lies below the saved start, and the one behind it keeps its name; syncs
+        the names where that is missing."""
+        manager, log = self._manager, hosted.log
+        if not manager.is_here(hosted):
+            return False
+        if not _has_segment_below(log, manager.store.saved_log_start(log)):
+            return False
+        return log.unsynced.is_named(log.segments[1]) or await manager.driver.sync_names(hosted)
+
+    async def _remove_oldest(self) -> None:
+        """There is no room to save a start, but what is below it is room: one segment of each log,
+        whose earlier removals are synced before."""
+        manager = self._manager
+        async for hosted in in_slices(list(manager)):
+            log = hosted.log
+            if not _has_segment_below(log, log.log_start_offset) or not manager.is_here(hosted):
+                continue
+            if await manager.driver.sync_names(hosted):
+                removed = manager.driver.remove_segments(hosted, removable_unsaved(hosted.log))
+                await in_thread(removed.clear)

@@ -1,0 +1,40 @@
+"""Whether a Rebalance's plan is approved, and the reason that is shown while it has not begun:
+AwaitingApproval, Starting, PlanChanged (another plan was approved) or UnknownPlan.
+
+Called by `planning`, which begins no plan that is not approved, and by `render`.  Pure.  Whether an
+approved plan still holds, the controller checks when it begins (PlanOutdated).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.planner.rebalance import Planned
+from plimsoll_operator.api.rebalance import Rebalance
+
+
+def is_approved(found: Rebalance, planned: Planned) -> bool:
+    """Whether exactly this plan may be carried out."""
+    if planned.plan.nothing_to_do:
+        return True
+    return found.spec.approval == "Automatic" or found.spec.approved_plan == planned.hash
+
+
+def approval_reason(
+    found: Rebalance, name: str, image: ClusterImage, shown: Collection[str]
+) -> tuple[str, str]:
+    """Of a plan that has not begun: the reason and the sentence of its conditions.  `name`: the
+    hash of the plan of now; `shown`: those that were shown in this term."""
+    ask = f"Set spec.approvedPlan to {name} to carry out the plan in status.plan."
+    if any(p.moving for p in image.partitions.values()):
+        ask += " Others move partitions now, and what they move changes it: approve it after them."
+    approved = found.spec.approved_plan
+    if approved and approved == name:
+        return "Starting", "The plan is approved, and is about to begin."
+    if approved in shown:
+        return "PlanChanged", f"The plan that was approved is not the one of now any more. {ask}"
+    if approved:
+        text = f"spec.approvedPlan is {approved}, which is no plan that was shown lately."
+        return "UnknownPlan", f"{text} {ask}"
+    return "AwaitingApproval", ask
