@@ -18,7 +18,7 @@ from plimsoll_operator.kube.memory.kubelets import RuntimeState
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local import drivers
-from plimsoll_operator.local.drivers import NOT_STARTED, DriverPods, environment, translated
+from plimsoll_operator.local.driver_pods import NOT_STARTED, DriverPods, environment, translated
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.manifests import verification as manifests
 from plimsoll_operator.manifests.verification import SparkDriver
