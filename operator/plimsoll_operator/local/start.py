@@ -33,7 +33,7 @@ from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
 from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
 from plimsoll_operator.local.undeclared_objects import drop_undeclared
-from plimsoll_operator.reconcile.topic.request import named_leaders
+from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.status.status_writer import Target
 
 START_MS_MAX = 120_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
@@ -91,6 +91,11 @@ def not_created(events: Sequence[Object]) -> str:
         return ""
     # create Pod x in StatefulSet y failed error: pods "x" is forbidden: exceeded quota: …
     return _short(FAILED_CREATE, str(newest.get("message") or "").split("failed error: ")[-1])
+
+
+def troubles_text(troubles: Mapping[BrokerId, str]) -> str:
+    """What keeps the pods of brokers from coming up; empty when nothing does."""
+    return " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))
 
 
 def _short(reason: str, message: str) -> str:

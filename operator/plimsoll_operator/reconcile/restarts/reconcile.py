@@ -46,8 +46,8 @@ from plimsoll_operator.reconcile.restarts.pod_state import (
     not_created,
     trouble,
 )
-from plimsoll_operator.reconcile.restarts.render import Rolling
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.restarts.roll_progress import Rolling
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
