@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.augment import cancel, level, settle
-from plimsoll_core.planner.layout import Layout
+from plimsoll_core.planner.move_costs import Layout
 from plimsoll_core.planner.replica_targets import Targets, lower_bound, targets_of
 
 

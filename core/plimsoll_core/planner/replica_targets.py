@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
-from plimsoll_core.planner.layout import Layout
+from plimsoll_core.planner.move_costs import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
-from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.manifests.statefulset import CONTAINER
 
-STUCK_MS = 30_000
-"""A pod that is still there so long after its grace has a kubelet that does not answer."""
 FAILED_CREATE = "FailedCreate"
 
 
@@ -55,18 +52,6 @@ def revision_of(body: Object) -> str:
     """Of a pod, or of a template; empty for what was made before there were revisions."""
     annotations = (body.get("metadata") or {}).get("annotations") or {}
     return str(annotations.get(labels.REVISION, ""))
-
-
-def is_stuck(pod: Object, now_ms: int) -> bool:
-    """Terminating for longer than any kubelet that answers would take."""
-    stamp = pod["metadata"].get("deletionTimestamp")
-    return stamp is not None and now_ms - milliseconds(stamp) > STUCK_MS
-
-
-def is_out_of_service(node: Object) -> bool:
-    """Whether an administrator vouches that nothing runs there any more."""
-    taints = (node.get("spec") or {}).get("taints") or ()
-    return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
 
 
 def trouble(pod: Object | None) -> str:
