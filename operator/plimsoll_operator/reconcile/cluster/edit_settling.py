@@ -1,6 +1,7 @@
 """Whether an edit of the count or the exclusions has settled: ten seconds without another one.
 
-Called by `members`.  People and tools change them one after the other.
+Called by `members`, and by `logcluster_status` for the condition that says so.  People and tools
+change them one after the other.
 """
 
 from __future__ import annotations

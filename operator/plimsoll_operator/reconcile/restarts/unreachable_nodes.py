@@ -1,4 +1,4 @@
-"""When a pod on a node that does not answer is replaced: when a human says that the node is gone.
+"""When a pod on an unreachable node is replaced: its Node is deleted, or is tainted out-of-service.
 
 Called by the restart reconciler.  Deleting a pod by force lets another one start; so it must be
 certain that this one runs no more, and its broker must be fenced.
