@@ -21,7 +21,7 @@ from plimsoll_operator.process_clocks import monotonic_ms, wall_ms
 from plimsoll_operator.reconcile.reconcile_term import Term, Work
 from plimsoll_operator.reconcile.topic import deletion_proof
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.projection import cluster_status
+from plimsoll_operator.status.cluster_counts import cluster_status
 from plimsoll_operator.status.record_events import Occurrence
 
 DAY_MS = 86_400_000

@@ -17,8 +17,8 @@ from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.kubelets import RuntimeState
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.local import drivers
-from plimsoll_operator.local.drivers import NOT_STARTED, DriverPods, environment, translated
+from plimsoll_operator.local import driver_pods
+from plimsoll_operator.local.driver_pods import NOT_STARTED, DriverPods, environment, translated
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.manifests import verification as manifests
 from plimsoll_operator.manifests.verification import SparkDriver
@@ -90,7 +90,7 @@ async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     (tmp_path / "driver_that_ends.py").write_text(ENDS)
     (tmp_path / "driver_that_waits.py").write_text(WAITS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(drivers, "MODULE", "driver_that_ends")
+    monkeypatch.setattr(driver_pods, "MODULE", "driver_that_ends")
     made = Scene(tmp_path / "data")
     yield made
     await made.pods.stop_all()
@@ -147,7 +147,7 @@ async def test_driver_whose_config_map_is_not_there_has_failed(scene: Scene) -> 
 async def test_stopped_driver_takes_its_children_along(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drivers, "MODULE", "driver_that_waits")
+    monkeypatch.setattr(driver_pods, "MODULE", "driver_that_waits")
     scene.config_map(a_driver())
     scene.pods.start(pod())
     await scene.until("Running")

@@ -15,9 +15,9 @@ from plimsoll_operator.api import labels
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.local import pods
+from plimsoll_operator.local import broker_pods
+from plimsoll_operator.local.broker_pods import NO_CONFIG, BrokerPods
 from plimsoll_operator.local.layout import DirectoryLayout, Ports
-from plimsoll_operator.local.pods import NO_CONFIG, BrokerPods
 from plimsoll_operator.process_clocks import wall_ms
 
 PORTS = Ports(kafka=1, metrics=2, replication=3)
@@ -87,8 +87,8 @@ def pod(uid: str) -> Object:
 
 @pytest.fixture
 async def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(pods, "BrokerProcess", FakeProcess)
-    monkeypatch.setattr(pods, "PROBE_STARTING_S", 0)
+    monkeypatch.setattr(broker_pods, "BrokerProcess", FakeProcess)
+    monkeypatch.setattr(broker_pods, "PROBE_STARTING_S", 0)
     return Scene(tmp_path)
 
 

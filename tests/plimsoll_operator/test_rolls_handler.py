@@ -11,8 +11,8 @@ from plimsoll_core.messages.restarts import WithdrawRestart
 from plimsoll_operator.kube.errors import Conflict, Rejected
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, PODS, STATEFUL_SETS
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
-from plimsoll_operator.reconcile.restarts.render import rolls_condition
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
 from plimsoll_operator.reconcile.work_queue import Retry
 
 

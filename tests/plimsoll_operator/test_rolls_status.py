@@ -11,10 +11,11 @@ from plimsoll_core.ids import BrokerEpoch, BrokerId
 from plimsoll_operator.api.broker_configs import settings_of
 from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition
-from plimsoll_operator.reconcile.restarts.render import Rolling, rolls_condition, settling_condition
+from plimsoll_operator.reconcile.cluster.edit_settling import settling_condition
+from plimsoll_operator.reconcile.restarts.roll_progress import Rolling, rolls_condition
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
+from plimsoll_operator.status.cluster_counts import cluster_status
 from plimsoll_operator.status.operator_metrics import Metrics
-from plimsoll_operator.status.projection import cluster_status
 from plimsoll_operator.status.record_events import occurrences
 
 ROW = BlockedAction(

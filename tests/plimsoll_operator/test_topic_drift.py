@@ -8,8 +8,8 @@ from tests.plimsoll_operator.moving import MIB, Moves
 
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_operator.api.quantities import binary
-from plimsoll_operator.reconcile.topic import drift
-from plimsoll_operator.status.move_progress import Meter, copied
+from plimsoll_operator.reconcile.topic import drift, topic_progress
+from plimsoll_operator.status.copy_meter import Meter, copied
 
 
 class TestMeter:
@@ -81,9 +81,9 @@ class TestPlaced:
         await scene.look()
         await scene.tell(0, 100 * MIB)
         moving = [scene.p(0), scene.p(1)]
-        shown = drift.move(moving, Meter(), scene.deciding.soft.copies, 0)
+        shown = topic_progress.move(moving, Meter(), scene.deciding.soft.copies, 0)
         assert (shown.partitions, shown.bytes_left) == (2, "200Mi")
-        found = drift.reconciling(moving)
+        found = topic_progress.reconciling(moving)
         assert (found.status, found.reason) == ("True", "MovingReplicas")
-        assert drift.move([], Meter(), {}, 0) is None
-        assert drift.reconciling([]).status == "False"
+        assert topic_progress.move([], Meter(), {}, 0) is None
+        assert topic_progress.reconciling([]).status == "False"

@@ -10,7 +10,7 @@ from plimsoll_operator.api.broker_configs import broker_configs_of, settings_of
 from plimsoll_operator.api.load import Unreadable, from_object, from_yaml
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Topic
-from plimsoll_operator.reconcile.topic.request import declare
+from plimsoll_operator.reconcile.topic.topic_declaration import declare
 
 
 def a_cluster(**spec: Any) -> LogCluster:

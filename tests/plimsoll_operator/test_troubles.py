@@ -15,7 +15,7 @@ from plimsoll_operator.kube.resources import CORE_EVENTS, LOG_CLUSTERS, PODS, ST
 from plimsoll_operator.reconcile.registry import draft_of
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
-from plimsoll_operator.status.projection import cluster_status
+from plimsoll_operator.status.cluster_counts import cluster_status
 from plimsoll_operator.status.record_events import occurrences
 from plimsoll_operator.status.status_writer import Target
 

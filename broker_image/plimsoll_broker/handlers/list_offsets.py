@@ -99,7 +99,7 @@ class ListOffsetsHandler:
 
     A log's ends are told at once.  Looking for a time reads batches: in a thread, one log at a time
     for all clients together, so that no request can hold up the event loop, or take all the
-    threads.  What one request may have opened is bounded (`timestamps.OpenedBytes`).
+    threads.  What one request may have opened is bounded (`offsets_by_time.OpenedBytes`).
     """
 
     def __init__(self, manager: ReplicaManager, port: Port, aside: Aside | None = None) -> None:

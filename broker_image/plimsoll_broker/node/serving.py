@@ -15,6 +15,7 @@ from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.metadata_stream import MetadataStream
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.node.data_path import DataPath
+from plimsoll_broker.node.readiness import is_settled
 from plimsoll_broker.reporting.copy_progress import CopyReports
 from plimsoll_broker.reporting.replica_logs import RecoveryReports
 from plimsoll_broker.server.listener import Server
@@ -62,17 +63,7 @@ class Serving:
 
     @property
     def settled(self) -> bool:
-        """In the ISR of every own partition whose ISR is at or below its min ISR, and not about to
-        be restarted: while this pod counts as unavailable, no other one is evicted."""
-        image, own_id = self.stream.image, BrokerId(self.config.id)
-        if image.restart_granted(own_id):
-            return False
-        for key in image.hosted.get(own_id) or ():
-            partition = image.partitions[key]
-            short = len(partition.isr) <= partition.effective_min_isr
-            if short and own_id not in partition.isr:
-                return False
-        return True
+        return is_settled(self.stream.image, BrokerId(self.config.id))
 
     async def start(self) -> None:
         """Load what is on the volume, take up roles, listen."""

@@ -1,4 +1,4 @@
-"""The number of replicas that each broker should have, and the fewest moves to it, racks kept.
+"""The fewest moves to the number of replicas that each broker is to have, racks kept.
 
 Called for every goal that moves data.  The order is the protocol's ("add brokers", "remove
 brokers"): direct moves, then augmenting chains, then balance is relaxed, and racks only when a
@@ -8,29 +8,12 @@ taken back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.planner.augment import cancel, level, settle
-from plimsoll_core.planner.layout import Layout
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
-    """`sure`: what each receiver gets for sure; `extra` of those `sharing` get one more each.
-
-    Those sharing get ⌊R/n⌋; others keep more than that, because it cannot be moved.
-    """
-
-    sure: Mapping[BrokerId, int]
-    sharing: frozenset[BrokerId]
-    extra: int
-
-    def slots(self, layout: Layout) -> list[BrokerId]:
-        """The brokers of the ⌈⌉ slots: the currently fullest."""
-        fullest = sorted(self.sharing, key=lambda broker: (-layout.count[broker], broker))
-        return fullest[: self.extra]
+from plimsoll_core.planner.move_costs import Layout
+from plimsoll_core.planner.replica_targets import Targets, lower_bound, targets_of
 
 
 def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
@@ -51,35 +34,6 @@ def spread(layout: Layout, *, fewest_copies: bool = False) -> int:
     if fewest_copies and layout.racks is None and not at_bound:
         cancel(layout)
     return bound
-
-
-def targets_of(layout: Layout) -> Targets:
-    """t(b) ∈ {⌊R/n⌋, ⌈R/n⌉}.
-
-    A broker on which more than that cannot be moved keeps it, and the others share the rest.
-    """
-    pinned = {broker: layout.count[broker] - layout.movable(broker) for broker in layout.receivers}
-    sure: dict[BrokerId, int] = {}
-    rest, sharing = sum(layout.count.values()), list(layout.receivers)
-    while sharing:
-        low, extra = divmod(rest, len(sharing))
-        full = [broker for broker in sharing if pinned[broker] > low]
-        if not full:
-            sure.update(dict.fromkeys(sharing, low))
-            return Targets(sure=sure, sharing=frozenset(sharing), extra=extra)
-        sure.update({broker: pinned[broker] for broker in full})
-        rest -= sum(pinned[broker] for broker in full)
-        sharing = [broker for broker in sharing if broker not in sure]
-    return Targets(sure=sure, sharing=frozenset(), extra=0)
-
-
-def lower_bound(layout: Layout, targets: Targets) -> int:
-    """Minimum moves = Σ max(0, c(b) − t(b)); no racks asked."""
-    slots = targets.slots(layout)
-    return sum(
-        max(0, count - targets.sure.get(broker, 0) - (broker in slots))
-        for broker, count in layout.count.items()
-    )
 
 
 class _Pool:
@@ -125,23 +79,3 @@ def fill(layout: Layout) -> None:
             if broker not in layout.rows[p] and broker not in layout.barred.get(p, ())
         ]
         layout.shift(p, slot, min(fitting)[2])
-
-
-def rack_need(
-    home: Sequence[BrokerId],
-    row: Sequence[BrokerId],
-    racks: Mapping[BrokerId, str],
-    candidates: Sequence[BrokerId],
-) -> int:
-    """Distinct racks to be kept: as many as today; with a copy to be placed, all that can be."""
-    vacancies = sum(broker < 0 for broker in row)
-    kept = {racks[broker] for broker in row if broker in racks}
-    if not vacancies:
-        return min(racks_of(home, racks), len(kept))
-    attainable = kept | {racks[broker] for broker in candidates if broker in racks}
-    return min(len(row), len(kept) + vacancies, len(attainable))
-
-
-def racks_of(row: Sequence[BrokerId], racks: Mapping[BrokerId, str]) -> int:
-    """Distinct racks of a row."""
-    return len({racks[broker] for broker in row if broker in racks})

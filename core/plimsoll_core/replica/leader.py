@@ -68,11 +68,6 @@ class Leader:
         """Whether the *committed* in-sync set is at its minimum."""
         return len(self.isr.committed) >= self.min_isr
 
-    def low_watermark(self, log_start: int) -> int:
-        """The least log start of all that may be in sync, as their fetches told it; a follower
-        that has not fetched in this term is not known to have dropped anything."""
-        return min([log_start, *(follower.log_start for follower in self.quorum)])
-
     def settled(
         self, follower: BrokerId, log_end: int, high_watermark: int
     ) -> FollowerProgress | None:

@@ -28,6 +28,7 @@ from plimsoll_core.replica.isr_membership import expansion, shrinkage
 from plimsoll_core.replica.latest_offset import latest_for_consumer
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.leader_epoch_check import check_leader_epoch
+from plimsoll_core.replica.low_watermark import low_watermark
 from plimsoll_core.replica.maximal_isr import CommittedIsr, IsrState, proposal_in_flight
 from plimsoll_core.replica.proposal_answers import INELIGIBLE_BACKOFF_MS, ProposalOutcome, outcome
 from plimsoll_core.replica.ready import NOTHING, Ready
@@ -199,7 +200,7 @@ class Replica:
     def low_watermark(self) -> int:
         """Below it no replica in sync has a record; on a follower its own log's start."""
         start = self.log.log_start_offset
-        return start if self.leader is None else self.leader.low_watermark(start)
+        return start if self.leader is None else low_watermark(self.leader, start)
 
     def expire_waiters(self, now_ms: int) -> None:
         if self.waiters:

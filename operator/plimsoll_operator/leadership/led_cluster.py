@@ -30,12 +30,12 @@ from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.leadership.rack_lookup import RackFinder
 from plimsoll_operator.metalog.interface import MetadataLog
 from plimsoll_operator.reconcile import registry
+from plimsoll_operator.reconcile.cluster.logcluster_status import unclean_recovery_of
 from plimsoll_operator.reconcile.cluster.reconcile import MEMBERSHIP
 from plimsoll_operator.reconcile.cluster.release_versions import pin
-from plimsoll_operator.reconcile.cluster.render import unclean_recovery_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
-from plimsoll_operator.reconcile.topic.render import unhealthy_of
+from plimsoll_operator.reconcile.topic.topic_status import unhealthy_of
 from plimsoll_operator.reconcile.work_queue import ReconcileQueue, Retry
 from plimsoll_operator.status.events import Events
 from plimsoll_operator.status.record_events import (

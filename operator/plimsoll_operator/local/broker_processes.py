@@ -1,7 +1,7 @@
 """Broker processes of a local cluster: started, watched, restarted, stopped.
 
-`pods` owns one `BrokerProcess` for each pod of a broker.  A process dies with its parent (it asks
-the kernel for that itself), so nothing is left behind however this one ends.
+`broker_pods` owns one `BrokerProcess` for each pod of a broker.  A process dies with its parent (it
+asks the kernel for that itself), so nothing is left behind however this one ends.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ from plimsoll_operator.leadership.process_parts import Parts
 from plimsoll_operator.local import earlier_run
 from plimsoll_operator.local.api_endpoint import ApiEndpoint
 from plimsoll_operator.local.background_tasks import BackgroundTasks
+from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, stranger
-from plimsoll_operator.local.drivers import DriverPods
+from plimsoll_operator.local.driver_pods import DriverPods
 from plimsoll_operator.local.kept_objects import LocalObjects
-from plimsoll_operator.local.kubelet import LocalPods
 from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports, Remembered, plan
 from plimsoll_operator.local.machine import Machine
-from plimsoll_operator.local.pods import BrokerPods
+from plimsoll_operator.local.pod_dispatch import LocalPods
 from plimsoll_operator.local.spark import why_no_driver
 from plimsoll_operator.local.start import CannotRun, Start
 from plimsoll_operator.metalog.directory import DirectoryLog

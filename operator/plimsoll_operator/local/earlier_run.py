@@ -22,7 +22,7 @@ from plimsoll_operator.kube.port import Object
 from plimsoll_operator.local.layout import DirectoryLayout
 from plimsoll_operator.metalog.directory import DirectoryLog
 from plimsoll_operator.metalog.interface import MetadataLogError
-from plimsoll_operator.reconcile.topic.request import OWN_FIELDS
+from plimsoll_operator.reconcile.topic.topic_declaration import OWN_FIELDS
 
 
 async def committed(layout: DirectoryLayout, cluster_id: UUID) -> ClusterImage:

@@ -17,7 +17,7 @@ from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.memory.workloads import Workloads
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.local.kubelet import LocalPods
+from plimsoll_operator.local.pod_dispatch import LocalPods
 from plimsoll_process.waits import set_within
 
 logger = logging.getLogger("plimsoll.local")

@@ -29,11 +29,11 @@ from plimsoll_operator.kube.memory.store import StoredObject
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.leadership.process_parts import Led, Parts
 from plimsoll_operator.local import earlier_run
+from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import KIND_OF, Documents, local_cluster
 from plimsoll_operator.local.kept_objects import LocalObjects, NotApplied
-from plimsoll_operator.local.pods import BrokerPods
 from plimsoll_operator.local.undeclared_objects import drop_undeclared
-from plimsoll_operator.reconcile.topic.request import named_leaders
+from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
 from plimsoll_operator.status.status_writer import Target
 
 START_MS_MAX = 120_000

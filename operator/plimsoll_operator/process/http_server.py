@@ -15,7 +15,7 @@ from aiohttp import web
 from plimsoll_core.cluster.model import ClusterImage, Topic
 from plimsoll_operator.api.cluster_ids import kafka_id
 from plimsoll_operator.leadership.process_parts import Parts
-from plimsoll_operator.status.projection import partitions_of
+from plimsoll_operator.status.partition_health import partitions_of
 
 Answer = web.Response
 

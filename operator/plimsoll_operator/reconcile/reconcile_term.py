@@ -39,7 +39,7 @@ from plimsoll_operator.reconcile.stall_causes import (
     stall_conditions,
 )
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.move_progress import Meter
+from plimsoll_operator.status.copy_meter import Meter
 from plimsoll_operator.status.record_events import Occurrence
 from plimsoll_operator.status.status_writer import Status, Target
 

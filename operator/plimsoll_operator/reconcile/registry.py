@@ -28,16 +28,14 @@ from plimsoll_operator.kube.resources import (
     Kind,
 )
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key, Objects, Shelf
-from plimsoll_operator.reconcile.cluster import metadata_log_repair
+from plimsoll_operator.reconcile.cluster import logcluster_status, metadata_log_repair
 from plimsoll_operator.reconcile.cluster import reconcile as cluster
-from plimsoll_operator.reconcile.cluster import render as cluster_render
 from plimsoll_operator.reconcile.reassignment import reconcile as reassignment
 from plimsoll_operator.reconcile.rebalance import reconcile as rebalance
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.restarts import reconcile as restarts
-from plimsoll_operator.reconcile.topic import deletion_proof
+from plimsoll_operator.reconcile.topic import deletion_proof, topic_status
 from plimsoll_operator.reconcile.topic import reconcile as topic
-from plimsoll_operator.reconcile.topic import render as topic_render
 from plimsoll_operator.reconcile.verification import reconcile as verification
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 
@@ -111,7 +109,7 @@ LOG_CLUSTER = UserKind(
     status=LogClusterStatus,
     task=Task.CLUSTER,
     reconcile=_reconcile_cluster,
-    render=cluster_render.render,
+    render=logcluster_status.render,
     absent=_leaves_nothing,
 )
 OF_A_CLUSTER = (
@@ -121,7 +119,7 @@ OF_A_CLUSTER = (
         status=TopicStatus,
         task=Task.TOPIC,
         reconcile=topic.reconcile,
-        render=topic_render.render,
+        render=topic_status.render,
         absent=_absent_topics,
     ),
     UserKind(

@@ -11,7 +11,7 @@ from plimsoll_operator.api.cluster_status import (
 )
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.status.projection import have
+from plimsoll_operator.status.partition_health import have
 
 
 def cluster_conditions(

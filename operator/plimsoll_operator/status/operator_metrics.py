@@ -25,8 +25,8 @@ from plimsoll_operator.api.cluster_status import BlockedAction
 from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.controller.controller_term import Controller
 from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.status.cluster_counts import brokers_status, partitions_status
 from plimsoll_operator.status.planned_shrinks import WORDS
-from plimsoll_operator.status.projection import brokers_status, partitions_status
 from plimsoll_operator.status.record_events import IsrChange
 from plimsoll_process.loop_holds import LoopHolds
 from plimsoll_process.loop_watch import loop_metrics

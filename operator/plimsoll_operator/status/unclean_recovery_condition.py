@@ -13,7 +13,7 @@ from plimsoll_core.cluster.model import ClusterImage, Recovery
 from plimsoll_core.cluster.records import Record
 from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.status.projection import margin
+from plimsoll_operator.status.partition_health import margin
 from plimsoll_operator.status.record_events import Occurrence, unclean_elections
 
 TYPE = "UncleanRecovery"

@@ -33,7 +33,7 @@ from plimsoll_operator.kube.resources import (
     VERIFICATIONS,
     Kind,
 )
-from plimsoll_operator.reconcile.topic.request import declare
+from plimsoll_operator.reconcile.topic.topic_declaration import declare
 
 Spec = LogClusterSpec | TopicSpec | ReassignmentSpec | RebalanceSpec | VerificationSpec
 Read = LogCluster | Topic | Reassignment | Rebalance | Verification

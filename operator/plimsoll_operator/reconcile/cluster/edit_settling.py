@@ -1,11 +1,15 @@
 """Whether an edit of the count or the exclusions has settled: ten seconds without another one.
 
-Called by `members`.  People and tools change them one after the other.
+Called by `members`, and by `logcluster_status` for the condition that says so.  People and tools
+change them one after the other.
 """
 
 from __future__ import annotations
 
 from plimsoll_core.ids import BrokerId
+from plimsoll_core.phrasing import brokers_text
+from plimsoll_operator.api.conditions import condition
+from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 
 SETTLE_MS = 10_000
@@ -27,3 +31,12 @@ def is_settled(term: Term, wanted: Ids) -> bool:
     if left_ms > 0:
         term.add_later(Work(Task.CLUSTER, term.key), left_ms)
     return left_ms <= 0
+
+
+def settling_condition(wanted: tuple[int, ...]) -> Condition:
+    """Edits often come in several; a wish stands for some seconds before it is acted on."""
+    text = (
+        f"The spec asks for {brokers_text(wanted)}; the members change once it has not been edited"
+        " for some seconds."
+    )
+    return condition("Reconciling", True, "Settling", text)

@@ -14,10 +14,11 @@ from plimsoll_core.messages.requests import Refused
 from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import REASSIGNMENTS
 from plimsoll_operator.kube.seen_objects import Key
-from plimsoll_operator.reconcile.reassignment.request import FINAL, run_request, status_of
+from plimsoll_operator.reconcile.reassignment.reassignment_request import run_request
+from plimsoll_operator.reconcile.reassignment.reassignment_status import FINAL, status_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.move_progress import Meter
+from plimsoll_operator.status.copy_meter import Meter
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000

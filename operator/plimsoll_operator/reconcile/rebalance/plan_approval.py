@@ -1,8 +1,8 @@
 """Whether a Rebalance's plan is approved, and the reason that is shown while it has not begun:
 AwaitingApproval, Starting, PlanChanged (another plan was approved) or UnknownPlan.
 
-Called by `planning`, which begins no plan that is not approved, and by `render`.  Pure.  Whether an
-approved plan still holds, the controller checks when it begins (PlanOutdated).
+Called by `planning`, which begins no plan that is not approved, and by `rebalance_status`.  Pure.
+Whether an approved plan still holds, the controller checks when it begins (PlanOutdated).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from plimsoll_core.messages.requests import Answer, Refused, Request
 from plimsoll_core.planner.rebalance import Planned, make
 from plimsoll_operator.api.rebalance import Rebalance
 from plimsoll_operator.reconcile.rebalance.plan_approval import is_approved
-from plimsoll_operator.reconcile.rebalance.request import (
+from plimsoll_operator.reconcile.rebalance.rebalance_requests import (
     begin_request,
     run_request,
     wish_of,

@@ -23,16 +23,17 @@ from plimsoll_operator.kube.errors import ApiError, NotFound
 from plimsoll_operator.kube.resources import CONFIG_MAPS, REBALANCES
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.rebalance.plan_config_map import config_map, config_map_name
+from plimsoll_operator.reconcile.rebalance.plan_status import plan_status
 from plimsoll_operator.reconcile.rebalance.planning import (
     Deciding,
     RebalancePass,
     Rebalancing,
     Sketch,
 )
-from plimsoll_operator.reconcile.rebalance.render import FINAL, View, plan_status, status_of
+from plimsoll_operator.reconcile.rebalance.rebalance_status import FINAL, View, status_of
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.move_progress import Meter
+from plimsoll_operator.status.copy_meter import Meter
 from plimsoll_operator.status.record_events import Occurrence
 from plimsoll_operator.status.status_writer import Target
 

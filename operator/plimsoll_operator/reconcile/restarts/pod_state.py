@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api import labels
-from plimsoll_operator.api.conditions import milliseconds
 from plimsoll_operator.kube.port import Object
 from plimsoll_operator.manifests.statefulset import CONTAINER
 
-STUCK_MS = 30_000
-"""A pod that is still there so long after its grace has a kubelet that does not answer."""
 FAILED_CREATE = "FailedCreate"
 
 
@@ -57,18 +54,6 @@ def revision_of(body: Object) -> str:
     return str(annotations.get(labels.REVISION, ""))
 
 
-def is_stuck(pod: Object, now_ms: int) -> bool:
-    """Terminating for longer than any kubelet that answers would take."""
-    stamp = pod["metadata"].get("deletionTimestamp")
-    return stamp is not None and now_ms - milliseconds(stamp) > STUCK_MS
-
-
-def is_out_of_service(node: Object) -> bool:
-    """Whether an administrator vouches that nothing runs there any more."""
-    taints = (node.get("spec") or {}).get("taints") or ()
-    return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
-
-
 def trouble(pod: Object | None) -> str:
     """Why a pod does not come up, in the words of Kubernetes; empty when nothing is wrong yet."""
     if pod is None:
@@ -91,6 +76,11 @@ def not_created(events: Sequence[Object]) -> str:
         return ""
     # create Pod x in StatefulSet y failed error: pods "x" is forbidden: exceeded quota: …
     return _short(FAILED_CREATE, str(newest.get("message") or "").split("failed error: ")[-1])
+
+
+def troubles_text(troubles: Mapping[BrokerId, str]) -> str:
+    """What keeps the pods of brokers from coming up; empty when nothing does."""
+    return " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))
 
 
 def _short(reason: str, message: str) -> str:

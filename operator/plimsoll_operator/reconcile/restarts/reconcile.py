@@ -4,8 +4,7 @@ A pod that runs another revision than the spec asks for waits for the controller
 is carried out by the leading operator, as often as it takes: the template is written under the
 resourceVersion that was read, the pod deleted by its uid, so that what an operator does late, after
 it was frozen or deposed, does nothing.  Nothing here decides who may go, and nothing is done to a
-pod without a grant, but for one that is dead for certain: its node is gone, or a human vouches for
-that, and its broker is fenced.
+pod without a grant, but for one that is dead for certain (`unreachable_nodes`).
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from plimsoll_operator.kube.port import Object
 from plimsoll_operator.kube.resources import (
     CONFIG_MAPS,
     CORE_EVENTS,
-    NODES,
     PODS,
     STATEFUL_SETS,
 )
@@ -41,13 +39,16 @@ from plimsoll_operator.reconcile.restarts import stateful_set_repair
 from plimsoll_operator.reconcile.restarts.pod_state import (
     FAILED_CREATE,
     PodState,
-    is_out_of_service,
-    is_stuck,
     not_created,
     trouble,
 )
-from plimsoll_operator.reconcile.restarts.render import Rolling
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.restarts.roll_progress import Rolling
+from plimsoll_operator.reconcile.restarts.unreachable_nodes import (
+    REPLACE,
+    is_stuck,
+    replace_pod,
+)
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
 from plimsoll_operator.reconcile.work_queue import Retry
 
@@ -55,7 +56,6 @@ logger = logging.getLogger("plimsoll.rolls")
 
 AGAIN_MS = 2_000
 RESTART: Final = "Restart"
-REPLACE: Final = "ReplacePod"
 REFUSED = "RestartRefused"
 
 
@@ -100,7 +100,8 @@ class Pass:
         for at, one in enumerate(seen):
             seen[at] = one = await stateful_set_repair.restore(self.term, self.context, one)
             if one.pod is not None and is_stuck(one.pod, self.now_ms):
-                await self._release(one.broker_id, one.pod)
+                waits = await replace_pod(self.term, one.broker_id, one.pod)
+                self.stuck += [] if waits is None else [waits]
             if (grant := image.grants.get(one.broker_id)) is not None:
                 await self._go_on(one, grant)
         # Healthy ones first: what was granted to a broker that cannot come back holds up the rest.
@@ -212,50 +213,6 @@ class Pass:
         )
         if isinstance(answer := await self.term.ask(request), Refused):
             raise Retry(answer.message)
-
-    # --- dead for certain -----------------------------------------------------------------------
-
-    async def _release(self, broker_id: BrokerId, pod: Object) -> None:
-        """A pod that its kubelet does not end: its volume is held until an administrator says that
-        it is dead.
-
-        Deleting it by force lets another pod start; so it must be certain that this one runs no
-        more, and its broker must be fenced.
-        """
-        node_name = str((pod.get("spec") or {}).get("nodeName") or "")
-        vouched = await self._is_gone(node_name)
-        broker = self.term.image.brokers.get(broker_id)
-        if not vouched:
-            until = (
-                f"node {node_name} is back, or is deleted, or has the taint {labels.OUT_OF_SERVICE}"
-            )
-            self._stays(broker_id, "NodeUnreachable", until)
-        elif broker is not None and not broker.fenced:
-            until = f"broker {broker_id} is fenced"
-            self._stays(broker_id, "BrokerNotFenced", until)
-        else:
-            meta = pod["metadata"]
-            logger.warning("%s is deleted by force: its node %s is gone", meta["name"], node_name)
-            await self.term.kube.delete(
-                PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0
-            )
-
-    def _stays(self, broker_id: BrokerId, reason: str, until: str) -> None:
-        since = timestamp(self.term.now_ms())
-        self.stuck.append(
-            BlockedAction(action=REPLACE, broker=broker_id, reason=reason, until=until, since=since)
-        )
-
-    async def _is_gone(self, node_name: str) -> bool:
-        if not node_name:
-            return False
-        try:
-            node = await self.term.kube.get(NODES, None, node_name)
-        except NotFound:
-            return True
-        except Rejected:
-            return False
-        return is_out_of_service(node)
 
     # --- what is told, and what is left over ------------------------------------------------------
 

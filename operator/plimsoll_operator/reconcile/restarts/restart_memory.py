@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from plimsoll_operator.reconcile.reconcile_term import Term
 from plimsoll_operator.reconcile.restarts.pod_state import Compared
-from plimsoll_operator.reconcile.restarts.render import Rolling
+from plimsoll_operator.reconcile.restarts.roll_progress import Rolling
 
 
 @dataclass(slots=True)

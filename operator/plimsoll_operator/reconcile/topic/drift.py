@@ -1,4 +1,4 @@
-"""The drift and the moves that a topic's status shows: today's replicas beside the formula's.
+"""The drift that a topic's status shows: today's replicas beside the formula's.
 
 The formula places at creation and growth; what it would do with today's brokers is only told.  A
 partition has drifted when it would then have other replicas, or the same in another order.
@@ -12,11 +12,8 @@ from plimsoll_core.cluster.model import ClusterImage, Partition, Topic
 from plimsoll_core.errors import Refusal
 from plimsoll_core.planner import placement
 from plimsoll_core.planner.placement import EXPLICIT, Assignment, Located, RackPolicy
-from plimsoll_operator.api import topic as api
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.api.quantities import binary
-from plimsoll_operator.status.move_progress import Copies, Meter
 
 
 def drifted(
@@ -53,26 +50,3 @@ def drift(image: ClusterImage, count: int, partitions: int) -> Condition:
         " nothing moves by itself, a Rebalance can."
     )
     return condition("DriftDetected", True, "BrokerAdded" if empty else "ReplicasMoved", text)
-
-
-def move(
-    moving: list[Partition], meter: Meter, copies: Copies, now_ms: int
-) -> api.TopicMove | None:
-    """`copies`: what brokers have reported of their copies, as of `now_ms` (monotonic)."""
-    if not moving:
-        return None
-    progress = meter.read(moving, copies, now_ms)
-    return api.TopicMove(
-        partitions=len(moving),
-        bytes_left=binary(progress.left),
-        eta_seconds=progress.eta_seconds,
-    )
-
-
-def reconciling(moving: list[Partition]) -> Condition:
-    if not moving:
-        text = "Every partition has the replicas that it should have."
-        return condition("Reconciling", False, "Done", text)
-    changing = any(len(p.target) != len(p.settled) for p in moving)
-    reason = "ChangingReplicationFactor" if changing else "MovingReplicas"
-    return condition("Reconciling", True, reason, f"{len(moving)} partitions are on the move.")

@@ -12,7 +12,8 @@ from plimsoll_operator.kube.errors import ApiError
 from plimsoll_operator.kube.resources import NAMESPACES, TOPICS
 from plimsoll_operator.kube.seen_objects import INVALID_SPEC, Key
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
-from plimsoll_operator.reconcile.topic.request import declare, named_leaders, object_of
+from plimsoll_operator.reconcile.topic.leaders_to_elect import named_leaders
+from plimsoll_operator.reconcile.topic.topic_declaration import declare, object_of
 from plimsoll_operator.reconcile.work_queue import Retry
 from plimsoll_operator.status.record_events import Occurrence
 from plimsoll_operator.status.status_writer import Target

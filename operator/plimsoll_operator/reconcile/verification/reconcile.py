@@ -29,7 +29,7 @@ from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.manifests.verification import SparkDriver, children
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.work_queue import Retry
-from plimsoll_operator.status.projection import partitions_of
+from plimsoll_operator.status.partition_health import partitions_of
 from plimsoll_operator.status.status_writer import Target
 
 LOOK_MS = 2_000

@@ -1,4 +1,4 @@
-"""The progress of moving partitions in bytes and time: shown to people, never decided on.
+"""How much of moving partitions is copied, how fast, and the time left: shown, never decided on.
 
 The image says which partitions move; brokers tell how much they hold.  A `Meter` remembers the
 rest for one object: what was copied by moves that have ended, how fast it went lately, and the
@@ -11,15 +11,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
+from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
-from plimsoll_operator.api import reassignment as api
-from plimsoll_operator.api.quantities import binary
 
 RATE_MS = 20_000
 """The rate is that of the last so many milliseconds."""
 SAMPLES_MAX = 64
-ACTIVE_MAX = 20
 
 Copies = Mapping[PartitionKey, Mapping[BrokerId, int]]
 """How many bytes the leader and the new replicas of a partition hold."""
@@ -97,59 +94,3 @@ class Meter:
         rate = (done - samples[0][1]) * 1000 // elapsed_ms
         eta = None if rate <= 0 else -(-(total - done) // rate)
         return MoveProgress(copied=done, total=total, rate=rate, eta_seconds=eta)
-
-
-# --- as status ----------------------------------------------------------------------------------
-
-
-def partition_counts(
-    total: int, moving: Iterable[Partition], copies: Copies, rolled_back: int = 0
-) -> api.PartitionCounts:
-    """Pending is what moves and has not begun to be copied."""
-    pending = under_way = 0
-    for partition in moving:
-        sizes = copies.get(partition.key, {})
-        begun = any(sizes.get(b) or b in partition.isr for b in partition.adding)
-        begun |= not partition.adding
-        under_way += begun
-        pending += not begun
-    return api.PartitionCounts(
-        total=total,
-        pending=pending,
-        copying=under_way,
-        done=max(0, total - pending - under_way - rolled_back),
-        rolled_back=rolled_back,
-    )
-
-
-def byte_counts(progress: MoveProgress) -> api.ByteCounts:
-    rate = progress.rate
-    return api.ByteCounts(
-        total=binary(progress.total),
-        copied=binary(progress.copied),
-        left=binary(progress.left),
-        rate_per_second=None if rate is None else binary(rate),
-    )
-
-
-def active(
-    image: ClusterImage, moving: Iterable[Partition], copies: Copies
-) -> tuple[api.ActiveMove, ...] | None:
-    """The first of those that move, one by one."""
-    rows = []
-    for partition in sorted(moving, key=lambda p: (image.topics[p.topic_id].name, p.index)):
-        known = copied(partition, copies.get(partition.key, {}))
-        rows.append(
-            api.ActiveMove(
-                topic=image.topics[partition.topic_id].name,
-                partition=partition.index,
-                from_=partition.settled,
-                adding=partition.adding,
-                removing=partition.removing,
-                copied=None if known is None else binary(known.copied),
-                total=None if known is None else binary(known.total),
-            )
-        )
-        if len(rows) == ACTIVE_MAX:
-            break
-    return tuple(rows) or None

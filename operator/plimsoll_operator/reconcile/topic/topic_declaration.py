@@ -1,4 +1,4 @@
-"""A Topic object as a request to the controller: pure.
+"""What a Topic object declares to its cluster's controller, with every default: pure.
 
 Called by the Topic reconciler.  It resolves every default, checks what can be said without the
 cluster's state, and leaves the rest (names taken, brokers missing, unknown configs) to the
@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_core.cluster.topic_configs import MIN_ISR, UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.errors import Reason, Refusal
-from plimsoll_core.ids import BrokerId, LeaderEpoch
-from plimsoll_core.messages.elections import NamedLeader, NameLeaders
 from plimsoll_core.messages.requests import DeclareTopic
 from plimsoll_operator.api.broker_configs import config_strings, default_replication_factor
 from plimsoll_operator.api.cluster_topics import (
@@ -25,6 +23,10 @@ from plimsoll_operator.api.cluster_topics import (
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.api.topic import Placement, Topic
 from plimsoll_operator.reconcile.topic.allowed_namespaces import namespace_refusal
+from plimsoll_operator.reconcile.topic.explicit_assignment import (
+    explicit_assignment,
+    invalid_placement,
+)
 
 OWN_FIELDS = {
     MIN_ISR: "spec.minInSyncReplicas",
@@ -32,8 +34,6 @@ OWN_FIELDS = {
     UNCLEAN_ENABLE: "spec.uncleanRecovery.strategy",
 }
 """Configs of Kafka's that have a field of their own here: two places could contradict."""
-
-Assignment = tuple[tuple[BrokerId, ...], ...]
 
 
 def declare(
@@ -55,14 +55,14 @@ def declare(
     defaults = (cluster.spec.topics or Topics()).defaults or TopicDefaults()
     partitions = topic.spec.partitions or defaults.partitions or PARTITIONS_DEFAULT
     placement = topic.spec.placement or Placement()
-    assignment = _assignment(placement, topic.spec.partitions)
+    assignment = explicit_assignment(placement, topic.spec.partitions)
     if isinstance(assignment, Refusal):
         return assignment
     factor = topic.spec.replication_factor
     if assignment is not None:
         partitions = len(assignment)
         if factor not in (None, len(assignment[0])):
-            return _invalid_placement(
+            return invalid_placement(
                 f"spec.replicationFactor is {factor}, but the assignment lists "
                 f"{len(assignment[0])} replicas for each partition."
             )
@@ -82,22 +82,6 @@ def declare(
     )
 
 
-def named_leaders(topic: Topic) -> NameLeaders | None:
-    """The leaders that the object names for partitions without one."""
-    recovery = topic.spec.unclean_recovery
-    if recovery is None or not recovery.elect:
-        return None
-    leaders = tuple(
-        NamedLeader(
-            partition=one.partition,
-            leader=BrokerId(one.leader),
-            at_leader_epoch=LeaderEpoch(one.at_leader_epoch),
-        )
-        for one in recovery.elect
-    )
-    return NameLeaders(object=object_of(topic), leaders=leaders)
-
-
 def _configs(topic: Topic) -> dict[str, str]:
     """The configs that are stated; a strategy that is not is the cluster's, whatever it is then."""
     configs = config_strings(topic.spec.config or {})
@@ -111,31 +95,3 @@ def object_of(topic: Topic) -> TopicObject:
     """How the metadata log names the object."""
     meta = topic.metadata
     return TopicObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-
-
-def _invalid_placement(message: str) -> Refusal:
-    return Refusal(reason=Reason.PlacementInvalid, message=message)
-
-
-def _assignment(placement: Placement, partitions: int | None) -> Assignment | Refusal | None:
-    if placement.strategy != "Explicit":
-        if placement.assignment:
-            return _invalid_placement("placement.assignment belongs to strategy Explicit.")
-        return None
-    entries = sorted(placement.assignment or (), key=lambda entry: entry.partition)
-    if not entries:
-        return _invalid_placement("Strategy Explicit needs placement.assignment.")
-    wanted = partitions if partitions is not None else len(entries)
-    if [entry.partition for entry in entries] != list(range(wanted)):
-        return _invalid_placement(
-            f"placement.assignment must list every partition from 0 to {wanted - 1} once."
-        )
-    for entry in entries:
-        if len(set(entry.replicas)) != len(entry.replicas):
-            return _invalid_placement(f"Partition {entry.partition} lists a broker twice.")
-        if len(entry.replicas) != len(entries[0].replicas):
-            return _invalid_placement(
-                f"Partition {entry.partition} lists {len(entry.replicas)} replicas, partition 0 "
-                f"lists {len(entries[0].replicas)}; all must list the same number."
-            )
-    return tuple(tuple(BrokerId(b) for b in entry.replicas) for entry in entries)

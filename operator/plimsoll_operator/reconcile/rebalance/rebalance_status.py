@@ -1,6 +1,7 @@
-"""A Rebalance's plan and progress, as people read them: pure.
+"""The phase and the conditions that a Rebalance shows, and why: pure.
 
-The plan is the operator's memory; the row and what is left of it are in the metadata log.
+Called by the Rebalance reconciler.  The plan is the operator's memory; the row and what is left of
+it are in the metadata log.
 """
 
 from __future__ import annotations
@@ -8,37 +9,27 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey, RebalanceRest
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.model import Rebalance as Row
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.rebalances import RebalanceState
 from plimsoll_core.messages.requests import Refused
-from plimsoll_core.planner.outcome import Plan
 from plimsoll_core.planner.rebalance import Planned
 from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.api.quantities import binary
 from plimsoll_operator.api.rebalance import (
-    BrokerLoad,
-    Change,
-    MoveCounts,
     Phase,
     PlanStatus,
     Progress,
     Rebalance,
     RebalanceStatus,
-    SizeChange,
-    SkippedTopic,
-    WhatIf,
 )
 from plimsoll_operator.reconcile.rebalance.plan_approval import approval_reason
-from plimsoll_operator.status.move_progress import Copies, Meter
+from plimsoll_operator.reconcile.rebalance.rebalance_progress import progress_of
+from plimsoll_operator.status.copy_meter import Copies, Meter
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed", "NothingToDo"})
 """Phases after which nothing changes any more."""
-SKIPPED_MAX = 20
-LOOK_SECONDS = 1
-"""How soon after a wave the next one begins, roughly."""
 
 Answer = RebalanceState | Refused | None
 
@@ -74,9 +65,6 @@ def status_of(found: Rebalance, view: View) -> RebalanceStatus:
         progress=_progress(row, view) if begun and row else None,
         conditions=_conditions(phase, *why, view),
     )
-
-
-# --- the phase and its reason -------------------------------------------------------------------
 
 
 def _phase(found: Rebalance, row: Row | None, view: View) -> Phase:
@@ -176,103 +164,6 @@ def _planned(view: View) -> Condition | None:
     return condition("Planned", True, "MovesForPlacement", text)
 
 
-# --- the plan -----------------------------------------------------------------------------------
-
-
-def plan_status(
-    image: ClusterImage, planned: Planned, rate: int, made_ms: int, details: str | None
-) -> PlanStatus:
-    """`rate`: bytes a second that each broker takes in."""
-    plan = planned.plan
-    return PlanStatus(
-        hash=planned.hash,
-        computed_time=timestamp(made_ms),
-        moves=MoveCounts(
-            replicas=plan.moved_replicas,
-            leaders=plan.moved_leaders,
-            bytes=binary(plan.copied_bytes),
-            estimated_seconds=estimated_seconds(plan, planned.waves, rate),
-            waves=planned.waves,
-        ),
-        per_broker=tuple(
-            BrokerLoad(
-                id=load.broker,
-                replicas=Change(before=load.replicas.before, after=load.replicas.after),
-                leaders=Change(before=load.leaders.before, after=load.leaders.after),
-                size=SizeChange(
-                    before=binary(load.size_bytes.before), after=binary(load.size_bytes.after)
-                ),
-            )
-            for load in plan.loads[:100]
-        ),
-        lowest_isr_margin=plan.lowest_isr_margin,
-        if_broker_dies_now=tuple(
-            WhatIf(
-                broker=risk.broker,
-                under_min_isr=risk.under_min_isr,
-                examples=tuple(_name(image, key) for key in risk.examples),
-            )
-            for risk in planned.risks[:100]
-        ),
-        skipped=tuple(
-            SkippedTopic(topic=each.topic, reason=each.reason)
-            for each in plan.skipped[:SKIPPED_MAX]
-        ),
-        details_config_map=details,
-    )
-
-
-def estimated_seconds(plan: Plan, waves: int, rate: int) -> int:
-    """The broker that takes in most, at its limit; and a moment for each wave."""
-    incoming: dict[int, int] = {}
-    for move in plan.moves:
-        for broker in move.adding:
-            incoming[broker] = incoming.get(broker, 0) + (move.size_bytes or 0)
-    slowest = max(incoming.values(), default=0)
-    return max(-(-slowest // max(1, rate)), waves * LOOK_SECONDS)
-
-
-def _name(image: ClusterImage, key: PartitionKey) -> str:
-    topic = image.topics.get(key.topic_id)
-    return f"{key.topic_id if topic is None else topic.name}-{key.index}"
-
-
-# --- how far it is ------------------------------------------------------------------------------
-
-
 def _progress(row: Row, view: View) -> Progress:
-    rest = view.image.rebalance_rests.get(row.object.uid)
-    if rest is None:
-        return Progress(
-            replicas_moved=row.replicas_moved,
-            wave=row.waves if row.phase == "Completed" else 0,
-            lowest_isr_margin=row.lowest_isr_margin,
-        )
     copies, now_ms = view.seen
-    moving = [view.image.partitions[key] for key in rest.active if key in view.image.partitions]
-    measured = view.meter.read([p for p in moving if p.moving], copies, now_ms)
-    left = measured.left + _waiting_bytes(rest)
-    rate = measured.rate
-    return Progress(
-        replicas_moved=row.replicas_moved,
-        partitions_left=len(rest.moves),
-        bytes_left=binary(left),
-        eta_seconds=None if row.paused else _eta_seconds(row, view, left, rate),
-        wave=min((move.wave for move in rest.moves.values()), default=row.waves),
-        lowest_isr_margin=row.lowest_isr_margin,
-    )
-
-
-def _eta_seconds(row: Row, view: View, left: int, rate: int | None) -> int | None:
-    """By bytes or by partitions, whichever takes longer: many small ones cost rounds, not bytes."""
-    found = [-(-left // rate)] if rate else []
-    elapsed_ms = view.wall_ms - row.started_ms
-    if row.moved and elapsed_ms > 0:
-        partitions = max(0, row.total - row.moved - row.dropped)
-        found.append(-(-partitions * elapsed_ms // (row.moved * 1000)))
-    return max(found, default=None)
-
-
-def _waiting_bytes(rest: RebalanceRest) -> int:
-    active = frozenset(rest.active.values())
-    return sum(move.copied_bytes for move in rest.moves.values() if move.number not in active)
+    return progress_of(row, view.image, view.meter, copies, now_ms, view.wall_ms)

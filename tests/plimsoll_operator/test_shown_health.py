@@ -26,8 +26,9 @@ from plimsoll_core.controller.kernel.volatile_state import Report, VolatileState
 from plimsoll_core.controller.partitions.unhealthy_partitions import outlook
 from plimsoll_core.ids import BrokerId
 from plimsoll_operator.api.topic import EstimatedLoss, TopicStatus
+from plimsoll_operator.reconcile.topic.topic_status import Sight, topic_status
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
-from plimsoll_operator.status.projection import Sight, cluster_status, topic_status
+from plimsoll_operator.status.cluster_counts import cluster_status
 
 ROWS = ((0, 1, 2), (0, 2, 1), (1, 2, 0))
 SINCE_MS = 1_000

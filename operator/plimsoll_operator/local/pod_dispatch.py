@@ -1,5 +1,7 @@
-"""The node's kubelet: pods of brokers and of drivers, each by its own runtime.  Called by `machine`
-and `cluster`."""
+"""Which runtime runs a pod: that of Spark drivers, or that of brokers.
+
+Called by `cluster`, and as the node's kubelet by `machine`.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from collections.abc import Callable
 
 from plimsoll_operator.kube.memory.kubelets import RuntimeState
 from plimsoll_operator.kube.port import Object
-from plimsoll_operator.local.drivers import DriverPods, is_driver
-from plimsoll_operator.local.pods import BrokerPods
+from plimsoll_operator.local.broker_pods import BrokerPods
+from plimsoll_operator.local.driver_pods import DriverPods, is_driver
 
 
 class LocalPods:

@@ -1,4 +1,8 @@
-"""A LogCluster's status: a projection of the committed image, and of what reconcilers report."""
+"""What a LogCluster shows, and which condition prevails: a roll, an edit that settles, a stall.
+
+Called by the status writer; made of the committed image and of what reconcilers report, and never
+read back.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,14 @@ from plimsoll_operator.api.meta import Condition
 from plimsoll_operator.kube.resources import LOG_CLUSTERS
 from plimsoll_operator.kube.seen_objects import Key
 from plimsoll_operator.reconcile.blocked_actions import blocked_condition, that_wait, worst_first
+from plimsoll_operator.reconcile.cluster.edit_settling import settling_condition
 from plimsoll_operator.reconcile.cluster.release_versions import versions
 from plimsoll_operator.reconcile.reconcile_term import Term
-from plimsoll_operator.reconcile.restarts.render import (
-    rolls_condition,
-    settling_condition,
-    troubles_text,
-)
+from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
+from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
-from plimsoll_operator.status.projection import cluster_status
+from plimsoll_operator.status.cluster_counts import cluster_status
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery

@@ -1,12 +1,12 @@
-"""A roll under way, and an edit that settles, as the condition Reconciling says them: pure."""
+"""How far a roll is, and how the condition Reconciling says it: pure.
+
+The restart reconciler counts; `logcluster_status` shows it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plimsoll_core.ids import BrokerId
-from plimsoll_core.phrasing import brokers_text
 from plimsoll_operator.api.conditions import condition
 from plimsoll_operator.api.meta import Condition
 
@@ -27,17 +27,3 @@ def rolls_condition(rolling: Rolling) -> Condition:
     for broker, trouble in rolling.away:
         text += f" Broker {broker} is being restarted{f' ({trouble})' if trouble else ''}."
     return condition("Reconciling", True, "RollingBrokers", text)
-
-
-def troubles_text(troubles: Mapping[BrokerId, str]) -> str:
-    """What keeps the pods of brokers from coming up; empty when nothing does."""
-    return " ".join(f"Broker {b}: {why.rstrip('.')}." for b, why in sorted(troubles.items()))
-
-
-def settling_condition(wanted: tuple[int, ...]) -> Condition:
-    """Edits often come in several; a wish stands for some seconds before it is acted on."""
-    text = (
-        f"The spec asks for {brokers_text(wanted)}; the members change once it has not been edited"
-        " for some seconds."
-    )
-    return condition("Reconciling", True, "Settling", text)

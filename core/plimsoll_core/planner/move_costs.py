@@ -1,4 +1,4 @@
-"""The replicas of a plan in the making: their brokers, and the allowed moves with their cost.
+"""Which moves of replicas are allowed in a plan in the making, and which of them costs least.
 
 Used by the planner's goals, through `augment`.  A slot whose replica has to leave, or that was
 just added, stands in its row as a vacancy: a broker id below zero, which holds it and must give it

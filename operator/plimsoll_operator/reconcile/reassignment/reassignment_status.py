@@ -1,76 +1,26 @@
-"""A Reassignment object as a request to the controller, and its answer as a status: pure.
+"""The phase and the conditions that a Reassignment shows, and why: pure.
 
-Called by the Reassignment reconciler.
+Called by the Reassignment reconciler, with the controller's answer.
 """
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.model import ClusterImage, Partition, ReassignmentObject
+from plimsoll_core.cluster.model import ClusterImage, Partition
 from plimsoll_core.cluster.model import Reassignment as Row
-from plimsoll_core.ids import BrokerId
-from plimsoll_core.messages.reassignments import ReassignmentState, RunReassignment, TopicMove
+from plimsoll_core.messages.reassignments import ReassignmentState
 from plimsoll_core.messages.requests import Refused
-from plimsoll_operator.api.conditions import condition, milliseconds, timestamp
+from plimsoll_operator.api.conditions import condition, timestamp
 from plimsoll_operator.api.meta import Condition
-from plimsoll_operator.api.quantities import bytes_per_second
-from plimsoll_operator.api.reassignment import (
-    Move,
-    Phase,
-    Reassignment,
-    ReassignmentSpec,
-    ReassignmentStatus,
-)
-from plimsoll_operator.status.move_progress import (
-    Copies,
-    Meter,
+from plimsoll_operator.api.reassignment import Phase, Reassignment, ReassignmentStatus
+from plimsoll_operator.reconcile.reassignment.reassignment_progress import (
     active,
     byte_counts,
     partition_counts,
 )
+from plimsoll_operator.status.copy_meter import Copies, Meter
 
 FINAL: frozenset[Phase] = frozenset({"Completed", "Cancelled", "Failed"})
 """Phases after which nothing changes any more."""
-
-
-def run_request(found: Reassignment, wall_ms: int) -> RunReassignment:
-    """What the object asks of its cluster's controller."""
-    spec, made = found.spec, found.metadata.creation_timestamp
-    return RunReassignment(
-        object=object_of(found),
-        moves=tuple(_topic_move(spec, move) for move in spec.moves),
-        bytes_per_second=bytes_per_second(spec.throttle.bytes_per_second)
-        if spec.throttle
-        else None,
-        paused=bool(spec.paused),
-        cancelled=bool(spec.cancelled),
-        wall_ms=wall_ms,
-        waited_ms=max(0, wall_ms - milliseconds(made)) if made else 0,
-    )
-
-
-def object_of(found: Reassignment) -> ReassignmentObject:
-    """How the metadata log names the object."""
-    meta = found.metadata
-    return ReassignmentObject(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-
-
-def _topic_move(spec: ReassignmentSpec, move: Move) -> TopicMove:
-    default = "Block" if move.replicas is not None else "Replan"
-    return TopicMove(
-        topic=move.topic,
-        partitions=move.partitions,
-        replicas=_brokers(move.replicas),
-        replication_factor=move.replication_factor,
-        away_from=_brokers(move.away_from),
-        replan=(spec.on_target_lost or default) == "Replan",
-    )
-
-
-def _brokers(numbers: tuple[int, ...] | None) -> tuple[BrokerId, ...] | None:
-    return None if numbers is None else tuple(BrokerId(number) for number in numbers)
-
-
-# --- status -------------------------------------------------------------------------------------
 
 
 def moving_of(image: ClusterImage, row: Row) -> list[Partition]:

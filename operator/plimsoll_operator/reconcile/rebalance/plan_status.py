@@ -1,0 +1,83 @@
+"""A Rebalance's plan as its status shows it: moves, load, risk, and how long it is to take.  Pure.
+
+Called by the Rebalance reconciler, once for each plan.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.planner.outcome import Plan
+from plimsoll_core.planner.rebalance import Planned
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.quantities import binary
+from plimsoll_operator.api.rebalance import (
+    BrokerLoad,
+    Change,
+    MoveCounts,
+    PlanStatus,
+    SizeChange,
+    SkippedTopic,
+    WhatIf,
+)
+
+SKIPPED_MAX = 20
+LOOK_SECONDS = 1
+"""How soon after a wave the next one begins, roughly."""
+
+
+def plan_status(
+    image: ClusterImage, planned: Planned, rate: int, made_ms: int, details: str | None
+) -> PlanStatus:
+    """`rate`: bytes a second that each broker takes in."""
+    plan = planned.plan
+    return PlanStatus(
+        hash=planned.hash,
+        computed_time=timestamp(made_ms),
+        moves=MoveCounts(
+            replicas=plan.moved_replicas,
+            leaders=plan.moved_leaders,
+            bytes=binary(plan.copied_bytes),
+            estimated_seconds=estimated_seconds(plan, planned.waves, rate),
+            waves=planned.waves,
+        ),
+        per_broker=tuple(
+            BrokerLoad(
+                id=load.broker,
+                replicas=Change(before=load.replicas.before, after=load.replicas.after),
+                leaders=Change(before=load.leaders.before, after=load.leaders.after),
+                size=SizeChange(
+                    before=binary(load.size_bytes.before), after=binary(load.size_bytes.after)
+                ),
+            )
+            for load in plan.loads[:100]
+        ),
+        lowest_isr_margin=plan.lowest_isr_margin,
+        if_broker_dies_now=tuple(
+            WhatIf(
+                broker=risk.broker,
+                under_min_isr=risk.under_min_isr,
+                examples=tuple(_name(image, key) for key in risk.examples),
+            )
+            for risk in planned.risks[:100]
+        ),
+        skipped=tuple(
+            SkippedTopic(topic=each.topic, reason=each.reason)
+            for each in plan.skipped[:SKIPPED_MAX]
+        ),
+        details_config_map=details,
+    )
+
+
+def estimated_seconds(plan: Plan, waves: int, rate: int) -> int:
+    """The broker that takes in most, at its limit; and a moment for each wave."""
+    incoming: dict[int, int] = {}
+    for move in plan.moves:
+        for broker in move.adding:
+            incoming[broker] = incoming.get(broker, 0) + (move.size_bytes or 0)
+    slowest = max(incoming.values(), default=0)
+    return max(-(-slowest // max(1, rate)), waves * LOOK_SECONDS)
+
+
+def _name(image: ClusterImage, key: PartitionKey) -> str:
+    topic = image.topics.get(key.topic_id)
+    return f"{key.topic_id if topic is None else topic.name}-{key.index}"

@@ -1,0 +1,73 @@
+"""When a pod on an unreachable node is replaced: its Node is deleted, or is tainted out-of-service.
+
+Called by the restart reconciler.  Deleting a pod by force lets another one start; so it must be
+certain that this one runs no more, and its broker must be fenced.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_status import BlockedAction
+from plimsoll_operator.api.conditions import milliseconds, timestamp
+from plimsoll_operator.kube.errors import NotFound, Rejected
+from plimsoll_operator.kube.port import Object
+from plimsoll_operator.kube.resources import NODES, PODS
+from plimsoll_operator.reconcile.reconcile_term import Term
+
+logger = logging.getLogger("plimsoll.rolls")
+
+REPLACE: Final = "ReplacePod"
+STUCK_MS = 30_000
+"""A pod that is still there so long after its grace has a kubelet that does not answer."""
+
+
+def is_stuck(pod: Object, now_ms: int) -> bool:
+    """Terminating for longer than any kubelet that answers would take."""
+    stamp = pod["metadata"].get("deletionTimestamp")
+    return stamp is not None and now_ms - milliseconds(stamp) > STUCK_MS
+
+
+def is_out_of_service(node: Object) -> bool:
+    """Whether an administrator vouches that nothing runs there any more."""
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return any(taint.get("key") == labels.OUT_OF_SERVICE for taint in taints)
+
+
+async def replace_pod(term: Term, broker_id: BrokerId, pod: Object) -> BlockedAction | None:
+    """Delete a pod that is dead for certain; else what that waits for.
+
+    Its volume is held until an administrator says that it is dead.
+    """
+    node_name = str((pod.get("spec") or {}).get("nodeName") or "")
+    vouched = await _is_gone(term, node_name)
+    broker = term.image.brokers.get(broker_id)
+    if not vouched:
+        until = f"node {node_name} is back, or is deleted, or has the taint {labels.OUT_OF_SERVICE}"
+        return _stays(term, broker_id, "NodeUnreachable", until)
+    if broker is not None and not broker.fenced:
+        return _stays(term, broker_id, "BrokerNotFenced", f"broker {broker_id} is fenced")
+    meta = pod["metadata"]
+    logger.warning("%s is deleted by force: its node %s is gone", meta["name"], node_name)
+    await term.kube.delete(PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_seconds=0)
+    return None
+
+
+def _stays(term: Term, broker_id: BrokerId, reason: str, until: str) -> BlockedAction:
+    since = timestamp(term.now_ms())
+    return BlockedAction(action=REPLACE, broker=broker_id, reason=reason, until=until, since=since)
+
+
+async def _is_gone(term: Term, node_name: str) -> bool:
+    if not node_name:
+        return False
+    try:
+        node = await term.kube.get(NODES, None, node_name)
+    except NotFound:
+        return True
+    except Rejected:
+        return False
+    return is_out_of_service(node)

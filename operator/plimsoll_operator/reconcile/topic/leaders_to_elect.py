@@ -1,0 +1,27 @@
+"""The leaders that a Topic object names for partitions without one: pure.
+
+Called by the Topic reconciler; whether they are elected, the controller's `named_leaders` decides.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.ids import BrokerId, LeaderEpoch
+from plimsoll_core.messages.elections import NamedLeader, NameLeaders
+from plimsoll_operator.api.topic import Topic
+from plimsoll_operator.reconcile.topic.topic_declaration import object_of
+
+
+def named_leaders(topic: Topic) -> NameLeaders | None:
+    """The leaders that the object names for partitions without one."""
+    recovery = topic.spec.unclean_recovery
+    if recovery is None or not recovery.elect:
+        return None
+    leaders = tuple(
+        NamedLeader(
+            partition=one.partition,
+            leader=BrokerId(one.leader),
+            at_leader_epoch=LeaderEpoch(one.at_leader_epoch),
+        )
+        for one in recovery.elect
+    )
+    return NameLeaders(object=object_of(topic), leaders=leaders)

@@ -1,0 +1,175 @@
+"""What a Topic shows: when it is Ready, its partitions' health, and where its replicas are.
+
+Called by the status writer.  Leaders are left out on purpose: they change with every failure, and
+status must stay small.  Only partitions in less than full health are shown one by one, the worst of
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
+from plimsoll_core.controller.partitions.unhealthy_partitions import Outlook
+from plimsoll_operator.api import topic as api
+from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.api.conditions import condition, timestamp
+from plimsoll_operator.api.meta import Condition
+from plimsoll_operator.kube.resources import TOPICS
+from plimsoll_operator.kube.seen_objects import Key
+from plimsoll_operator.reconcile.reconcile_term import Term
+from plimsoll_operator.reconcile.topic import drift, topic_progress
+from plimsoll_operator.status.copy_meter import Meter
+from plimsoll_operator.status.partition_health import have, is_healthy, margin, partitions_of
+from plimsoll_operator.status.status_writer import StatusDraft, Target
+from plimsoll_operator.status.unhealthy_since import Unhealthy
+
+ASSIGNMENT_PARTITIONS_MAX = 200
+UNHEALTHY_MAX = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What the image does not hold: what an unhealthy partition waits for, and since when it is."""
+
+    outlook: Callable[[Partition], Outlook]
+    since_ms: Callable[[PartitionKey], int]
+
+
+def unhealthy_of(term: Term) -> Unhealthy:
+    """The partitions in less than full health, as this term knows them."""
+    return term.kept(Unhealthy, Unhealthy)
+
+
+def render(term: Term, key: Key) -> StatusDraft | None:
+    """None before the Topic's first reconcile, and for one of another cluster."""
+    found, target = term.objects.topics.get(key), Target(TOPICS, *key)
+    if found is None or found.cluster_key != term.key or target not in term.observed:
+        return None
+    refusal = term.refusals.get(key)
+    bound = term.bound_topic(found)
+    if bound is not None:
+        sight = Sight(outlook=term.controller.outlook, since_ms=unhealthy_of(term).since_ms)
+        status = _with_place(term, bound, topic_status(term.image, bound, sight, refusal))
+    elif refusal is not None:
+        status = api.TopicStatus(topic_name=found.topic_name, conditions=(refusal,))
+    else:
+        return None
+    return StatusDraft(
+        uid=found.metadata.uid,
+        status=status,
+        generation=term.observed[target],
+        shown=term.objects.topics.conditions(key),
+        version=found.metadata.resource_version,
+    )
+
+
+def _with_place(term: Term, bound: Topic, status: api.TopicStatus) -> api.TopicStatus:
+    """Where its replicas are, and where they go."""
+    image, meters = term.image, term.meters
+    partitions = partitions_of(image, bound)
+    moving = [p for p in partitions if p.moving]
+    if not moving:
+        meters.pop(str(bound.id), None)
+    meter = meters.setdefault(str(bound.id), Meter()) if moving else Meter()
+    policy = term.controller.settings.rack_policy
+    count = drift.drifted(image, bound, partitions, policy)
+    more = (topic_progress.reconciling(moving), drift.drift(image, count, len(partitions)))
+    copies, now_ms = term.controller.soft.copies, term.monotonic_ms()
+    return msgspec.structs.replace(
+        status,
+        drifted=count,
+        move=topic_progress.move(moving, meter, copies, now_ms),
+        conditions=(*status.conditions, *more),
+    )
+
+
+def topic_status(
+    image: ClusterImage, topic: Topic, sight: Sight, refusal: Condition | None = None
+) -> api.TopicStatus:
+    """The status of the object that declares `topic`; `refusal`: of its latest wish."""
+    partitions = partitions_of(image, topic)
+    unhealthy = sorted((p for p in partitions if not is_healthy(p)), key=_badness)
+    return api.TopicStatus(
+        topic_name=topic.name,
+        topic_id=kafka_id(topic.id),
+        partitions=topic.partitions,
+        replication_factor=topic.replication_factor,
+        min_in_sync_replicas=topic.min_isr,
+        health=_health(partitions),
+        assignment=_assignment(partitions),
+        unhealthy=tuple(_unhealthy(p, sight) for p in unhealthy[:UNHEALTHY_MAX]) or None,
+        conditions=(refusal or _serving(partitions, sight),),
+    )
+
+
+def _badness(partition: Partition) -> tuple[bool, int, int]:
+    """Sorts the worst first."""
+    return partition.leader is not None, margin(partition), partition.index
+
+
+def _health(partitions: list[Partition]) -> api.Health:
+    return api.Health(
+        full_isr=sum(len(p.isr) == len(p.replicas) for p in partitions),
+        at_min_isr=sum(p.leader is not None and margin(p) == 0 for p in partitions),
+        under_min_isr=sum(p.leader is not None and margin(p) < 0 for p in partitions),
+        offline=sum(p.leader is None for p in partitions),
+    )
+
+
+def _assignment(partitions: list[Partition]) -> tuple[str, ...] | None:
+    if len(partitions) > ASSIGNMENT_PARTITIONS_MAX:
+        return None
+    return tuple(",".join(str(b) for b in p.replicas) for p in partitions)
+
+
+def _unhealthy(partition: Partition, sight: Sight) -> api.UnhealthyPartition:
+    found = sight.outlook(partition)
+    loss = None
+    if found.loss is not None:
+        loss = api.EstimatedLoss(leader=found.loss.leader, records=found.loss.records)
+    return api.UnhealthyPartition(
+        partition=partition.index,
+        leader=-1 if partition.leader is None else partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=partition.isr,
+        elr=partition.elr or None,
+        last_known_elr=partition.last_known_elr or None,
+        waits_for=found.waits_for,
+        estimated_loss=loss,
+        cause=found.cause,
+        since=timestamp(sight.since_ms(partition.key)),
+    )
+
+
+def _serving(partitions: list[Partition], sight: Sight) -> Condition:
+    """Ready, by the state of the partitions alone."""
+    offline = [p for p in partitions if p.leader is None]
+    under = sum(p.leader is not None and margin(p) < 0 for p in partitions)
+    if offline:
+        worst = min(offline, key=_badness)
+        return condition(
+            "Ready",
+            False,
+            "PartitionsOffline",
+            f"{len(offline)} of {len(partitions)} partitions have no leader; unhealthy[].waitsFor "
+            f"names the brokers that would bring them back. Partition {worst.index}: "
+            f"{sight.outlook(worst).why}",
+        )
+    if under:
+        return condition(
+            "Ready",
+            False,
+            "UnderMinISR",
+            f"{under} of {len(partitions)} partitions are below min ISR: they can be read, but "
+            "writes with acks=all are refused until replicas catch up.",
+        )
+    return condition(
+        "Ready",
+        True,
+        "Serving",
+        f"{have(len(partitions))} a leader and at least min ISR.",
+    )

@@ -1,0 +1,112 @@
+"""The numbers in a LogCluster's status: brokers by state, partitions by health, topics.  Pure.
+
+Called by `logcluster_status`, and for metrics; read from the committed image, never read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from plimsoll_core.cluster.model import ClusterImage, Partition, Topic
+from plimsoll_operator.api import labels
+from plimsoll_operator.api.cluster_ids import kafka_id
+from plimsoll_operator.api.cluster_status import (
+    BootstrapServers,
+    BrokersStatus,
+    Exposure,
+    LogClusterStatus,
+    MetadataLogStatus,
+    PartitionsStatus,
+    PendingTopic,
+    TopicsStatus,
+)
+from plimsoll_operator.api.conditions import timestamp
+from plimsoll_operator.api.logcluster import LogCluster
+from plimsoll_operator.status.partition_health import margin
+
+PENDING_MAX = 20
+
+
+def cluster_status(image: ClusterImage, cluster: LogCluster) -> LogClusterStatus:
+    """The status of a LogCluster, without conditions."""
+    namespace, name = cluster.key
+    topics = list(image.topics.values())
+    return LogClusterStatus(
+        # Only once it is led: until then the owner may still say which log it means.
+        cluster_id=kafka_id(image.cluster_id) if image.controller_epoch else None,
+        bootstrap_servers=BootstrapServers(internal=labels.bootstrap_address(name, namespace)),
+        brokers=_brokers(image, cluster),
+        selector=f"{labels.CLUSTER}={name},{labels.COMPONENT}=broker",
+        topics=_topics(topics),
+        partitions=partitions_status(image.partitions.values()),
+        metadata_log=MetadataLogStatus(
+            offset=image.next_offset, controller_epoch=image.controller_epoch
+        ),
+        exposure=Exposure(
+            replication_factor_one=sum(t.replication_factor == 1 for t in topics),
+            replication_equals_min_isr=sum(
+                t.replication_factor > 1 and t.replication_factor <= t.min_isr for t in topics
+            ),
+        ),
+    )
+
+
+def _brokers(image: ClusterImage, cluster: LogCluster) -> BrokersStatus:
+    """Of what is asked for; those that leave are extra."""
+    found = brokers_status(image)
+    staying = [b for b in image.members if b in image.brokers and b not in image.leaving]
+    ready = sum(image.brokers[b].active for b in staying)
+    return msgspec.structs.replace(found, desired=cluster.count, ready=min(ready, cluster.count))
+
+
+def brokers_status(image: ClusterImage) -> BrokersStatus:
+    """Members by state; a member that never registered is neither ready nor fenced, one that
+    stops counts as fenced."""
+    registered = [image.brokers[b] for b in image.members if b in image.brokers]
+    return BrokersStatus(
+        desired=len(image.members),
+        ready=sum(b.active for b in registered),
+        fenced=sum(not b.active for b in registered),
+        ids=image.members,
+        leaving=image.leaving or None,
+    )
+
+
+def partitions_status(partitions: Iterable[Partition]) -> PartitionsStatus:
+    """All partitions of a cluster by health."""
+    total = offline = under = at_min = 0
+    lowest: int | None = None
+    for partition in partitions:
+        total += 1
+        left = margin(partition)
+        lowest = left if lowest is None else min(lowest, left)
+        if partition.leader is None:
+            offline += 1
+        elif left < 0:
+            under += 1
+        elif left == 0:
+            at_min += 1
+    return PartitionsStatus(
+        total=total,
+        offline=offline,
+        under_min_isr=under,
+        at_min_isr=at_min,
+        lowest_margin=lowest or 0,
+    )
+
+
+def _topics(topics: list[Topic]) -> TopicsStatus:
+    pending = sorted(
+        (t.pending_deletion.until_ms, t.name) for t in topics if t.pending_deletion is not None
+    )
+    return TopicsStatus(
+        declared=sum(t.object is not None for t in topics),
+        client_created=sum(t.object is None for t in topics),
+        pending_deletions=len(pending) or None,
+        pending_deletion=tuple(
+            PendingTopic(name=name, until=timestamp(until_ms))
+            for until_ms, name in pending[:PENDING_MAX]
+        ),
+    )
