@@ -54,6 +54,9 @@ class LogStore(CheckpointFiles):
         # durable, while the event loop may give the same name to another topic's log.
         self._new: dict[Partition, Path] = {}
         self._changing_new = threading.Lock()
+        # Of the new ones, those whose sync failed: another sync may succeed, whatever is on the
+        # disk.  Their appends raise the error.
+        self._undurable: dict[Partition, StorageError] = {}
         self._unopened: set[Partition] = set()
 
     # --- whose volume -----------------------------------------------------------------------------
@@ -100,7 +103,12 @@ class LogStore(CheckpointFiles):
     # --- what is there ----------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> list[Found]:
-        """Read the checkpoints and list the partitions; earlier deletions are taken up again."""
+        """Read the checkpoints and list the partitions; earlier deletions are taken up again.
+
+        The process before may have been killed before it synced what is read here, and a power cut
+        must not take back what was believed once.
+        """
+        self.disk.sync_directory(self.directory)
         self.load_checkpoints()
         found = []
         for name in self.disk.list(self.directory):
@@ -156,6 +164,7 @@ class LogStore(CheckpointFiles):
         known = Known(
             recovery_point=self._recovery_points.get(partition),
             log_start_offset=self._log_starts.get(partition),
+            saved_start=self._log_starts.get(partition),
             clean=self.clean_epoch is not None,
         )
         if self._other_topic(partition, path, topic_id):
@@ -175,7 +184,7 @@ class LogStore(CheckpointFiles):
         if not log.size:  # new, or made by a process that may have ended before it was durable
             with self._changing_new:
                 self._new[partition] = path
-            log.make_durable = partial(self._make_durable, (partition,))
+            log.make_durable = partial(self._make_one_durable, partition)
         self.logs[partition] = log
         self._unopened.discard(partition)
         return log
@@ -192,28 +201,41 @@ class LogStore(CheckpointFiles):
         """Makes new logs, and what was moved out of the way, durable, may run in a thread: a topic
         of many partitions must not hold up everything else.  A log that is written to before that
         does it for itself."""
-        new = tuple(self._new)
+        new = tuple(at for at in self._new if at not in self._undurable)
         if new:
             return partial(self._make_durable, new)
         return self._deleted.sync if self._deleted.unsynced else None
 
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
-        """Whose log this is must survive a power cut before its first record may."""
-        paths = {partition: self._new.get(partition) for partition in partitions}
-        for path in paths.values():
+        """Whose log this is must survive a power cut before its first record may.  A log whose sync
+        fails stays new; the others do not wait for it."""
+        paths = {at: self._new.get(at) for at in partitions if at not in self._undurable}
+        failed: dict[Partition, StorageError] = {}
+        for partition, path in paths.items():
             if path is not None and self.disk.exists(path):
                 try:
                     self.disk.sync(path / checkpoint_formats.PARTITION_METADATA)
                     self.disk.sync_directory(path)
-                except StorageError:
-                    if self.disk.exists(path):
-                        raise  # else its log was deleted meanwhile
+                except StorageError as error:
+                    if self.disk.exists(path):  # else its log was deleted meanwhile
+                        failed[partition] = error
         if any(paths.values()):
-            self.disk.sync_directory(self.directory)
+            try:
+                self.disk.sync_directory(self.directory)
+            except StorageError as error:
+                failed = dict.fromkeys(paths, error)
         for partition, path in paths.items():
             with self._changing_new:
                 if self._new.get(partition) is path:
-                    self._new.pop(partition, None)
+                    if path is not None and partition in failed:
+                        self._undurable[partition] = failed[partition]
+                    else:
+                        self._new.pop(partition, None)
+
+    def _make_one_durable(self, partition: Partition) -> None:
+        self._make_durable((partition,))
+        if (error := self._undurable.get(partition)) is not None:
+            raise error
 
     def open_early(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, now_ms: int
@@ -235,6 +257,7 @@ class LogStore(CheckpointFiles):
         partition = (log.topic, log.index)
         assert self.logs.pop(partition) is log
         self._new.pop(partition, None)
+        self._undurable.pop(partition, None)
         self._forget(partition)
         log.close(clean=False)
         self._deleted.move(log.directory, suffix, now_ms)
@@ -271,7 +294,11 @@ class LogStore(CheckpointFiles):
             topic_id=log.topic_id,
             index=log.index,
         )
-        known = Known(recovery_point=log.recovery_point, log_start_offset=log.log_start_offset)
+        known = Known(
+            recovery_point=log.recovery_point,
+            log_start_offset=log.log_start_offset,
+            saved_start=self.saved_log_start(log),
+        )
         return partial(_loaded, place, log.config, known, partial(self._before_cut, partition))
 
     def reopened(self, old: Log, log: Log) -> None:
@@ -279,7 +306,8 @@ class LogStore(CheckpointFiles):
         assert self.logs[partition] is old
         self.logs[partition] = log
         if partition in self._new:
-            log.make_durable = partial(self._make_durable, (partition,))
+            self._undurable.pop(partition, None)
+            log.make_durable = partial(self._make_one_durable, partition)
         self._high_watermarks.lower(partition, log.log_end_offset)
 
     # --- the end ----------------------------------------------------------------------------------

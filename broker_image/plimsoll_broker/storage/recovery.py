@@ -41,10 +41,12 @@ _DIGITS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the checkpoints say of a log; None where they say nothing."""
+    """What the checkpoints say of a log; None where they say nothing.  `saved_start`: the start
+    that is on the disk, where `log_start_offset` may be a later one."""
 
     recovery_point: int | None = None
     log_start_offset: int | None = None
+    saved_start: int | None = None
     clean: bool = False
 
 
@@ -70,7 +72,7 @@ def load_log(
     start = max(known.log_start_offset or 0, 0)
     segments = _open_segments(place, config, start)
     if not known.clean:
-        _drop_below(place, segments, start)
+        _drop_below(place, segments, max(known.saved_start or 0, 0))
     for _ in range(2 * len(segments) + 2):  # each attempt cuts or mends a segment
         try:
             contents = _contents(place, segments, known, start)

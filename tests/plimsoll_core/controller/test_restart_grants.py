@@ -163,6 +163,25 @@ def test_stuck_broker_is_given_another_revision_within_its_grant(rolls: Rolls) -
     assert rolls.world.image.proven_revision == "good"
 
 
+def test_granted_broker_out_of_the_isr_is_given_another_revision(rolls: Rolls) -> None:
+    """Seed 1339143: its process crashed under a grant for a bad revision.  It may join no ISR
+    before its restart, and its restart into a good revision waited for it to join."""
+    world = rolls.world
+    world.declare("exposed", strategy="Explicit", assignment=((0, 1, 2),), min_isr=3)
+    rolls.catch_up()
+    assert rolls.ask(0, "bad").granted
+    world.register(0, clean=False, pod_uid=rolls.pod(0), revision="")
+    world.now_ms += world.settings.flap_wait_ms_max
+    for broker in world.image.brokers:
+        world.beat(broker)
+    assert world.image.brokers[0].active
+    assert all(0 not in p.isr for p in world.image.partitions.values())
+    assert world.image.restart_granted(0)
+    answer = rolls.ask(0, "good")
+    assert answer.granted, answer.waits
+    assert rolls.grants[0].revision == "good"
+
+
 def test_broker_that_never_came_up_may_be_replaced(rolls: Rolls) -> None:
     rolls.world.ask(SetMembers(broker_ids=tuple(range(7))))
     rolls.pods[6] = 0

@@ -6,8 +6,9 @@ without the brokers that are away already: one with a restart grant counts as aw
 on, not from the moment its process stops.  A partition that moves is judged twice, as it is now and
 as it is when the move ends, because the move may end while the broker is away.
 
-A broker that is not in sync but on its way may not leave a partition below its min ISR either: only
-one that does not take part, or whose disk took the log out of service, delays no restart.
+A broker that is not in sync but on its way may not leave a partition below its min ISR either.
+What does not take part, is out of service on the broker's disk, or may join no ISR before a restart
+that is granted (`ClusterImage.restart_granted`), is not on its way and delays no restart.
 
 Partitions that have no more replicas than their min ISR could never spare a broker: they are
 *exposed*, and a policy says whether they are interrupted (while all their replicas are in sync) or
@@ -82,7 +83,7 @@ def holds(
     """The partitions that hold a broker back, the worst first.  `absent`: the others that are
     away; `failed`: whose logs the broker's disk took out of service."""
     broker = image.brokers.get(broker_id)
-    active = broker is not None and broker.active
+    active = broker is not None and broker.active and not image.restart_granted(broker_id)
     found = []
     for key in image.hosted.get(broker_id, ()):
         p = image.partitions[key]
