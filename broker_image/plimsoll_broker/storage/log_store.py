@@ -103,11 +103,8 @@ class LogStore(CheckpointFiles):
     # --- what is there ----------------------------------------------------------------------------
 
     def load(self, now_ms: int) -> list[Found]:
-        """Read the checkpoints and list the partitions; earlier deletions are taken up again.
-
-        The process before may have been killed before it synced what is read here, and a power cut
-        must not take back what was believed once.
-        """
+        """Read the checkpoints and list the partitions; earlier deletions are taken up again."""
+        # Its writer may have been killed before its sync: no power cut takes back what is believed.
         self.disk.sync_directory(self.directory)
         self.load_checkpoints()
         found = []

@@ -52,8 +52,9 @@ CLUSTER_NAME = "sim"
 ORDER_US = 500_000
 """How long a client waits before it asks again."""
 UP_US_MAX = 120_000_000
-HEALED_US_MAX = 400_000_000
-WAIT_STEPS_MAX = 80_000
+HEALED_US_MAX = 1_000_000_000
+WAIT_STEPS_MAX = 200_000
+"""A move at 200 bytes a second (`faults.reassignments`) takes some minutes."""
 _NAME = attrgetter("name")
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """How a broker may end by itself: its pod is started again."""
