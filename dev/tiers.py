@@ -178,10 +178,12 @@ class Run:
             if tier.needs_node and not self._node_is_up(output):
                 outcome.failed, outcome.note = 1, "the Kubernetes node did not come up"
             else:
+                # What gets only the processor time that others leave takes as long as it takes.
+                patience = ["-o", "timeout=1200"] if tier.computes else []
                 code = self.processes.run(
                     [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
                      "-m", tier.marker, *tier.paths, f"--junitxml={report}",
-                     "-o", f"faulthandler_timeout={tier.quiet_s}"],
+                     "-o", f"faulthandler_timeout={tier.quiet_s}", *patience],
                     tier.limit_s, output, low_priority=tier.computes and not self.live,
                 )  # fmt: skip
                 judge(outcome, code, report, tier.limit_s)

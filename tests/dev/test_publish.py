@@ -171,7 +171,7 @@ def test_packaged_chart_names_this_versions_images(tmp_path: Path) -> None:
     done = subprocess.run(
         [helm, "template", "plimsoll", str(archive), "--kube-version", "1.34.0",
          "--set", "verification.enabled=true"],
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     components = validated(tmp_path / f"{archive.name}.cdx.json")["components"]
     for name in publish.DOCKERFILES:

@@ -45,7 +45,7 @@ def tool(name: str) -> str:
 
 def helm(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [tool("helm"), *arguments], capture_output=True, text=True, check=False, timeout=60
+        [tool("helm"), *arguments], capture_output=True, text=True, check=False, timeout=300
     )
 
 
@@ -235,7 +235,7 @@ def test_each_alert_fires_when_it_should_and_stays_quiet_otherwise(tmp_path: Pat
     (tmp_path / "alerts_test.yaml").write_text(tests.read_text())
     done = subprocess.run(
         [tool("promtool"), "test", "rules", "alerts_test.yaml"],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     tested = {t["alertname"] for test in yaml.safe_load(tests.read_text())["tests"]

@@ -11,7 +11,7 @@ PAGE = ROOT / "docs/simulation.md"
 PROGRAM = ".venv/bin/python -m plimsoll_sim "
 SHOWN = [one.removeprefix(PROGRAM) for one in commands(PAGE) if one.startswith(PROGRAM)]
 FEWER = {"1..10000": "1..2"}
-TIMEOUT_S = 120
+TIMEOUT_S = 800
 
 
 def simulate(arguments: list[str]) -> str:

@@ -41,7 +41,7 @@ def _digests(hash_seed: str) -> list[int]:
         env=environment,
         capture_output=True,
         check=True,
-        timeout=120,
+        timeout=800,
     )
     return json.loads(done.stdout)
 
