@@ -259,7 +259,7 @@ async def test_kube_says_what_an_answer_proves(status: int, expected: type[ApiEr
 
 async def test_kube_takes_an_answer_that_is_no_json_for_none() -> None:
     async with served(Reply(body=b"<html>")) as (_, transport):
-        with pytest.raises(Unavailable, match="not JSON"):
+        with pytest.raises(Unavailable, match="no JSON object"):
             await Kube(transport).get(PODS, "n", "a")
 
 

@@ -93,7 +93,11 @@ def from_yaml(text: str) -> Iterator[Resource]:
     """Every resource of ours in `text`; documents of other API groups are skipped."""
     try:
         documents = list(yaml.safe_load_all(text))
-    except yaml.YAMLError as error:
+    except (
+        yaml.YAMLError,
+        ValueError,
+        RecursionError,
+    ) as error:  # a date or a depth it cannot take
         raise Unreadable(f"This is not YAML: {error}") from error
     for document in documents:
         if isinstance(document, dict) and document.get("apiVersion") == API_VERSION:

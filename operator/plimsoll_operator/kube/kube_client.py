@@ -216,5 +216,5 @@ def _encoded(body: Mapping[str, object]) -> bytes:
 def _decoded(text: bytes, request: HttpRequest) -> Object:
     try:
         return dict(msgspec.json.decode(text))
-    except (msgspec.DecodeError, ValueError) as failure:
-        raise Unavailable(0, f"{request.method} {request.path}: not JSON") from failure
+    except (msgspec.DecodeError, ValueError, TypeError) as failure:
+        raise Unavailable(0, f"{request.method} {request.path}: no JSON object") from failure

@@ -144,4 +144,7 @@ def _lost(request: HttpRequest, failure: Exception) -> Unavailable:
 
 @lru_cache(maxsize=1)  # a second's answers have one Date, and an append waits for each parsing
 def _milliseconds(date: str | None) -> int | None:
-    return None if date is None else int(parsedate_to_datetime(date).timestamp() * 1000)
+    try:
+        return None if date is None else int(parsedate_to_datetime(date).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None  # a proxy's, perhaps: then nothing goes by it

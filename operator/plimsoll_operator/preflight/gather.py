@@ -126,7 +126,7 @@ class Gatherer:
         async def ask(namespace: str, permission: Permission) -> PermissionAnswer:
             async with slots:
                 review = await self._kube.create(ACCESS_REVIEWS, _review(namespace, permission))
-            allowed = bool((review.get("status") or {}).get("allowed"))
+            allowed = (review.get("status") or {}).get("allowed") is True
             return PermissionAnswer(permission=permission, namespace=namespace, allowed=allowed)
 
         asked = [asyncio.ensure_future(ask(*question)) for question in questions]
@@ -198,7 +198,7 @@ class Gatherer:
             review = await self._kube.create(ACCESS_REVIEWS, body)
         except ApiError:
             return False
-        return bool((review.get("status") or {}).get("allowed"))
+        return (review.get("status") or {}).get("allowed") is True
 
     async def _document(self, path: str) -> Object:
         request = HttpRequest(method="GET", path=path)
@@ -208,7 +208,7 @@ class Gatherer:
         try:
             return dict(msgspec.json.decode(response.body))
         except (msgspec.DecodeError, TypeError, ValueError) as failure:
-            raise Unavailable(0, f"GET {path}: not JSON") from failure
+            raise Unavailable(0, f"GET {path}: no JSON object") from failure
 
 
 class _Writer:
