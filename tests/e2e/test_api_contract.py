@@ -4,11 +4,11 @@ Topics are of another group, so that no operator that is at work looks after the
 """
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kubectl import Cluster
+from msgspec.structs import replace
 from tests.plimsoll_operator.kube.contract import *  # noqa: F403
 from tests.plimsoll_operator.kube.contract import ContractServer
 
