@@ -25,9 +25,11 @@ TEST_GROUP = f"contract-test.{GROUP}"
 def topics(cluster: Cluster) -> Iterator[Kind]:
     name = f"topics.{TEST_GROUP}"
     cluster.kubectl("apply", "-f", "-", stdin=CRD.read_text().replace(GROUP, TEST_GROUP))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
-    yield replace(TOPICS, api_version=TOPICS.api_version.replace(GROUP, TEST_GROUP))
-    cluster.kubectl("delete", "crd", name, "--timeout=60s")
+    try:
+        cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{name}")
+        yield replace(TOPICS, api_version=TOPICS.api_version.replace(GROUP, TEST_GROUP))
+    finally:  # while it is there, `kubectl get topic` means it
+        cluster.kubectl("delete", "crd", name, "--timeout=60s")
 
 
 @pytest.fixture
