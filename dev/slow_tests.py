@@ -15,10 +15,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from dev.tiers import TIERS
 
 ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "dev" / "slow_tests.txt"
-UNIT = "not (simulation or integration or conformance or spark or e2e)"
+(UNIT,) = (tier.marker for tier in TIERS if tier.name == "unit")
 SLOW_S = 0.5
 HEADER = (
     f"# Processor seconds, and the test functions of the unit tier that take over {SLOW_S}.\n"

@@ -3,8 +3,11 @@
 import asyncio
 import socket
 import struct
+from contextlib import asynccontextmanager
 
-from plimsoll_broker.server.dispatch import CloseConnection
+from plimsoll_broker.server.connection_limits import ListenerLimits
+from plimsoll_broker.server.dispatch import CloseConnection, Dispatch
+from plimsoll_broker.server.listener import Server
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey
 from plimsoll_wire.headers import request_frame
 from plimsoll_wire.primitives import MalformedMessage
@@ -117,3 +120,16 @@ class Harness:
         client = await self.connect()
         client.send(ApiKey.METADATA, 1, b"hello")
         assert await client.reply() == (1, b"at once hello")
+
+
+@asynccontextmanager
+async def serving():
+    """A server of these handlers on loopback, with room for twenty connections."""
+    handlers = Handlers()
+    server = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=20))
+    await server.start("127.0.0.1", 0)
+    made = Harness(server, handlers)
+    yield made
+    for client in made.clients:
+        client.writer.close()
+    await server.stop()

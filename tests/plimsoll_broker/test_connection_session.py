@@ -7,13 +7,11 @@ import weakref
 
 import pytest
 import uvloop
-from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
+from tests.plimsoll_broker.listening import WAIT_S, serving
 
 from plimsoll_broker.server import listener as servers
 from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.connection_session import Session
-from plimsoll_broker.server.dispatch import Dispatch
-from plimsoll_broker.server.listener import Server
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import decode_response, encode_request
 
@@ -27,14 +25,8 @@ def event_loop_policy():
 
 @pytest.fixture
 async def harness():
-    handlers = Handlers()
-    server = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=20))
-    await server.start("127.0.0.1", 0)
-    made = Harness(server, handlers)
-    yield made
-    for client in made.clients:
-        client.writer.close()
-    await server.stop()
+    async with serving() as made:
+        yield made
 
 
 # --- order ----------------------------------------------------------------------------------------

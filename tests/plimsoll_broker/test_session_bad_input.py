@@ -7,10 +7,9 @@ import pytest
 import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness
+from tests.plimsoll_broker.listening import WAIT_S, Handlers, Harness, serving
 
 from plimsoll_broker.handler_failures import CommitPathFailed
-from plimsoll_broker.server.connection_limits import ListenerLimits
 from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
 from plimsoll_wire.api_versions import ApiKey
@@ -24,14 +23,8 @@ def event_loop_policy():
 
 @pytest.fixture
 async def harness():
-    handlers = Handlers()
-    server = Server(Dispatch(handlers.table()), ListenerLimits(connections_max=20))
-    await server.start("127.0.0.1", 0)
-    made = Harness(server, handlers)
-    yield made
-    for client in made.clients:
-        client.writer.close()
-    await server.stop()
+    async with serving() as made:
+        yield made
 
 
 # --- bad input ------------------------------------------------------------------------------------

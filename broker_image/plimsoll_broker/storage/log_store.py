@@ -206,28 +206,22 @@ class LogStore(CheckpointFiles):
     def _make_durable(self, partitions: Iterable[Partition]) -> None:
         """Whose log this is must survive a power cut before its first record may.  A log whose sync
         fails stays new; the others do not wait for it."""
-        paths = {at: self._new.get(at) for at in partitions if at not in self._undurable}
-        failed: dict[Partition, StorageError] = {}
-        for partition, path in paths.items():
-            if path is not None and self.disk.exists(path):
-                try:
-                    self.disk.sync(path / checkpoint_formats.PARTITION_METADATA)
-                    self.disk.sync_directory(path)
-                except StorageError as error:
-                    if self.disk.exists(path):  # else its log was deleted meanwhile
-                        failed[partition] = error
-        if any(paths.values()):
+        wanted = [at for at in partitions if at not in self._undurable]
+        paths = {at: path for at in wanted if (path := self._new.get(at)) is not None}
+        failed = {at: error for at, path in paths.items() if (error := _sync_new(self.disk, path))}
+        if paths:
             try:
                 self.disk.sync_directory(self.directory)
             except StorageError as error:
                 failed = dict.fromkeys(paths, error)
         for partition, path in paths.items():
             with self._changing_new:
-                if self._new.get(partition) is path:
-                    if path is not None and partition in failed:
-                        self._undurable[partition] = failed[partition]
-                    else:
-                        self._new.pop(partition, None)
+                if self._new.get(partition) is not path:
+                    continue
+                if partition in failed:
+                    self._undurable[partition] = failed[partition]
+                else:
+                    self._new.pop(partition, None)
 
     def _make_one_durable(self, partition: Partition) -> None:
         self._make_durable((partition,))
@@ -335,6 +329,18 @@ class LogStore(CheckpointFiles):
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _sync_new(disk: Disk, path: Path) -> StorageError | None:
+    """A new log's files; why it failed.  None too where the log is deleted meanwhile."""
+    if not disk.exists(path):
+        return None
+    try:
+        disk.sync(path / checkpoint_formats.PARTITION_METADATA)
+        disk.sync_directory(path)
+    except StorageError as error:
+        return error if disk.exists(path) else None
+    return None
 
 
 def _loaded(

@@ -181,10 +181,12 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
 def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
     """Retention had removed these segments, and a power cut brought them back: their content is
     not read.  What becomes the first segment keeps its name, whatever comes."""
-    if len(segments) > 1 and segments[1].base_offset <= start:
+    gone = [one for one, following in pairwise(segments) if following.base_offset <= start]
+    if gone:
         place.disk.sync_directory(place.directory)
-    while len(segments) > 1 and segments[1].base_offset <= start:
-        segments.pop(0).remove()
+    for segment in gone:
+        segments.remove(segment)
+        segment.remove()
 
 
 # --- after a clean stop -------------------------------------------------------------------------

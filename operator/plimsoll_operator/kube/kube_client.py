@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from plimsoll_operator.kube.errors import Unavailable, answered
+from plimsoll_operator.kube.one_call import call, decoded
 from plimsoll_operator.kube.port import (
     JSON,
     TIMEOUT_SECONDS,
@@ -110,7 +110,7 @@ class Kube:
         )
         async with aclosing(self._transport.watch(request)) as lines:
             async for line in lines:
-                yield _decoded(line, request)
+                yield decoded(line, request)
 
     # --- writing ------------------------------------------------------------------------------
 
@@ -202,19 +202,8 @@ class Kube:
         return (await self._call(request))[0]
 
     async def _call(self, request: HttpRequest) -> tuple[Object, int | None]:
-        """The answer's body, and the server's time when it says so."""
-        response = await self._transport.send(request)
-        if response.status >= 400:
-            raise answered(request.method, request.path, response.status, response.body)
-        return _decoded(response.body, request), response.server_ms
+        return await call(self._transport, request)
 
 
 def _encoded(body: Mapping[str, object]) -> bytes:
     return msgspec.json.encode(body)
-
-
-def _decoded(text: bytes, request: HttpRequest) -> Object:
-    try:
-        return dict(msgspec.json.decode(text))
-    except (msgspec.DecodeError, ValueError, TypeError) as failure:
-        raise Unavailable(0, f"{request.method} {request.path}: no JSON object") from failure

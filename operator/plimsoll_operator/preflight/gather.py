@@ -15,7 +15,8 @@ import msgspec
 
 from plimsoll_operator.api import API_VERSION, labels
 from plimsoll_operator.api.cluster_topics import LabelSelector
-from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable, answered
+from plimsoll_operator.kube.errors import ApiError, Conflict, NotFound, Unavailable
+from plimsoll_operator.kube.one_call import call
 from plimsoll_operator.kube.port import HttpRequest, KubeApi, Object, Transport
 from plimsoll_operator.kube.resources import (
     ACCESS_REVIEWS,
@@ -125,8 +126,7 @@ class Gatherer:
 
         async def ask(namespace: str, permission: Permission) -> PermissionAnswer:
             async with slots:
-                review = await self._kube.create(ACCESS_REVIEWS, _review(namespace, permission))
-            allowed = (review.get("status") or {}).get("allowed") is True
+                allowed = await self._is_allowed(namespace, permission)
             return PermissionAnswer(permission=permission, namespace=namespace, allowed=allowed)
 
         asked = [asyncio.ensure_future(ask(*question)) for question in questions]
@@ -194,21 +194,17 @@ class Gatherer:
         group = kind.api_version.rpartition("/")[0]
         wanted = Permission(group=group, resource=kind.plural, verb="delete", name=APPEND_NAME)
         try:
-            body = _review(self._wishes.namespace, wanted)
-            review = await self._kube.create(ACCESS_REVIEWS, body)
+            return await self._is_allowed(self._wishes.namespace, wanted)
         except ApiError:
             return False
+
+    async def _is_allowed(self, namespace: str, permission: Permission) -> bool:
+        """The API server's own answer.  Raises ApiError."""
+        review = await self._kube.create(ACCESS_REVIEWS, _review(namespace, permission))
         return (review.get("status") or {}).get("allowed") is True
 
     async def _document(self, path: str) -> Object:
-        request = HttpRequest(method="GET", path=path)
-        response = await self._transport.send(request)
-        if response.status >= 400:
-            raise answered(request.method, path, response.status, response.body)
-        try:
-            return dict(msgspec.json.decode(response.body))
-        except (msgspec.DecodeError, TypeError, ValueError) as failure:
-            raise Unavailable(0, f"GET {path}: no JSON object") from failure
+        return (await call(self._transport, HttpRequest(method="GET", path=path)))[0]
 
 
 class _Writer:

@@ -6,6 +6,8 @@ import random
 from pathlib import Path
 from uuid import UUID
 
+from tests.plimsoll_broker.storage.conftest import fill
+
 from plimsoll_broker.replication.segment_removal import removable, removable_unsaved
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
@@ -147,6 +149,16 @@ class Machine:
     def names(self) -> list[str]:
         """Of the partition's files."""
         return sorted(self.volume.folder(ROOT / "orders-3").entries)
+
+
+def a_flushed_log() -> Machine:
+    """Its segments 0, 120, 240 and 360 are flushed; retention would begin at 240."""
+    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000, flush_messages=1))
+    log = machine.log()
+    fill(log, 40)
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    return machine
 
 
 def _durable(folder: Folder) -> Folder:

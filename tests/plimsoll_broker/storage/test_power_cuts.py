@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.plimsoll_broker.storage.conftest import fill, read_all
-from tests.plimsoll_broker.storage.simulated import ORDERS, Cut, Machine
+from tests.plimsoll_broker.storage.simulated import ORDERS, Cut, Machine, a_flushed_log
 
 from plimsoll_broker.storage import checkpoint_formats
 from plimsoll_broker.storage.log_config import LogConfig
@@ -171,11 +171,7 @@ def test_segments_removed_by_retention_stay_removed_below_the_recovery_point() -
 
 def a_flushed_log_that_retention_shortened() -> Machine:
     """Of the segments 0, 120, 240 and 360 the first two are gone, and no directory was synced."""
-    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000, flush_messages=1))
-    log = machine.log()
-    fill(log, 40)
-    log.flush()
-    machine.store.checkpoint_recovery_points()
+    machine = a_flushed_log()
     assert machine.retain(400) == 240
     return machine
 

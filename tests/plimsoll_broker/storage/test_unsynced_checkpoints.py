@@ -7,11 +7,10 @@ from uuid import uuid5
 
 import pytest
 from tests.plimsoll_broker.storage.conftest import fill, read_all
-from tests.plimsoll_broker.storage.simulated import ORDERS, TOPIC_ID, Cut, Machine
+from tests.plimsoll_broker.storage.simulated import ORDERS, TOPIC_ID, Cut, Machine, a_flushed_log
 
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_sim.engine.process import ProcessDied
 
 LOG_STARTS = "log-start"
@@ -27,12 +26,7 @@ class NothingOfIt(random.Random):
 @pytest.fixture
 def machine() -> Machine:
     """The log's segments 0, 120, 240 and 360 are flushed; retention begins at 240."""
-    machine = Machine(LogConfig(segment_bytes=2_000, retention_bytes=2_000, flush_messages=1))
-    log = machine.log()
-    fill(log, 40)
-    log.flush()
-    machine.store.checkpoint_recovery_points()
-    return machine
+    return a_flushed_log()
 
 
 def killed_at_io(machine: Machine, number: int) -> None:
