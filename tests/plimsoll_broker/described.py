@@ -66,6 +66,8 @@ def an_image(*brokers, topics=("orders", "payments")):
     }
     return ClusterImage(
         cluster_id=CLUSTER_ID,
+        name="main",
+        metadata_version=2,
         brokers=Map({broker.id: broker for broker in brokers}),
         topics=Map(
             {

@@ -1,8 +1,11 @@
 """What the metadata APIs say about an image, in every version that is served."""
 
+import msgspec
 import pytest
+from immutables import Map
 from tests.plimsoll_broker.described import MISSING, ORDERS, Harness, a_broker, an_image, versions
 
+from plimsoll_core.cluster.model import TopicObject
 from plimsoll_wire.api_versions import ApiKey
 
 # --- Metadata -------------------------------------------------------------------------------------
@@ -171,13 +174,13 @@ def test_elr_and_unknown_topics_are_told():
 # --- DescribeConfigs ------------------------------------------------------------------------------
 
 
-def describe_configs(version, kind, name, keys=None, synonyms=True):
+def describe_configs(version, kind, name, keys=None, synonyms=True, harness=None):
     values = {
         "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": keys}],
         "include_synonyms": synonyms,
         "include_documentation": True,
     }
-    (result,) = Harness().ask(ApiKey.DESCRIBE_CONFIGS, version, values).results
+    (result,) = (harness or Harness()).ask(ApiKey.DESCRIBE_CONFIGS, version, values).results
     return result
 
 
@@ -221,8 +224,40 @@ def test_describe_configs_returns_only_the_requested_keys_and_no_synonyms():
 
 
 @pytest.mark.parametrize(
+    ("fields", "source"),
+    [
+        ({}, 5),
+        ({"configs": Map({"min.insync.replicas": "2"})}, 1),
+        ({"object": TopicObject(namespace="shop", name="orders", uid="u")}, 1),
+    ],
+)
+def test_min_isr_is_the_topic_s_own_where_a_client_or_an_object_gave_it(fields, source):
+    image = an_image()
+    topic = msgspec.structs.replace(image.topics[ORDERS], **fields)
+    harness = Harness(msgspec.structs.replace(image, topics=image.topics.set(ORDERS, topic)))
+    (config,) = describe_configs(4, 2, "orders", ["min.insync.replicas"], harness=harness).configs
+    assert (config.value, config.config_source) == ("2", source)
+    assert [(each.name, each.source) for each in config.synonyms] == [
+        ("min.insync.replicas", source)
+    ]
+
+
+def test_empty_list_of_keys_asks_for_all():
+    assert describe_configs(4, 2, "orders", []) == describe_configs(4, 2, "orders", None)
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "code"),
-    [(2, "absent", 3), (4, "7", 42), (8, "x", 42), (4, "", 0), (4, "1", 0)],
+    [
+        (2, "bad name", 17),
+        (2, "", 17),
+        (4, "one", 42),
+        (2, "absent", 3),
+        (4, "7", 42),
+        (8, "x", 42),
+        (4, "", 0),
+        (4, "1", 0),
+    ],
 )
 def test_resources_that_are_not_here(kind, name, code):
     result = describe_configs(4, kind, name)

@@ -84,6 +84,15 @@ async def test_topic_is_answered_when_it_can_be_seen_with_its_leaders(version):
     assert request.topics[0].configs == {"min.insync.replicas": "2"}
 
 
+async def test_checked_topic_is_told_with_the_min_isr_that_it_would_get():
+    harness = Harness()
+    checked = TopicAnswer(name="new", partitions=2, replication_factor=3, min_isr=2)
+    harness.answer = TopicsAnswer(topics=(checked,))
+    (topic,) = (await create(harness, 7, a_new_topic("new"), validate_only=True)).topics
+    (told,) = [each for each in topic.configs if each.name == "min.insync.replicas"]
+    assert (told.value, told.config_source) == ("2", 5)
+
+
 async def test_topic_that_does_not_show_in_time_is_made_nevertheless():
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = made

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from plimsoll_broker.handlers.alter_configs import alter_configs
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.create_partitions import create_partitions
 from plimsoll_broker.handlers.create_topics import create_topics
 from plimsoll_broker.handlers.delete_topics import delete_topics
 from plimsoll_broker.handlers.describe_cluster import describe_cluster
@@ -24,6 +26,9 @@ def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
         ApiKey.DESCRIBE_CONFIGS: describe_configs(view),
         ApiKey.CREATE_TOPICS: create_topics(view),
         ApiKey.DELETE_TOPICS: delete_topics(view),
+        ApiKey.CREATE_PARTITIONS: create_partitions(view),
+        ApiKey.ALTER_CONFIGS: alter_configs(view),
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: alter_configs(view),
         ApiKey.ELECT_LEADERS: elect_leaders(view),
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_reassignments(view),
         ApiKey.LIST_PARTITION_REASSIGNMENTS: list_reassignments(view),
