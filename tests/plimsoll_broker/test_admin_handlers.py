@@ -272,3 +272,37 @@ def test_broker_s_configs_are_what_it_was_given():
         "5000",
         4,
     )
+
+
+# --- ListConfigResources --------------------------------------------------------------------------
+
+
+def resources(version, types=()):
+    values = {"resource_types": list(types)} if version else {}
+    return Harness().ask(ApiKey.LIST_CONFIG_RESOURCES, version, values)
+
+
+@pytest.mark.parametrize(
+    ("types", "found"),
+    [
+        ((), [("orders", 2), ("payments", 2), ("0", 4), ("1", 4)]),
+        ((2,), [("orders", 2), ("payments", 2)]),
+        ((4, 8, 16, 32), [("0", 4), ("1", 4)]),
+        ((16,), []),
+    ],
+)
+def test_topics_and_live_brokers_have_configs(types, found):
+    reply = resources(1, types)
+    assert reply.error_code == 0
+    listed = [(each.resource_name, each.resource_type) for each in reply.config_resources]
+    assert listed == found
+
+
+def test_type_that_kafka_does_not_know_is_refused():
+    reply = resources(1, (2, 99))
+    assert (reply.error_code, reply.config_resources) == (35, ())
+
+
+def test_version_0_finds_no_client_metrics():
+    reply = resources(0)
+    assert (reply.error_code, reply.config_resources) == (0, ())

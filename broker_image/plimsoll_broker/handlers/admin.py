@@ -11,6 +11,7 @@ from plimsoll_broker.handlers.describe_cluster import describe_cluster
 from plimsoll_broker.handlers.describe_configs import describe_configs
 from plimsoll_broker.handlers.describe_topic_partitions import describe_topic_partitions
 from plimsoll_broker.handlers.elect_leaders import elect_leaders
+from plimsoll_broker.handlers.list_config_resources import list_config_resources
 from plimsoll_broker.handlers.metadata import metadata
 from plimsoll_broker.handlers.reassignments import alter_reassignments, list_reassignments
 from plimsoll_broker.server.dispatch import Handler
@@ -24,6 +25,7 @@ def admin_handlers(view: ClusterView) -> dict[ApiKey, Handler]:
         ApiKey.DESCRIBE_CLUSTER: describe_cluster(view),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions(view),
         ApiKey.DESCRIBE_CONFIGS: describe_configs(view),
+        ApiKey.LIST_CONFIG_RESOURCES: list_config_resources(view),
         ApiKey.CREATE_TOPICS: create_topics(view),
         ApiKey.DELETE_TOPICS: delete_topics(view),
         ApiKey.CREATE_PARTITIONS: create_partitions(view),

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
-from plimsoll_broker.handlers.effective_values import BROKER_NAMES
+from plimsoll_broker.handlers.effective_values import BROKER_NAMES, SHOWN_NAMES, TOPICS_ALONE
 from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.legal_topic_names import check_form
@@ -185,7 +185,7 @@ def _older_name(strategy: dict[str, Any]) -> dict[str, Any]:
 def _topic_entry(
     key: ConfigKey, configs: Mapping[str, str], broker_configs: Mapping[str, str]
 ) -> dict[str, Any]:
-    broker_name = BROKER_NAMES.get(key.name, key.name)
+    broker_name = SHOWN_NAMES.get(key.name, key.name)
     synonyms = [{"name": broker_name, "value": key.default, "source": _SOURCE_DEFAULT}]
     if broker_name in broker_configs:
         value = broker_configs[broker_name]
@@ -193,7 +193,10 @@ def _topic_entry(
     if key.name in configs:
         own = {"name": key.name, "value": configs[key.name], "source": _SOURCE_TOPIC}
         synonyms.insert(0, own)
-    return _entry(key.name, synonyms, key.doc)
+    entry = _entry(key.name, synonyms, key.doc)
+    if key.name in TOPICS_ALONE:
+        entry["synonyms"] = synonyms[:-1]
+    return entry
 
 
 def _broker_configs(configs: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -11,6 +11,24 @@ from plimsoll_core.cluster.topic_configs import BROKER_DEFAULTS, BY_NAME
 
 BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
 """The broker's config that stands in for a topic's."""
+SHOWN_NAMES = BROKER_NAMES | {
+    "file.delete.delay.ms": "log.segment.delete.delay.ms",
+    "local.retention.bytes": "log.local.retention.bytes",
+    "local.retention.ms": "log.local.retention.ms",
+    "preallocate": "log.preallocate",
+    "segment.jitter.ms": "log.roll.jitter.ms",
+}
+"""The same with those that exist in Kafka alone."""
+TOPICS_ALONE = frozenset(
+    {
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    }
+)
+"""Configs for which no broker's config stands in."""
 
 
 def value_without_topic(name: str, broker_configs: Mapping[str, str]) -> str:
