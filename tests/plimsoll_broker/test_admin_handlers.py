@@ -3,7 +3,15 @@
 import msgspec
 import pytest
 from immutables import Map
-from tests.plimsoll_broker.described import MISSING, ORDERS, Harness, a_broker, an_image, versions
+from tests.plimsoll_broker.described import (
+    MISSING,
+    ORDERS,
+    PAYMENTS,
+    Harness,
+    a_broker,
+    an_image,
+    versions,
+)
 
 from plimsoll_core.cluster.model import TopicObject
 from plimsoll_wire.api_versions import ApiKey
@@ -64,6 +72,20 @@ def test_topics_by_id(version):
     known, unknown = metadata(Harness(), version, ids).topics
     assert (known.name, known.error_code) == ("orders", 0)
     assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, MISSING, 100)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+@pytest.mark.parametrize("name", ["a b", "", "..", "x" * 250])
+def test_name_that_no_topic_can_have_is_told_from_one_that_is_not_there(version, name):
+    (topic,) = metadata(Harness(), version, [{"name": name, "topic_id": None}]).topics
+    assert (topic.name, topic.error_code) == (name, 17)
+
+
+def test_name_and_id_of_different_topics_are_an_unknown_id():
+    both = [{"name": "orders", "topic_id": MISSING}, {"name": "payments", "topic_id": PAYMENTS}]
+    wrong, right = metadata(Harness(), 12, both).topics
+    assert (wrong.error_code, wrong.topic_id, wrong.partitions) == (100, MISSING, ())
+    assert (right.name, right.error_code) == ("payments", 0)
 
 
 @pytest.mark.parametrize("version", range(1, 14))
@@ -169,6 +191,27 @@ def test_elr_and_unknown_topics_are_told():
     assert (absent.name, absent.error_code) == ("absent", 3)
     leaderless = payments.partitions[1]
     assert (leaderless.error_code, leaderless.eligible_leader_replicas) == (5, (1,))
+
+
+@pytest.mark.parametrize(
+    ("names", "cursor", "told"),
+    [
+        (("orders",), ("orders", -1), [("orders", 42)]),
+        (("orders", "payments"), ("other", 0), [("orders", 42), ("payments", 42)]),
+        (("orders",), ("zzz", 0), [("orders", 42)]),
+        ((), ("orders", -1), []),
+        ((), ("other", 0), [("payments", 0)]),
+        (("bad name",), None, [("bad name", 17)]),
+    ],
+)
+def test_cursor_that_no_answer_gave_is_refused(names, cursor, told):
+    values = {
+        "topics": [{"name": name} for name in names],
+        "response_partition_limit": 100,
+        "cursor": cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
+    }
+    reply = Harness().ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, values)
+    assert [(topic.name, topic.error_code) for topic in reply.topics] == told
 
 
 # --- DescribeConfigs ------------------------------------------------------------------------------

@@ -222,6 +222,15 @@ async def test_deletions_by_id():
     assert results == {ORDERS: ("orders", 0), MISSING: (None, 100)}
 
 
+async def test_topic_named_by_its_name_and_by_its_id_is_not_deleted():
+    harness = Harness()
+    harness.answer = TopicsAnswer(topics=(TopicAnswer(name="payments", topic_id=PAYMENTS),))
+    reply = await delete(harness, 6, ["orders", "payments"], [ORDERS], timeout=1)
+    results = [(each.name, each.topic_id, each.error_code) for each in reply.responses]
+    assert results == [("orders", None, 42), ("payments", PAYMENTS, 0), (None, ORDERS, 42)]
+    assert harness.commands[0][0] == DeleteTopics(names=("payments",))
+
+
 async def test_topic_named_twice_is_not_deleted():
     harness = Harness()
     (result,) = (await delete(harness, 5, ["orders", "orders"])).responses

@@ -3,16 +3,23 @@
 import pytest
 from tests.plimsoll_broker.test_delete_records import written
 from tests.plimsoll_broker.test_replication import Three, until
-from tests.plimsoll_broker.trio import Client, Controller
+from tests.plimsoll_broker.trio import Broker, Controller
 
+from plimsoll_broker.handlers.describe_log_dirs import describe_log_dirs
+from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import decode_response, encode_request
 
 
-async def described(client: Client, topics: list[dict] | None, version: int = 4) -> object:
-    reply = await client.ask(ApiKey.DESCRIBE_LOG_DIRS, version, {"topics": topics})
-    (result,) = reply.results
+async def described(broker: Broker, topics: list[dict] | None, version: int = 4) -> object:
+    key = ApiKey.DESCRIBE_LOG_DIRS
+    body = memoryview(bytearray(encode_request(key, version, {"topics": topics})))
+    handler = describe_log_dirs(broker.manager, Aside())
+    reply = await handler(RequestContext(key, version, 1, body))
+    (result,) = decode_response(key, version, reply).results
     return result
 
 
@@ -29,8 +36,8 @@ async def test_every_replica_of_the_broker_is_told_with_its_size(
     controller: Controller, three: Three, version: int
 ) -> None:
     controller.create("t", (0, 1, 2), (1, 2, 0))
-    client = await written(three[0])
-    result = await described(client, None, version)
+    await written(three[0])
+    result = await described(three[0], None, version)
     log = three[0].hosted("t").log
     assert sizes(result) == {("t", 0): log.size, ("t", 1): 0}
     assert log.size > 0
@@ -42,11 +49,10 @@ async def test_every_replica_of_the_broker_is_told_with_its_size(
 
 async def test_only_the_named_partitions_are_told(controller: Controller, three: Three) -> None:
     controller.create("t", (0, 1, 2), (1, 2, 0))
-    client = await three[0].client()
     await until(lambda: three[0].manager.by_name("t", 1) is not None)
     named = [{"topic": "t", "partitions": [1, 9]}, {"topic": "gone", "partitions": [0]}]
-    assert sizes(await described(client, named)) == {("t", 1): 0}
-    assert sizes(await described(client, [])) == {}
+    assert sizes(await described(three[0], named)) == {("t", 1): 0}
+    assert sizes(await described(three[0], [])) == {}
 
 
 async def test_volume_that_cannot_be_asked_has_a_code(
@@ -55,7 +61,6 @@ async def test_volume_that_cannot_be_asked_has_a_code(
     def room(self: Disk, path: object) -> tuple[int, int]:
         raise StorageError(StorageFault.IO, path, "gone")
 
-    client = await three[0].client()
     monkeypatch.setattr(Disk, "room", room)
-    result = await described(client, None)
+    result = await described(three[0], None)
     assert (result.error_code, result.total_bytes) == (Code.KAFKA_STORAGE_ERROR, -1)

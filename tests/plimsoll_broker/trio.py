@@ -11,10 +11,8 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
-from plimsoll_broker.handlers.describe_log_dirs import describe_log_dirs
 from plimsoll_broker.handlers.fetch import FetchHandler
 from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
-from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
 from plimsoll_broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
@@ -191,7 +189,6 @@ class Broker:
             ApiKey.OFFSET_FOR_LEADER_EPOCH,
             ApiKey.INIT_PRODUCER_ID,
             ApiKey.DELETE_RECORDS,
-            ApiKey.DESCRIBE_LOG_DIRS,
         )
         self.server = Server(Dispatch(late.table), self.limits, self.memory)
         own = await self.server.start("127.0.0.1", self.clients_port)
@@ -225,7 +222,6 @@ class Broker:
             ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(self.manager),
             ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ids),
             ApiKey.DELETE_RECORDS: DeleteRecordsHandler(self.manager),
-            ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs(self.manager, Aside()),
         }
         self.clients_routes = late.routes
         followers.routes = replication_routes(self.manager)

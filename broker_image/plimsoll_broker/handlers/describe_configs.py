@@ -236,6 +236,6 @@ def _type(name: str, value: str) -> int:
         return _TYPE_INT
     if name in LISTS:
         return _TYPE_LIST
-    if name == UNCLEAN_ENABLE:
+    if value in ("true", "false"):
         return _TYPE_BOOLEAN
     return _TYPE_LONG if value.lstrip("-").isdecimal() else _TYPE_STRING

@@ -25,6 +25,7 @@ UNCLEAN_ENABLE = "unclean.leader.election.enable"
 SEGMENT_BYTES = "segment.bytes"
 CLIENT_SEGMENT_BYTES_MIN = 2**20
 """Kafka's least.  An owner may declare smaller ones; a client could have a file for each batch."""
+AUTO_CREATE = "auto.create.topics.enable"
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -316,6 +317,11 @@ def _bytes(name: str, doc: str) -> ConfigKey:
 _OWN = {
     key.name: key
     for key in (
+        _choice(
+            AUTO_CREATE,
+            ("false", "true"),
+            "Whether a topic is made that a client asks for by its name.",
+        ),
         _integer("replica.lag.time.max.ms", 30_000, 1, INT32_MAX, "How far behind in sync may be."),
         _integer("num.replica.fetchers", 1, 1, 64, "Connections to each leader that is followed."),
         _integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),

@@ -207,7 +207,7 @@ class TestBrokerConfigs:
             ("log.roll.hours", "0", "log.roll.ms must be a whole number from 1"),
             ("replica.lag.time.max.ms", "0", "replica.lag.time.max.ms must be"),
             ("log.segment.bytes", "13", "log.segment.bytes must be a whole number from 14"),
-            ("num.io.threads", "8", "no broker config num.io.threads; known are connections.max"),
+            ("num.io.threads", "8", "no broker config num.io.threads; known are auto.create"),
         ],
     )
     def test_unknown_or_ill_typed_broker_config_is_refused(

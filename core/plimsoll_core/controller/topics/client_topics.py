@@ -33,6 +33,8 @@ from plimsoll_core.messages.requests import (
 from plimsoll_core.messages.requests import TopicsAnswer as Answers
 from plimsoll_core.planner.placement import Assignment
 
+CLUSTER_METADATA = "__cluster_metadata"
+
 
 def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer | Refusal:
     image, records = turn.image, list(turn.records)
@@ -64,6 +66,11 @@ def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
     refusal = check_name(turn, wish.name)
     if refusal:
         return refusal
+    if wish.name == CLUSTER_METADATA:
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message=f"{wish.name} is Kafka's name for its metadata log; choose another.",
+        )
     if wish.name in turn.image.topic_ids:
         return Refusal(
             reason=Reason.TopicAlreadyExists, message=f"There is a topic {wish.name} already."
