@@ -94,11 +94,11 @@ def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refus
         return wanted
     if wanted == before and not _forgets_min_isr(wish):
         return None
-    if refusal := declared_elsewhere(topic, f"edit its {_fields(before, wanted)}"):
-        return refusal
     configs = client_configs(wanted, topic.configs)
     if isinstance(configs, Refusal):
         return configs
+    if refusal := declared_elsewhere(topic, f"edit its {_fields(before, wanted)}"):
+        return refusal
     min_isr = configs.min_isr
     if min_isr is None:
         forgotten = MIN_ISR in before or _forgets_min_isr(wish)
