@@ -159,7 +159,7 @@ async def test_nothing_is_sent_to_a_controller_that_would_not_know_it(harness):
         harness, a_resource(TOPIC, "orders", ("flush.ms", SET, "5"))
     )
     assert code == 35
-    assert "upgrade" in message
+    assert "Upgrade the operator" in message
     assert harness.commands == []
 
 

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask
-from plimsoll_core.cluster.legal_topic_names import INTERNAL_NAMES, check_form
+from plimsoll_core.cluster.internal_topics import is_internal
+from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
 from plimsoll_core.cluster.topic_configs import AUTO_CREATE
 from plimsoll_core.messages.requests import CreateTopics, NewTopic
 
@@ -38,7 +39,8 @@ class AutoCreation:
 
     def may_make(self, name: str) -> bool:
         """Whether there may soon be such a topic."""
-        return self.enabled and name not in INTERNAL_NAMES and check_form(name) is None
+        own = is_internal(name) or name == CLUSTER_METADATA
+        return self.enabled and not own and check_form(name) is None
 
     def want(self, names: Iterable[str]) -> bool:
         """Make those that may be made; whether there are such."""

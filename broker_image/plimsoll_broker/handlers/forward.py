@@ -13,6 +13,7 @@ from typing import Any
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import (
     Answer,
@@ -78,7 +79,11 @@ async def ask_for_changes(
     """What became of each topic, once this broker sees it."""
     if view.image.metadata_version < CHANGES_SINCE:
         # An older controller would close the connection that also says that this broker is alive.
-        message = "The cluster's operator, or one of its brokers, is older than this; upgrade it."
+        message = (
+            f"This needs metadata version {release_of(CHANGES_SINCE)}; the cluster is at"
+            f" {release_of(view.image.metadata_version)}. Upgrade the operator and all brokers, and"
+            " leave spec.metadataVersion of the LogCluster out."
+        )
         return _refused(names, Code.UNSUPPORTED_VERSION, message)
     match await forward(view, request, timeout_ms):
         case TopicsChanged(topics=topics, end_offset=end_offset):

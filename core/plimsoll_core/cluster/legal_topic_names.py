@@ -12,10 +12,8 @@ from plimsoll_core.errors import Reason, Refusal
 
 NAME_LENGTH_MAX = 249
 
-INTERNAL_NAMES = frozenset(
-    {"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"}
-)
-"""Kafka's own topics, which no client's Metadata request makes."""
+CLUSTER_METADATA = "__cluster_metadata"
+"""Kafka's name for its metadata log, which is no topic here."""
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 
 

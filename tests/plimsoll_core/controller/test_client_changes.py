@@ -1,10 +1,16 @@
 """Clients change configs of their topics and add partitions to them; objects' topics stay."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from plimsoll_core.cluster.records import PartitionsChanged, TopicConfigured
+from plimsoll_core.cluster.records import (
+    PartitionsChanged,
+    PartitionsCreated,
+    TopicConfigured,
+    TopicCreated,
+)
 from plimsoll_core.messages.requests import CreateTopics, DetachTopic, NewTopic
 from plimsoll_core.messages.topic_changes import (
     AddPartitions,
@@ -175,6 +181,18 @@ class TestConfigs:
         """kafka-reassign-partitions takes away throttles that it never set."""
         nothing = delete("leader.replication.throttled.replicas")
         assert alter(world, nothing, set_("min.insync.replicas", "2"), name="orders").code == 0
+
+    def test_topic_of_the_cluster_itself_is_not_changed(self, world: Any) -> None:
+        name = "__consumer_offsets"
+        topic_id, row = UUID(int=7), ((0, 1, 2),)
+        made = TopicCreated(cause="", topic_id=topic_id, name=name, replication_factor=3, min_isr=2)
+        world.commit(made)
+        world.commit(PartitionsCreated(cause="", topic_id=topic_id, first=0, replicas=row, isr=row))
+        end = len(world.log)
+        for answer in (alter(world, set_("flush.ms", "7"), name=name), grow(world, 2, name=name)):
+            assert (answer.code, "the cluster's own" in answer.message) == (44, True)
+        assert alter(world, delete("flush.ms"), name=name).code == 0
+        assert len(world.log) == end
 
     def test_topic_that_was_detached_from_its_object_is_the_clients(self, world: Any) -> None:
         world.ask(DetachTopic(object=world.declaration().object))

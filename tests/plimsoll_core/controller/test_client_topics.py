@@ -136,6 +136,7 @@ class TestCreate:
             ({"configs": {"retention.ms": "soon"}}, 40, "InvalidConfig", "whole number"),
             ({"configs": {"min.insync.replicas": "0"}}, 40, "InvalidConfig", "from 1"),
             ({"name": "orders"}, 36, "TopicAlreadyExists", "already"),
+            ({"name": "__cluster_metadata"}, 42, "InvalidRequest", "choose another"),
             ({"name": ""}, 17, "InvalidTopicName", "not a topic name"),
             ({"name": ".."}, 17, "InvalidTopicName", "alone"),
             ({"name": "a" * 250}, 17, "InvalidTopicName", "249"),

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics import topic_creation
-from plimsoll_core.controller.topics.topic_changes import found, told
+from plimsoll_core.controller.topics.topic_changes import found, not_a_clients, told
 from plimsoll_core.controller.topics.topic_creation import (
     check_rows,
-    declared_elsewhere,
     place_more,
 )
 from plimsoll_core.controller.topics.topic_limits import check_partitions
@@ -51,7 +50,7 @@ def _grow(turn: DecisionContext, wish: TopicGrowth, times: int) -> Refusal | Non
     topic = found(turn, wish.topic, times)
     if isinstance(topic, Refusal):
         return topic
-    rows = declared_elsewhere(topic, "edit its spec.partitions") or _rows(turn, topic, wish)
+    rows = not_a_clients(topic, "edit its spec.partitions") or _rows(turn, topic, wish)
     if isinstance(rows, Refusal):
         return rows
     topic_creation.add_partitions(turn, topic.id, rows, "grown by a client")

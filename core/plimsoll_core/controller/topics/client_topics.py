@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA
 from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -32,8 +33,6 @@ from plimsoll_core.messages.requests import (
 )
 from plimsoll_core.messages.requests import TopicsAnswer as Answers
 from plimsoll_core.planner.placement import Assignment
-
-CLUSTER_METADATA = "__cluster_metadata"
 
 
 def create_topics(turn: DecisionContext, request: CreateTopics) -> Answer | Refusal:

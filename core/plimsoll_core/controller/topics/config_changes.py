@@ -25,8 +25,7 @@ from plimsoll_core.cluster.topic_configs import (
 )
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
-from plimsoll_core.controller.topics.topic_changes import found, told
-from plimsoll_core.controller.topics.topic_creation import declared_elsewhere
+from plimsoll_core.controller.topics.topic_changes import found, not_a_clients, told
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.ids import TopicId
 from plimsoll_core.messages.requests import Answer
@@ -97,7 +96,7 @@ def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refus
     configs = client_configs(wanted, topic.configs)
     if isinstance(configs, Refusal):
         return configs
-    if refusal := declared_elsewhere(topic, f"edit its {_fields(before, wanted)}"):
+    if refusal := not_a_clients(topic, f"edit its {_fields(before, wanted)}"):
         return refusal
     min_isr = configs.min_isr
     if min_isr is None:

@@ -5,9 +5,11 @@ Called by `config_changes` and `client_partitions`.
 
 from __future__ import annotations
 
+from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.topic_creation import declared_elsewhere
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.topic_changes import TopicChanged
 
@@ -24,6 +26,16 @@ def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
     return check_form(name) or Refusal(
         reason=Reason.UnknownTopicOrPartition, message=f"There is no topic {name}."
     )
+
+
+def not_a_clients(topic: Topic, instead: str) -> Refusal | None:
+    """Why clients may not change a topic; `instead`: what to do where an object declares it."""
+    if is_internal(topic.name):
+        return Refusal(
+            reason=Reason.PolicyViolation,
+            message=f"Topic {topic.name} is the cluster's own; clients do not change it.",
+        )
+    return declared_elsewhere(topic, instead)
 
 
 def told(name: str, refusal: Refusal | None) -> TopicChanged:
