@@ -35,6 +35,7 @@ from plimsoll_core.messages.requests import (
     ReportFailedReplicas,
     ReportReplicaLogs,
 )
+from plimsoll_core.messages.topic_changes import TopicChange
 
 VERSION = 0
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
@@ -52,6 +53,7 @@ BrokerRequest = (
     | ReportCopies
     | CreateTopics
     | DeleteTopics
+    | TopicChange
     | ElectLeaders
     | AlterReassignments
 )

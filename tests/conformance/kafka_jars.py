@@ -80,6 +80,26 @@ class KafkaJars:
         """Main class of kafka-get-offsets.sh."""
         return "org.apache.kafka.tools.GetOffsetShell"
 
+    @property
+    def topics(self) -> str:
+        """Main class of kafka-topics.sh."""
+        return "org.apache.kafka.tools.TopicCommand"
+
+    @property
+    def configs(self) -> str:
+        """Main class of kafka-configs.sh."""
+        return "kafka.admin.ConfigCommand"
+
+    @property
+    def log_dirs(self) -> str:
+        """Main class of kafka-log-dirs.sh."""
+        return "org.apache.kafka.tools.LogDirsCommand"
+
+    @property
+    def reassign_partitions(self) -> str:
+        """Main class of kafka-reassign-partitions.sh."""
+        return "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+
     def command(self, main_class: str, *arguments: str, heap_mb: int = 256) -> list[str]:
         """The command line that runs one of Kafka's classes."""
         java = [java_command(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

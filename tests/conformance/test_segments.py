@@ -10,6 +10,15 @@ from tests.integration.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.conformance
 EACH = 400
+SMALL_SEGMENTS = """\
+apiVersion: plimsoll.dev/v1alpha1
+kind: LogCluster
+metadata: {name: main}
+spec:
+  brokers: {count: 3}
+  storage: {size: 1Gi}
+  config: {log.segment.bytes: 16384}
+"""
 COMPLAINTS = ("invalid", "corrupt", "mismatch", "exception", "error:", "does not", "out of order")
 
 
@@ -21,8 +30,10 @@ def test_dump_log_segments_reads_every_record_without_complaint(
     tmp_path: Path, jars: KafkaJars
 ) -> None:
     records = scripts.sent(PARTITIONS, EACH)
-    with LocalCluster(tmp_path / "data", brokers=3) as cluster:
-        cluster.create_topic("dumped", PARTITIONS, {"segment.bytes": "16384"})
+    file = tmp_path / "cluster.yaml"
+    file.write_text(SMALL_SEGMENTS)
+    with LocalCluster(tmp_path / "data", brokers=None, files=[file]) as cluster:
+        cluster.create_topic("dumped", PARTITIONS, {})
         cluster.wait_isr("dumped", 3)
         assert scripts.with_aiokafka(cluster.bootstrap, "dumped", records) == records
     logs = partition_files(cluster, "dumped", 0, ".log")

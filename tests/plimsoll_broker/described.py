@@ -66,6 +66,8 @@ def an_image(*brokers, topics=("orders", "payments")):
     }
     return ClusterImage(
         cluster_id=CLUSTER_ID,
+        name="main",
+        metadata_version=2,
         brokers=Map({broker.id: broker for broker in brokers}),
         topics=Map(
             {
@@ -92,7 +94,7 @@ def an_image(*brokers, topics=("orders", "payments")):
 
 
 class Harness:
-    def __init__(self, image=None):
+    def __init__(self, image=None, **configs):
         self.watch = ImageWatch(image or an_image())
         self.commands = []
         self.answer = None
@@ -100,7 +102,7 @@ class Harness:
             broker_id=BrokerId(1),
             watch=self.watch,
             command=self.command,
-            configs={"log.retention.ms": "5000", "num.io.threads": "8"},
+            configs={"log.retention.ms": "5000", "num.io.threads": "8", **configs},
         )
         self.handlers = admin_handlers(view)
 

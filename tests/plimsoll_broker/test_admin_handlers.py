@@ -1,8 +1,19 @@
 """What the metadata APIs say about an image, in every version that is served."""
 
+import msgspec
 import pytest
-from tests.plimsoll_broker.described import MISSING, ORDERS, Harness, a_broker, an_image, versions
+from immutables import Map
+from tests.plimsoll_broker.described import (
+    MISSING,
+    ORDERS,
+    PAYMENTS,
+    Harness,
+    a_broker,
+    an_image,
+    versions,
+)
 
+from plimsoll_core.cluster.model import TopicObject
 from plimsoll_wire.api_versions import ApiKey
 
 # --- Metadata -------------------------------------------------------------------------------------
@@ -61,6 +72,20 @@ def test_topics_by_id(version):
     known, unknown = metadata(Harness(), version, ids).topics
     assert (known.name, known.error_code) == ("orders", 0)
     assert (unknown.name, unknown.topic_id, unknown.error_code) == (None, MISSING, 100)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.METADATA))
+@pytest.mark.parametrize("name", ["a b", "", "..", "x" * 250])
+def test_name_that_no_topic_can_have_is_told_from_one_that_is_not_there(version, name):
+    (topic,) = metadata(Harness(), version, [{"name": name, "topic_id": None}]).topics
+    assert (topic.name, topic.error_code) == (name, 17)
+
+
+def test_name_and_id_of_different_topics_are_an_unknown_id():
+    both = [{"name": "orders", "topic_id": MISSING}, {"name": "payments", "topic_id": PAYMENTS}]
+    wrong, right = metadata(Harness(), 12, both).topics
+    assert (wrong.error_code, wrong.topic_id, wrong.partitions) == (100, MISSING, ())
+    assert (right.name, right.error_code) == ("payments", 0)
 
 
 @pytest.mark.parametrize("version", range(1, 14))
@@ -168,16 +193,37 @@ def test_elr_and_unknown_topics_are_told():
     assert (leaderless.error_code, leaderless.eligible_leader_replicas) == (5, (1,))
 
 
+@pytest.mark.parametrize(
+    ("names", "cursor", "told"),
+    [
+        (("orders",), ("orders", -1), [("orders", 42)]),
+        (("orders", "payments"), ("other", 0), [("orders", 42), ("payments", 42)]),
+        (("orders",), ("zzz", 0), [("orders", 42)]),
+        ((), ("orders", -1), []),
+        ((), ("other", 0), [("payments", 0)]),
+        (("bad name",), None, [("bad name", 17)]),
+    ],
+)
+def test_cursor_that_no_answer_gave_is_refused(names, cursor, told):
+    values = {
+        "topics": [{"name": name} for name in names],
+        "response_partition_limit": 100,
+        "cursor": cursor and {"topic_name": cursor[0], "partition_index": cursor[1]},
+    }
+    reply = Harness().ask(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, values)
+    assert [(topic.name, topic.error_code) for topic in reply.topics] == told
+
+
 # --- DescribeConfigs ------------------------------------------------------------------------------
 
 
-def describe_configs(version, kind, name, keys=None, synonyms=True):
+def describe_configs(version, kind, name, keys=None, synonyms=True, harness=None):
     values = {
         "resources": [{"resource_type": kind, "resource_name": name, "configuration_keys": keys}],
         "include_synonyms": synonyms,
         "include_documentation": True,
     }
-    (result,) = Harness().ask(ApiKey.DESCRIBE_CONFIGS, version, values).results
+    (result,) = (harness or Harness()).ask(ApiKey.DESCRIBE_CONFIGS, version, values).results
     return result
 
 
@@ -221,8 +267,40 @@ def test_describe_configs_returns_only_the_requested_keys_and_no_synonyms():
 
 
 @pytest.mark.parametrize(
+    ("fields", "source"),
+    [
+        ({}, 5),
+        ({"configs": Map({"min.insync.replicas": "2"})}, 1),
+        ({"object": TopicObject(namespace="shop", name="orders", uid="u")}, 1),
+    ],
+)
+def test_min_isr_is_the_topic_s_own_where_a_client_or_an_object_gave_it(fields, source):
+    image = an_image()
+    topic = msgspec.structs.replace(image.topics[ORDERS], **fields)
+    harness = Harness(msgspec.structs.replace(image, topics=image.topics.set(ORDERS, topic)))
+    (config,) = describe_configs(4, 2, "orders", ["min.insync.replicas"], harness=harness).configs
+    assert (config.value, config.config_source) == ("2", source)
+    assert [(each.name, each.source) for each in config.synonyms] == [
+        ("min.insync.replicas", source)
+    ]
+
+
+def test_empty_list_of_keys_asks_for_all():
+    assert describe_configs(4, 2, "orders", []) == describe_configs(4, 2, "orders", None)
+
+
+@pytest.mark.parametrize(
     ("kind", "name", "code"),
-    [(2, "absent", 3), (4, "7", 42), (8, "x", 42), (4, "", 0), (4, "1", 0)],
+    [
+        (2, "bad name", 17),
+        (2, "", 17),
+        (4, "one", 42),
+        (2, "absent", 3),
+        (4, "7", 42),
+        (8, "x", 42),
+        (4, "", 0),
+        (4, "1", 0),
+    ],
 )
 def test_resources_that_are_not_here(kind, name, code):
     result = describe_configs(4, kind, name)
@@ -237,3 +315,37 @@ def test_broker_s_configs_are_what_it_was_given():
         "5000",
         4,
     )
+
+
+# --- ListConfigResources --------------------------------------------------------------------------
+
+
+def resources(version, types=()):
+    values = {"resource_types": list(types)} if version else {}
+    return Harness().ask(ApiKey.LIST_CONFIG_RESOURCES, version, values)
+
+
+@pytest.mark.parametrize(
+    ("types", "found"),
+    [
+        ((), [("orders", 2), ("payments", 2), ("0", 4), ("1", 4)]),
+        ((2,), [("orders", 2), ("payments", 2)]),
+        ((4, 8, 16, 32), [("0", 4), ("1", 4)]),
+        ((16,), []),
+    ],
+)
+def test_topics_and_live_brokers_have_configs(types, found):
+    reply = resources(1, types)
+    assert reply.error_code == 0
+    listed = [(each.resource_name, each.resource_type) for each in reply.config_resources]
+    assert listed == found
+
+
+def test_type_that_kafka_does_not_know_is_refused():
+    reply = resources(1, (2, 99))
+    assert (reply.error_code, reply.config_resources) == (35, ())
+
+
+def test_version_0_finds_no_client_metrics():
+    reply = resources(0)
+    assert (reply.error_code, reply.config_resources) == (0, ())

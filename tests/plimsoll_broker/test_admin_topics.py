@@ -84,6 +84,15 @@ async def test_topic_is_answered_when_it_can_be_seen_with_its_leaders(version):
     assert request.topics[0].configs == {"min.insync.replicas": "2"}
 
 
+async def test_checked_topic_is_told_with_the_min_isr_that_it_would_get():
+    harness = Harness()
+    checked = TopicAnswer(name="new", partitions=2, replication_factor=3, min_isr=2)
+    harness.answer = TopicsAnswer(topics=(checked,))
+    (topic,) = (await create(harness, 7, a_new_topic("new"), validate_only=True)).topics
+    (told,) = [each for each in topic.configs if each.name == "min.insync.replicas"]
+    assert (told.value, told.config_source) == ("2", 5)
+
+
 async def test_topic_that_does_not_show_in_time_is_made_nevertheless():
     harness = Harness(an_image(topics=("orders",)))
     harness.answer = made
@@ -211,6 +220,15 @@ async def test_deletions_by_id():
     reply = await delete(harness, 6, ids=[ORDERS, MISSING])
     results = {each.topic_id: (each.name, each.error_code) for each in reply.responses}
     assert results == {ORDERS: ("orders", 0), MISSING: (None, 100)}
+
+
+async def test_topic_named_by_its_name_and_by_its_id_is_not_deleted():
+    harness = Harness()
+    harness.answer = TopicsAnswer(topics=(TopicAnswer(name="payments", topic_id=PAYMENTS),))
+    reply = await delete(harness, 6, ["orders", "payments"], [ORDERS], timeout=1)
+    results = [(each.name, each.topic_id, each.error_code) for each in reply.responses]
+    assert results == [("orders", None, 42), ("payments", PAYMENTS, 0), (None, ORDERS, 42)]
+    assert harness.commands[0][0] == DeleteTopics(names=("payments",))
 
 
 async def test_topic_named_twice_is_not_deleted():

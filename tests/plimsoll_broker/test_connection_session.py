@@ -199,6 +199,22 @@ async def test_api_versions_advertises_exactly_the_apis_with_handlers(harness, v
     assert decoded.error_code == 0
 
 
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(
+    ("name", "software"),
+    [("", "1"), ("test", ""), ("-test", "1"), ("te st", "1"), ("test", "1." * 4_000 + "0")],
+)
+async def test_client_whose_software_has_no_legal_name_hears_that_its_request_is_invalid(
+    harness, version, name, software
+):
+    client = await harness.connect()
+    values = {"client_software_name": name, "client_software_version": software}
+    body = encode_request(ApiKey.API_VERSIONS, version, values)
+    client.send(ApiKey.API_VERSIONS, 1, body, version)
+    decoded = decode_response(ApiKey.API_VERSIONS, version, (await client.reply())[1])
+    assert (decoded.error_code, decoded.api_keys) == (42, ())
+
+
 @pytest.mark.parametrize("version", [5, 17, 32767])
 async def test_api_versions_from_the_future_is_answered_in_version_0(harness, version):
     client = await harness.connect()

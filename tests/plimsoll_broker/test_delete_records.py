@@ -53,6 +53,14 @@ async def test_delete_records_is_answered_when_every_in_sync_log_begins_there(
     assert (await client.fetch("t", 5)).records
 
 
+async def test_records_of_an_internal_topic_are_no_clients_to_delete(three: Three) -> None:
+    client = await three[0].client()
+    partition = {"partition_index": 0, "offset": -1}
+    topics = [{"name": "__consumer_offsets", "partitions": [partition]}]
+    reply = await client.ask(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": 1_000})
+    assert reply.topics[0].partitions[0].error_code == Code.INVALID_TOPIC_EXCEPTION
+
+
 async def test_minus_one_deletes_all_that_is_committed_and_writing_goes_on(
     controller: Controller, three: Three
 ) -> None:

@@ -63,9 +63,10 @@ class Scene:
         self.pods = BrokerPods(self.server, self.layout, lambda _: PORTS, restart=True)
         FakeProcess.made = []
 
-    def config_map(self) -> None:
+    def config_map(self, **configs: str) -> None:
         meta = {"name": "config", "namespace": "default"}
-        data = {"broker.json": json.dumps(IN_KUBERNETES)}
+        config = IN_KUBERNETES | {"configs": IN_KUBERNETES["configs"] | configs}
+        data = {"broker.json": json.dumps(config)}
         self.server.seed(resources.CONFIG_MAPS, {"metadata": meta, "data": data})
 
     def config(self) -> Any:
@@ -114,12 +115,19 @@ async def test_broker_runs_with_the_configs_of_its_template_and_the_addresses_of
     await FakeProcess.made[0].running.wait()
     config = scene.config()
     assert (config["pod_uid"], config["revision"], config["broker_id"]) == ("a", "abc", 4)
-    assert config["configs"] == {"log.retention.ms": "5"}
+    assert config["configs"] == {"log.retention.ms": "5", "auto.create.topics.enable": "true"}
     assert config["listen"] == config["advertised"] == {"host": "127.0.0.1", "port": 1}
     assert config["replication"]["port"] == 3
     assert config["data_dir"] == str(scene.layout.data(4))
     assert "health" not in config
     assert scene.pods.pids["4"] == 7
+
+
+async def test_log_cluster_that_says_false_has_no_topics_made_by_asking(scene: Scene) -> None:
+    scene.config_map(**{"auto.create.topics.enable": "false"})
+    scene.pods.start(pod("a"))
+    await FakeProcess.made[0].running.wait()
+    assert scene.config()["configs"]["auto.create.topics.enable"] == "false"
 
 
 async def test_pod_without_its_config_map_waits_for_it_and_says_so(scene: Scene) -> None:

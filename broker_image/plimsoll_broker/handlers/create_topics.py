@@ -15,8 +15,8 @@ from plimsoll_broker.handlers.forward import ask, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey
-from plimsoll_core.cluster.topic_configs import canonical, split_min_isr
-from plimsoll_core.errors import Code
+from plimsoll_core.cluster.topic_configs import client_configs
+from plimsoll_core.errors import Code, Refusal
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer
 from plimsoll_wire.api_versions import ApiKey
@@ -156,10 +156,8 @@ def _result(
     }
     if not answer.code:
         given = {config.name: config.value for config in asked.configs}
-        split = split_min_isr(given)
-        rest, min_isr = split if isinstance(split, tuple) else (given, None)
-        kept = canonical(rest)
-        configs = kept if isinstance(kept, dict) else rest
+        taken = client_configs(given)
+        configs, min_isr = given if isinstance(taken, Refusal) else taken.kept, answer.min_isr
         topic = None if answer.topic_id is None else image.topics.get(answer.topic_id)
         if topic is not None:
             configs, min_isr = dict(topic.configs), topic.min_isr

@@ -21,6 +21,7 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.errors import Code
 from plimsoll_core.replica.waiters import AckWaiter
 from plimsoll_wire.messages import encode_response
@@ -111,6 +112,8 @@ class DeleteRecordsHandler:
 
     def _begin(self, asked: _AskedDeletion) -> _Deletion:
         """The leader's own log begins there from now on."""
+        if is_internal(asked.topic):
+            return _Deletion(Code.INVALID_TOPIC_EXCEPTION)
         manager = self._manager
         hosted = manager.by_name(asked.topic, asked.partition)
         if hosted is None:

@@ -11,6 +11,7 @@ from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.forward import ask, timeout_ms_of
 from plimsoll_broker.handlers.large_messages import things
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import DeleteTopics, TopicAnswer
 from plimsoll_wire.api_versions import ApiKey
@@ -28,7 +29,7 @@ def delete_topics(view: ClusterView) -> Handler:
         request = await aside.decoded(context)
         many = things(context)
         context.body.release()
-        told = await aside.some(many, partial(_told, request, version))
+        told = await aside.some(many, partial(_told, view.image, request, version))
         if told.wanted:
             await _delete(view, told, timeout_ms_of(request))
         return await aside.some(many, partial(_answer, version, told))
@@ -51,7 +52,7 @@ class _Told(NamedTuple):
     ids: tuple[UUID, ...]
 
 
-def _told(request: Any, version: int) -> _Told:
+def _told(image: ClusterImage, request: Any, version: int) -> _Told:
     """What is refused here: each topic is named once, in one way."""
     answers: dict[_Target, TopicAnswer | None] = {}
     times = Counter(_targets(request, version))
@@ -63,6 +64,14 @@ def _told(request: Any, version: int) -> _Told:
             answers[target] = TopicAnswer(
                 name=name or "", code=Code.INVALID_REQUEST, message=message
             )
+    by_id = {topic_id for name, topic_id in answers if name is None}
+    for name, topic_id in answers:
+        if name is not None and topic_id is None and (found := image.topic_ids.get(name)) in by_id:
+            message = f"The request names topic {name} by its name and by its id."
+            for target in ((name, None), (None, found)):
+                answers[target] = TopicAnswer(
+                    name=target[0] or "", code=Code.INVALID_REQUEST, message=message
+                )
     wanted = [target for target, answer in answers.items() if answer is None]
     names = tuple(name for name, _ in wanted if name is not None)
     ids = tuple(topic_id for name, topic_id in wanted if name is None and topic_id is not None)

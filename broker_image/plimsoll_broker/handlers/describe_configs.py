@@ -10,12 +10,14 @@ from functools import partial
 from typing import Any
 
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.effective_values import BROKER_NAMES, SHOWN_NAMES, TOPICS_ALONE
 from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import (
-    BROKER_DEFAULTS,
     KEYS,
+    LISTS,
     MIN_ISR,
     UNCLEAN_ENABLE,
     UNCLEAN_RECOVERY,
@@ -38,9 +40,6 @@ _TYPE_INT = 3
 _TYPE_LONG = 5
 _TYPE_LIST = 7
 _INTS = frozenset({"max.message.bytes", "segment.bytes", MIN_ISR})
-_LISTS = frozenset({"cleanup.policy"})
-
-_BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
 
 
 RESOURCES_AT_ONCE = 20
@@ -117,8 +116,8 @@ def _result(
     name, kind = resource.resource_name, resource.resource_type
     code, message, configs = _configs(view, image, kind, name)
     keys = resource.configuration_keys
-    wanted = None if keys is None else frozenset(keys)
-    chosen = [config for config in configs if wanted is None or config["name"] in wanted]
+    wanted = frozenset(keys or ())
+    chosen = [config for config in configs if not wanted or config["name"] in wanted]
     if not with_docs:
         for config in chosen:
             config["documentation"] = None
@@ -137,11 +136,17 @@ def _configs(
     if kind == _TOPIC:
         topic_id = image.topic_ids.get(name)
         if topic_id is None:
+            if illegal := check_form(name):
+                return illegal.reason.code, illegal.message, []
             return Code.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.", []
         topic = image.topics[topic_id]
-        return Code.NONE, None, topic_configs(topic.configs, topic.min_isr, view.configs)
+        own = topic.object is not None
+        return Code.NONE, None, topic_configs(topic.configs, topic.min_isr, view.configs, own)
     if kind == _BROKER and name in ("", str(view.broker_id)):
         return Code.NONE, None, _broker_configs(view.configs) if name else []
+    if kind == _BROKER and not (name.isascii() and name.isdecimal()):
+        message = f"A broker is named by its id, a whole number, not {name[:100]!r}."
+        return Code.INVALID_REQUEST, message, []
     if kind == _BROKER:
         message = f"This is broker {view.broker_id}; ask broker {name} itself."
         return Code.INVALID_REQUEST, message, []
@@ -149,11 +154,16 @@ def _configs(
 
 
 def topic_configs(
-    configs: Mapping[str, str], min_isr: int, broker_configs: Mapping[str, str]
+    configs: Mapping[str, str],
+    min_isr: int,
+    broker_configs: Mapping[str, str],
+    declared: bool = False,
 ) -> list[dict[str, Any]]:
-    """Every key a topic can have: its own value, else the broker's, else the default."""
+    """Every key a topic can have: its own value, else the broker's, else the default.  The min ISR
+    is a topic's own when its client gave it, or when an object has `declared` it."""
     entries = [_topic_entry(key, configs, broker_configs) for key in KEYS]
-    synonym = {"name": MIN_ISR, "value": str(min_isr), "source": _SOURCE_TOPIC}
+    source = _SOURCE_TOPIC if declared or MIN_ISR in configs else _SOURCE_DEFAULT
+    synonym = {"name": MIN_ISR, "value": str(min_isr), "source": source}
     entries.append(_entry(MIN_ISR, [synonym], "How many in-sync replicas a commit needs."))
     entries += [_older_name(entry) for entry in entries if entry["name"] == UNCLEAN_RECOVERY]
     return sorted(entries, key=lambda entry: str(entry["name"]))
@@ -175,7 +185,7 @@ def _older_name(strategy: dict[str, Any]) -> dict[str, Any]:
 def _topic_entry(
     key: ConfigKey, configs: Mapping[str, str], broker_configs: Mapping[str, str]
 ) -> dict[str, Any]:
-    broker_name = _BROKER_NAMES.get(key.name, key.name)
+    broker_name = SHOWN_NAMES.get(key.name, key.name)
     synonyms = [{"name": broker_name, "value": key.default, "source": _SOURCE_DEFAULT}]
     if broker_name in broker_configs:
         value = broker_configs[broker_name]
@@ -183,12 +193,15 @@ def _topic_entry(
     if key.name in configs:
         own = {"name": key.name, "value": configs[key.name], "source": _SOURCE_TOPIC}
         synonyms.insert(0, own)
-    return _entry(key.name, synonyms, key.doc)
+    entry = _entry(key.name, synonyms, key.doc)
+    if key.name in TOPICS_ALONE:
+        entry["synonyms"] = synonyms[:-1]
+    return entry
 
 
 def _broker_configs(configs: Mapping[str, str]) -> list[dict[str, Any]]:
     """What the process was given, and the defaults that topics fall back to."""
-    documented = {_BROKER_NAMES.get(key.name, key.name): key for key in KEYS}
+    documented = {BROKER_NAMES.get(key.name, key.name): key for key in KEYS}
     entries = []
     for name in sorted({*documented, *configs}):
         key = documented.get(name)
@@ -221,8 +234,8 @@ def _entry(name: str, synonyms: list[dict[str, Any]], doc: str | None) -> dict[s
 def _type(name: str, value: str) -> int:
     if name in _INTS:
         return _TYPE_INT
-    if name in _LISTS:
+    if name in LISTS:
         return _TYPE_LIST
-    if name == UNCLEAN_ENABLE:
+    if value in ("true", "false"):
         return _TYPE_BOOLEAN
     return _TYPE_LONG if value.lstrip("-").isdecimal() else _TYPE_STRING

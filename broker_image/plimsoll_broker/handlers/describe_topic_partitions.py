@@ -10,6 +10,7 @@ from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
@@ -37,10 +38,17 @@ def _page(image: ClusterImage, request: Any) -> dict[str, Any]:
     names = sorted({topic.name for topic in request.topics} or set(image.topic_ids))
     first_partition = 0
     cursor = request.cursor
+    if cursor is not None and _is_wrong(cursor, request):
+        code = Code.INVALID_REQUEST
+        told = [
+            {"error_code": code, "name": name, "topic_id": None, "partitions": []}
+            for name in (names if request.topics else ())
+        ]
+        return {"topics": told, "next_cursor": None}
     if cursor is not None:
         names = [name for name in names if name >= cursor.topic_name]
         if names and names[0] == cursor.topic_name:
-            first_partition = max(cursor.partition_index, 0)
+            first_partition = cursor.partition_index
     room = min(max(request.response_partition_limit, 1), PARTITIONS_MAX)
     topics: list[dict[str, Any]] = []
     for name in names:
@@ -56,6 +64,13 @@ def _page(image: ClusterImage, request: Any) -> dict[str, Any]:
     return {"topics": topics, "next_cursor": None}
 
 
+def _is_wrong(cursor: Any, request: Any) -> bool:
+    """No answer to this request gave such a cursor.  A topic that was deleted meanwhile is passed
+    over where all are asked for."""
+    named = {topic.name for topic in request.topics}
+    return cursor.partition_index < 0 or bool(named and cursor.topic_name not in named)
+
+
 def _cursor(name: str, index: int) -> dict[str, Any]:
     return {"topic_name": name, "partition_index": index}
 
@@ -68,7 +83,8 @@ def _partition_count(image: ClusterImage, name: str) -> int:
 def _topic(image: ClusterImage, name: str, first: int, room: int) -> dict[str, Any]:
     topic_id = image.topic_ids.get(name)
     if topic_id is None:
-        code = Code.UNKNOWN_TOPIC_OR_PARTITION
+        illegal = check_form(name) is not None
+        code = Code.INVALID_TOPIC_EXCEPTION if illegal else Code.UNKNOWN_TOPIC_OR_PARTITION
         return {"error_code": code, "name": name, "topic_id": None, "partitions": []}
     indexes = range(first, min(first + room, image.topics[topic_id].partitions))
     return {

@@ -79,7 +79,7 @@ class FetchHandler:
             return self._turned_away(version, request)
         if request.replica_id is not None:
             return self._follower(context, request, is_registered=self._is_registered(request))
-        if request.session_id != 0:
+        if request.session_id != 0 or request.session_epoch not in (_FIRST_EPOCH, _FINAL_EPOCH):
             return encode_response(version, [], Code.FETCH_SESSION_ID_NOT_FOUND)
         return self._poll(context, request)
 
@@ -163,7 +163,7 @@ class FetchHandler:
         ]
         poll = Poll(self._manager, context, request, asked)
         read = poll.read()
-        enough = read.is_enough(request.min_bytes) or not request.topics
+        enough = read.is_enough(poll.min_bytes) or not request.topics
         if enough or request.max_wait_ms <= 0:
             return poll.reply(read)
         return poll.park(read)

@@ -87,11 +87,18 @@ class Poll:
     def for_follower(self) -> bool:
         return self.request.replica_id is not None
 
+    @property
+    def min_bytes(self) -> int:
+        """What it waits for; never more than an answer may have."""
+        most = max(1, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        return min(self.request.min_bytes, most)
+
     # --- reading --------------------------------------------------------------------------------
 
     def read(self) -> Read:
         """Within the memory that there is for its connection; `reply` or `drop` what it gives."""
-        wanted = max(0, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        # At least one: the first batch is told whatever the limit (KIP-74).
+        wanted = max(1, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
         granted = self.connection.account.grant(wanted)
         try:
             return self._look(granted, wanted)
@@ -188,7 +195,7 @@ class Poll:
             return
         with Answering(self.future):
             read = self.read()
-            if at_last or read.is_enough(self.request.min_bytes):
+            if at_last or read.is_enough(self.min_bytes):
                 self.future.set_result(self.reply(read))
             else:
                 self._wait_again(read)
@@ -220,7 +227,7 @@ class LongPoll(Poll):
                 self._woken.clear()
                 await self._listen()
                 read = await self._look_slowly()
-                if read.is_enough(self.request.min_bytes) or loop.time() >= end_s:
+                if read.is_enough(self.min_bytes) or loop.time() >= end_s:
                     encode = partial(self._encode, read.topics, self._told(read))
                     return Granted(await aside.do(encode), read.size)
                 self.drop(read)
@@ -241,7 +248,8 @@ class LongPoll(Poll):
                 one.hosted.replica.parked.park(self, for_commit=not self.for_follower)
 
     async def _look_slowly(self) -> Read:
-        wanted = max(0, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
+        # At least one: the first batch is told whatever the limit (KIP-74).
+        wanted = max(1, min(self.request.max_bytes, RESPONSE_BYTES_MAX))
         granted = self.connection.account.grant(wanted)
         size, urgent = 0, False
         found: list[FetchedPartition] = []

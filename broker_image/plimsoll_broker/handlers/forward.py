@@ -1,7 +1,7 @@
 """Passing a client's admin request on to the controller (any broker takes one).
 
-Called by CreateTopics, DeleteTopics, ElectLeaders and AlterPartitionReassignments.  Sent once: they
-are not idempotent, so an unknown outcome is the client's to look into, which is what
+Called by the handlers of every request that changes topics or partitions.  Sent once: they are not
+idempotent, so an unknown outcome is the client's to look into, which is what
 REQUEST_TIMED_OUT tells it.
 """
 
@@ -13,6 +13,7 @@ from typing import Any
 from plimsoll_broker.control.controller_client import NoController
 from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_core.cluster.record_versions import release_of
 from plimsoll_core.errors import Code
 from plimsoll_core.messages.requests import (
     Answer,
@@ -23,9 +24,12 @@ from plimsoll_core.messages.requests import (
     TopicAnswer,
     TopicsAnswer,
 )
+from plimsoll_core.messages.topic_changes import TopicChange, TopicChanged, TopicsChanged
 from plimsoll_wire import control
 
 FORWARDED_BYTES_MAX = control.REQUEST_BYTES_MAX // 2
+CHANGES_SINCE = 2
+"""The metadata version from which on every controller knows `TopicChange`."""
 _FORWARD_MS_MIN = 1000
 """A client that is not willing to wait still gets the controller's answer if it comes soon."""
 
@@ -67,6 +71,33 @@ async def ask(
             return _each(names, code, message)
         case other:
             raise AssertionError(f"the controller answered {other}")
+
+
+async def ask_for_changes(
+    view: ClusterView, request: TopicChange, names: tuple[str, ...], timeout_ms: int
+) -> dict[str, TopicChanged]:
+    """What became of each topic, once this broker sees it."""
+    if view.image.metadata_version < CHANGES_SINCE:
+        # An older controller would close the connection that also says that this broker is alive.
+        message = (
+            f"This needs metadata version {release_of(CHANGES_SINCE)}; the cluster is at"
+            f" {release_of(view.image.metadata_version)}. Upgrade the operator and all brokers, and"
+            " leave spec.metadataVersion of the LogCluster out."
+        )
+        return _refused(names, Code.UNSUPPORTED_VERSION, message)
+    match await forward(view, request, timeout_ms):
+        case TopicsChanged(topics=topics, end_offset=end_offset):
+            if any(not one.code for one in topics):
+                await view.watch.wait_for(lambda image: image.next_offset >= end_offset, timeout_ms)
+            return {one.topic: one for one in topics}
+        case Refused(code=code, message=message):
+            return _refused(names, code, message)
+        case other:
+            raise AssertionError(f"the controller answered {other}")
+
+
+def _refused(names: tuple[str, ...], code: int, message: str) -> dict[str, TopicChanged]:
+    return {name: TopicChanged(topic=name, code=code, message=message) for name in names}
 
 
 def _each(names: tuple[str, ...], code: int, message: str) -> tuple[TopicAnswer, ...]:

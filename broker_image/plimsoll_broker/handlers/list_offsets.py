@@ -166,7 +166,7 @@ class ListOffsetsHandler:
             return _told(hosted, _Offset(Code.NONE, offset=latest))
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
             return _told(hosted, _Offset(Code.NONE, offset=hosted.log.log_start_offset))
-        return _Offset(Code.NONE if timestamp == LATEST_TIERED else Code.INVALID_REQUEST)
+        return _Offset(Code.NONE if timestamp == LATEST_TIERED else Code.UNSUPPORTED_VERSION)
 
     async def _by_time(self, request: Any, each: _Asked, opened: OpenedBytes) -> _Offset:
         looked = self._look(request, each)

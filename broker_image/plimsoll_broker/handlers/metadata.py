@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from plimsoll_broker.handlers import cluster_view as shared
+from plimsoll_broker.handlers.auto_creation import AutoCreation
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
+from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey
@@ -66,6 +68,7 @@ class MetadataHandler:
         self._view = view
         self._image = view.image
         self._answers: dict[_MetadataQuestion, bytes] = {}
+        self._creation = AutoCreation(view)
         self._making: dict[_MetadataQuestion, asyncio.Task[bytes]] = {}
 
     def __call__(self, context: RequestContext) -> bytes | Awaitable[bytes]:
@@ -77,7 +80,11 @@ class MetadataHandler:
         version = context.api_version
         answering = _Answering(image, shared.admin_target(self._view), version)
         if not is_short(context):
-            return self._view.aside.do(partial(answering.of, context.body))
+            return self._long(context, answering)
+        if self._creation.enabled:
+            request = decode_request(ApiKey.METADATA, version, context.body)
+            if self._creation.want(_missing(image, request)):
+                return answering.encoded(request)  # not remembered: the next one asks anew
         asked = _MetadataQuestion(version, bytes(context.body))
         answer = self._answers.get(asked)
         if answer is not None:
@@ -90,6 +97,14 @@ class MetadataHandler:
         answer = answering.encoded(request)
         self._remember(image, asked, answer)
         return answer
+
+    async def _long(self, context: RequestContext, answering: _Answering) -> bytes:
+        aside = self._view.aside
+        if not self._creation.enabled:
+            return await aside.do(partial(answering.of, context.body))
+        request = await aside.decoded(context)
+        self._creation.want(await aside.do(partial(_missing, answering.image, request)))
+        return await aside.do(partial(answering.encoded, request))
 
     def _later(
         self, image: ClusterImage, asked: _MetadataQuestion, encoded: partial[bytes]
@@ -157,16 +172,29 @@ def _topic_id(image: ClusterImage, item: Any) -> UUID | None:
     return image.topic_ids.get(name) if name is not None else getattr(item, "topic_id", None)
 
 
+def _missing(image: ClusterImage, request: Any) -> list[str]:
+    """The names that a client knows of no topic for, and would have topics made for.  Versions
+    below 4 cannot say that they would not."""
+    if not getattr(request, "allow_auto_topic_creation", True):
+        return []
+    names = (item.name for item in request.topics or ())
+    return [name for name in names if name is not None and name not in image.topic_ids]
+
+
 def _asked(image: ClusterImage, item: Any, version: int) -> dict[str, Any]:
     by_id: UUID | None = getattr(item, "topic_id", None)
     name: str | None = item.name
     topic_id = _topic_id(image, item)
     topic = None if topic_id is None else image.topics.get(topic_id)
-    if topic is not None:
+    other = name is not None and by_id is not None and by_id != topic_id
+    if topic is not None and not other:
         return _topic(image, topic, version)
+    code = Code.UNKNOWN_TOPIC_ID
     if name is None and version < _NULLABLE_NAME_VERSION:
         name = ""
-    code = Code.UNKNOWN_TOPIC_ID if not name else Code.UNKNOWN_TOPIC_OR_PARTITION
+    elif name is not None and not other:
+        illegal = check_form(name) is not None
+        code = Code.INVALID_TOPIC_EXCEPTION if illegal else Code.UNKNOWN_TOPIC_OR_PARTITION
     return {"error_code": code, "name": name, "topic_id": by_id, "partitions": []}
 
 

@@ -65,7 +65,7 @@ class OffsetForLeaderEpochHandler:
                 code = found
             elif not self._manager.may_serve(hosted):
                 code = Code.NOT_LEADER_OR_FOLLOWER
-            elif found is not None:
+            elif found is not None and asked.leader_epoch >= 0:
                 epoch, end_offset = found
         return {
             "partition": index,

@@ -11,6 +11,7 @@ from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
+from plimsoll_broker.handlers.describe_log_dirs import describe_log_dirs
 from plimsoll_broker.handlers.fetch import FetchHandler
 from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.large_messages import Aside
@@ -51,6 +52,7 @@ def routes(
         ApiKey.LIST_OFFSETS: ListOffsetsHandler(manager, port, aside),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochHandler(manager, aside),
         ApiKey.DELETE_RECORDS: DeleteRecordsHandler(manager, aside),
+        ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs(manager, aside),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
     }
     return data | admin_handlers(view)

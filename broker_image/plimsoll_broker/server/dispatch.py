@@ -7,6 +7,7 @@ a version we do not serve closes the connection, except ApiVersions, which answe
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -14,13 +15,21 @@ from typing import Any, Protocol
 from plimsoll_broker.server.client_memory_pools import Account
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_wire.api_versions import SUPPORTED, ApiKey, Versions
-from plimsoll_wire.messages import encode_response
+from plimsoll_wire.messages import decode_request, encode_response
 
 Buffer = bytes | bytearray | memoryview
 Reply = Buffer | Sequence[Buffer]
 """A response's body, in one piece or several."""
 
 _UNSUPPORTED_VERSION = 35
+_INVALID_REQUEST = 42
+_SOFTWARE_VERSION = 3
+"""From here on a client tells the name and the version of its software (KIP-511)."""
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
+_SOFTWARE_BYTES_MAX = 4096
+"""Of the whole body; more is no name of a software."""
 
 
 class CloseConnection(Exception):
@@ -129,7 +138,11 @@ class Dispatch:
         return None
 
     def _api_versions(self, context: RequestContext) -> bytes:
-        return self.api_versions(context.api_version, 0)
+        version = context.api_version
+        if version >= _SOFTWARE_VERSION and not _tells_its_software(version, context.body):
+            values = {"error_code": _INVALID_REQUEST, "api_keys": []}
+            return encode_response(ApiKey.API_VERSIONS, version, values)
+        return self.api_versions(version, 0)
 
     def api_versions(self, version: int, code: int) -> bytes:
         """The list of what is here."""
@@ -147,3 +160,12 @@ class Dispatch:
     def unsupported_api_versions(self) -> bytes:
         """For a client that asks in a version from the future: version 0's body, and the list."""
         return self.api_versions(0, _UNSUPPORTED_VERSION)
+
+
+def _tells_its_software(version: int, body: Buffer) -> bool:
+    """Whether name and version are what KIP-511 allows."""
+    if len(body) > _SOFTWARE_BYTES_MAX:
+        return False
+    asked = decode_request(ApiKey.API_VERSIONS, version, body)
+    names = (asked.client_software_name, asked.client_software_version)
+    return all(map(_SOFTWARE.fullmatch, names))

@@ -1,16 +1,19 @@
 """Which configs a topic may have: their types, limits and defaults, in one table.
 
 Called when a topic is created or declared, by brokers that act on the values, and by
-DescribeConfigs.  A key stands here only when the broker really acts on it.  `min.insync.replicas`
-is not among them: it lives in the partition, where a leader's proposals are checked against it;
-clients may give it as a config, which `split_min_isr` turns into the field.  `canonical` knows
-older names of what stands here.
+DescribeConfigs.  A key stands here when the broker really acts on it, or when Kafka knows it and
+its only value here is Kafka's default: clients that state the default are right.
+`min.insync.replicas` is not among them: it lives in the partition, where a leader's proposals are
+checked against it; clients may give it as a config, which `split_min_isr` turns into the field; a
+topic's configs then name it too, so that it can be told from the cluster's default.  `canonical`
+knows older names of what stands here, and the spelling that is kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.errors import Reason, Refusal
@@ -19,6 +22,10 @@ MIN_ISR = "min.insync.replicas"
 UNCLEAN_RECOVERY = "unclean.recovery.strategy"
 UNCLEAN_ENABLE = "unclean.leader.election.enable"
 """Kafka's older name: true is Proactive, false is Balanced."""
+SEGMENT_BYTES = "segment.bytes"
+CLIENT_SEGMENT_BYTES_MIN = 2**20
+"""Kafka's least.  An owner may declare smaller ones; a client could have a file for each batch."""
+AUTO_CREATE = "auto.create.topics.enable"
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 
@@ -60,11 +67,36 @@ def _choice(name: str, choices: tuple[str, ...], doc: str, *, any_case: bool = F
     return ConfigKey(name=name, default=choices[0], parse=parse, wants=wants, doc=doc)
 
 
+def _fixed(name: str, default: str, why: str) -> ConfigKey:
+    """Known to Kafka, without effect here: only its default is accepted."""
+
+    def parse(text: str) -> str | None:
+        return default if text.lower() == default else None
+
+    wants = f"{default or 'empty'}: {why}"
+    return ConfigKey(name=name, default=default, parse=parse, wants=wants, doc=f"Fixed: {why}.")
+
+
+_NO_TIERS = "brokers keep all segments on their own volume"
+_AS_SENT = "brokers compress nothing"
+_NO_THROTTLED_REPLICAS = (
+    "the speed of moves is the LogCluster's spec.movement.bytesPerSecond, or a Reassignment's"
+)
+
 KEYS: tuple[ConfigKey, ...] = (
     _choice("cleanup.policy", ("delete",), "What happens to old segments."),
+    _fixed("compression.gzip.level", "-1", _AS_SENT),
+    _fixed("compression.lz4.level", "9", _AS_SENT),
     _choice("compression.type", ("producer",), "Batches are kept as the producer sent them."),
+    _fixed("compression.zstd.level", "3", _AS_SENT),
+    _fixed("file.delete.delay.ms", "60000", "files go at once when nothing reads them"),
     _integer("flush.messages", INT64_MAX, 1, INT64_MAX, "Flush to disk after this many records."),
     _integer("flush.ms", INT64_MAX, 0, INT64_MAX, "Flush to disk at least this often."),
+    _fixed("follower.replication.throttled.replicas", "", _NO_THROTTLED_REPLICAS),
+    _integer("index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
+    _fixed("leader.replication.throttled.replicas", "", _NO_THROTTLED_REPLICAS),
+    _fixed("local.retention.bytes", "-2", _NO_TIERS),
+    _fixed("local.retention.ms", "-2", _NO_TIERS),
     _integer(
         "max.message.bytes", 1_048_588, 0, INT32_MAX, "The largest record batch that is accepted."
     ),
@@ -87,6 +119,10 @@ KEYS: tuple[ConfigKey, ...] = (
         ("CreateTime", "LogAppendTime"),
         "Whether a record carries its producer's time or its broker's.",
     ),
+    _fixed("preallocate", "false", "segments grow as they are written"),
+    _fixed("remote.log.copy.disable", "false", _NO_TIERS),
+    _fixed("remote.log.delete.on.disable", "false", _NO_TIERS),
+    _fixed("remote.storage.enable", "false", _NO_TIERS),
     _integer(
         "retention.bytes", -1, -1, INT64_MAX, "Old segments go above this size; -1: never for size."
     ),
@@ -98,6 +134,8 @@ KEYS: tuple[ConfigKey, ...] = (
         "Segments older than this go; -1: never for age.",
     ),
     _integer("segment.bytes", 1_073_741_824, 14, INT32_MAX, "A new segment starts at this size."),
+    _integer("segment.index.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
+    _fixed("segment.jitter.ms", "0", "segments begin at their own age"),
     _integer("segment.ms", 604_800_000, 1, INT64_MAX, "A new segment starts at this age."),
     _choice(
         UNCLEAN_RECOVERY,
@@ -109,6 +147,15 @@ KEYS: tuple[ConfigKey, ...] = (
 )
 
 BY_NAME: dict[str, ConfigKey] = {key.name: key for key in KEYS}
+
+LISTS = frozenset(
+    {
+        "cleanup.policy",
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+    }
+)
+"""The keys whose values are lists: a client may add and take away items."""
 
 _MIN_ISR_KEY = _integer(MIN_ISR, 1, 1, INT32_MAX, "How many in-sync replicas a commit needs.")
 
@@ -130,13 +177,48 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
     return None
 
 
+class ClientConfigs(NamedTuple):
+    """A client's configs, checked, as they are kept; and the min ISR among them."""
+
+    kept: dict[str, str]
+    min_isr: int | None
+
+
+def client_configs(
+    configs: Mapping[str, str], before: Mapping[str, str] | None = None
+) -> ClientConfigs | Refusal:
+    """What a topic without an object is to have; `before`: what it has now, which may stay."""
+    split = split_min_isr(configs)
+    if isinstance(split, Refusal):
+        return split
+    rest, min_isr = split
+    kept = canonical({name: _trimmed(text) for name, text in rest.items()})
+    if isinstance(kept, Refusal):
+        return kept
+    if refusal := check_configs(kept):
+        return refusal
+    kept = {name: str(BY_NAME[name].parse(text)) for name, text in kept.items()}
+    size = kept.get(SEGMENT_BYTES)
+    new = size is not None and size != (before or {}).get(SEGMENT_BYTES)
+    if new and integer_of(kept, SEGMENT_BYTES) < CLIENT_SEGMENT_BYTES_MIN:
+        return _refuse(f"{SEGMENT_BYTES} must be at least {CLIENT_SEGMENT_BYTES_MIN} here.")
+    return ClientConfigs(kept if min_isr is None else {**kept, MIN_ISR: str(min_isr)}, min_isr)
+
+
+def _trimmed(text: str) -> str:
+    """Without what Kafka overlooks: blanks around it, the sign of a number above zero."""
+    text = text.strip()
+    digits = text.removeprefix("+")
+    return digits if digits.isdecimal() else text
+
+
 def split_min_isr(configs: Mapping[str, str]) -> tuple[dict[str, str], int | None] | Refusal:
     """A client's configs without `min.insync.replicas`, and its value."""
     rest = {name: text for name, text in configs.items() if name != MIN_ISR}
     text = configs.get(MIN_ISR)
     if text is None:
         return rest, None
-    value = _MIN_ISR_KEY.parse(text)
+    value = _MIN_ISR_KEY.parse(_trimmed(text))
     if not isinstance(value, int):
         return _refuse(f"{MIN_ISR} must be {_MIN_ISR_KEY.wants}, not {text[:100]!r}.")
     return rest, value
@@ -235,6 +317,11 @@ def _bytes(name: str, doc: str) -> ConfigKey:
 _OWN = {
     key.name: key
     for key in (
+        _choice(
+            AUTO_CREATE,
+            ("false", "true"),
+            "Whether a topic is made that a client asks for by its name.",
+        ),
         _integer("replica.lag.time.max.ms", 30_000, 1, INT32_MAX, "How far behind in sync may be."),
         _integer("num.replica.fetchers", 1, 1, 64, "Connections to each leader that is followed."),
         _integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),

@@ -36,7 +36,9 @@ from plimsoll_core.controller.partitions.requested_elections import elect_leader
 from plimsoll_core.controller.partitions.unclean_recovery import report
 from plimsoll_core.controller.periodic import tick
 from plimsoll_core.controller.take_over import activate
+from plimsoll_core.controller.topics.client_partitions import add_partitions
 from plimsoll_core.controller.topics.client_topics import create_topics, delete_topics
+from plimsoll_core.controller.topics.config_changes import alter_configs
 from plimsoll_core.controller.topics.declared_topics import declare, detach
 from plimsoll_core.controller.topics.deletion_grace import object_gone
 from plimsoll_core.errors import Refusal
@@ -46,6 +48,7 @@ from plimsoll_core.messages import rebalances
 from plimsoll_core.messages import requests as m
 from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
 from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
+from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
 
 __all__ = ["Decision", "Settings", "VolatileState", "decide", "refused"]
 
@@ -58,6 +61,8 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     m.ReportFailedReplicas: report_failed,
     m.CreateTopics: create_topics,
     m.DeleteTopics: delete_topics,
+    AlterTopicConfigs: alter_configs,
+    AddPartitions: add_partitions,
     ElectLeaders: elect_leaders,
     m.DeclareTopic: declare,
     m.TopicObjectGone: object_gone,

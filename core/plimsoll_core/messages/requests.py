@@ -2,8 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-`elections`, `membership`, `reassignments`, `rebalances` and `restarts`, which are parts of this,
-and `metadata_stream`.
+`elections`, `membership`, `reassignments`, `rebalances`, `restarts` and `topic_changes`, which are
+parts of this, and `metadata_stream`.
 Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
@@ -42,6 +42,7 @@ from plimsoll_core.messages.reassignments import (
 )
 from plimsoll_core.messages.rebalances import RebalanceRequest, RebalanceState
 from plimsoll_core.messages.restarts import RequestRestart, RestartAnswer, WithdrawRestart
+from plimsoll_core.messages.topic_changes import TopicChange, TopicsChanged
 
 
 class LogPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +183,7 @@ class DeleteTopics(Message, frozen=True, kw_only=True):
     ids: tuple[UUID, ...] = ()
 
 
-Forwarded = CreateTopics | DeleteTopics | ElectLeaders | AlterReassignments
+Forwarded = CreateTopics | DeleteTopics | TopicChange | ElectLeaders | AlterReassignments
 """What brokers ask on behalf of clients."""
 
 
@@ -272,6 +273,7 @@ Request = (
     | ReportCopies
     | CreateTopics
     | DeleteTopics
+    | TopicChange
     | ElectLeaders
     | AlterReassignments
     | DeclareTopic
@@ -348,7 +350,8 @@ class ProducerIdBlock(Message, frozen=True, kw_only=True):
 
 
 class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one topic; `code` 0 is success.  `reason`: a `Reason`'s name or ""."""
+    """What became of one topic; `code` 0 is success.  `reason`: a `Reason`'s name or "".
+    `min_isr`: of a topic that is created, or would be."""
 
     name: str
     topic_id: UUID | None = None
@@ -357,6 +360,7 @@ class TopicAnswer(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     partitions: int = 0
     replication_factor: int = 0
+    min_isr: int = 0
 
 
 class TopicsAnswer(Message, frozen=True, kw_only=True):
@@ -374,6 +378,7 @@ Answer = (
     | PartitionsAnswer
     | ProducerIdBlock
     | TopicsAnswer
+    | TopicsChanged
     | ElectionsAnswer
     | ReassignmentsAnswer
     | ReassignmentState

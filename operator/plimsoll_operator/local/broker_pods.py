@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from plimsoll_core.cluster.topic_configs import AUTO_CREATE
 from plimsoll_operator.api import labels
 from plimsoll_operator.kube import resources
 from plimsoll_operator.kube.memory.kubelets import RuntimeState
@@ -191,6 +192,8 @@ def local_config(text: str, pod: Object, data: Path, ports: Ports) -> bytes:
     meta = pod["metadata"]
     config = json.loads(text)
     config.pop("health", None)  # served where metrics are
+    # Development is where producers come before topics, unless the LogCluster says otherwise.
+    config.setdefault("configs", {}).setdefault(AUTO_CREATE, "true")
     config |= {
         "broker_id": int(meta["labels"][labels.BROKER_ID]),
         "data_dir": str(data),

@@ -121,6 +121,8 @@ def _partitions(world: Healed) -> Iterator[str]:
     for key, p in world.ghost.image.partitions.items():
         ghost = world.ghost.partitions[key]
         name = str(ghost.name)
+        if p.min_isr != (wanted := world.ghost.image.topics[key.topic_id].min_isr):
+            yield f"{name}: its min ISR is {p.min_isr}, its topic's {wanted}"
         if p.leader is None:
             yield f"{name} has no leader: {p}"
             continue

@@ -48,6 +48,8 @@ from plimsoll_sim.oracle.partition_ghost import Violation
 
 CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
+CLIENT_TOPIC = "asked-for"
+"""A topic that a client makes and no object declares, in some runs."""
 CLUSTER_NAME = "sim"
 ORDER_US = 500_000
 """How long a client waits before it asks again."""
@@ -215,6 +217,18 @@ class World:
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip
             self._start_client(Consumer(habits, self._stream(), self.witness))
+
+    def start_client_topic_producer(self) -> None:
+        """Once; it looks for its topic until that is there."""
+        name, options = f"producer-of-{CLIENT_TOPIC}", self.options
+        if any(client.habits.name == name for client in self.clients):
+            return
+        habits = Habits(
+            name=name, topic=CLIENT_TOPIC, partition=0, think_ms=options.think_ms,
+            hosts=tuple(host.name for host in self.brokers.values()),
+            stopped=lambda: self.stop_clients,
+        )  # fmt: skip
+        self._start_client(Producer(habits, self._stream(), self.witness))
 
     def _stream(self) -> random.Random:
         return random.Random(self._client_rng.getrandbits(64))

@@ -87,7 +87,7 @@ def move_replicas(context: FaultContext, rng: random.Random) -> str | None:
 
 def cancel_move(context: FaultContext, rng: random.Random) -> str | None:
     """AlterPartitionReassignments without replicas, for a partition that moves."""
-    partitions = context.world.ghost.image.partitions.values()
+    partitions = observed_partitions.declared_partitions(context.world)
     moving = [p for p in partitions if p.adding or p.removing]
     if not moving:
         return None

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from plimsoll_sim.faults import (
     api_server,
+    client_topics,
     clients,
     disks,
     links,
@@ -332,6 +333,12 @@ TABLE: tuple[Fault, ...] = (
         members.roll_brokers,
         5,
         "Restarts under grants, into revisions that may not start.",
+    ),
+    Fault(
+        "change_client_topic",
+        client_topics.change_client_topic,
+        0,
+        "A topic without an object, whose configs and partitions a client changes.",
     ),
     Fault("remove_broker", members.remove_broker, 0, "A drain, and a broker that is unregistered."),
     Fault(

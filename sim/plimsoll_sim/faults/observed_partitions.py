@@ -12,7 +12,7 @@ from typing import NamedTuple
 from plimsoll_core.cluster.model import Partition, PartitionKey
 from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.maximal_isr import PendingExpand
-from plimsoll_sim.cluster.world import World
+from plimsoll_sim.cluster.world import TOPIC, World
 from plimsoll_sim.hosts.brokers import BrokerHost
 
 
@@ -36,11 +36,18 @@ def running_broker(world: World, rng: random.Random) -> BrokerHost | None:
     return rng.choice(hosts) if hosts else None
 
 
+def declared_partitions(world: World) -> list[Partition]:
+    """Those of the declared topic: the faults that choose one know it by its number."""
+    image = world.ghost.image
+    topic_id = image.topic_ids.get(TOPIC)
+    return [p for p in image.partitions.values() if p.topic_id == topic_id]
+
+
 def led_partitions(world: World) -> list[LedPartition]:
     brokers = world.brokers
     found = [
         LedPartition(p, brokers[int(p.leader)])
-        for p in world.ghost.image.partitions.values()
+        for p in declared_partitions(world)
         if p.leader is not None
     ]
     return [led for led in found if led.leader.running]
@@ -60,8 +67,7 @@ def replicated_partition(
     world: World, rng: random.Random, *, replicas_min: int
 ) -> Partition | None:
     """Any partition with so many replicas."""
-    image = world.ghost.image
-    found = [p for p in image.partitions.values() if len(p.replicas) >= replicas_min]
+    found = [p for p in declared_partitions(world) if len(p.replicas) >= replicas_min]
     return rng.choice(found) if found else None
 
 

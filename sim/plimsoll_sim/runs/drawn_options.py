@@ -16,6 +16,8 @@ from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
 RARE_SHARE = 0.06
 """In how many runs without a profile a rare fault takes part."""
+CLIENT_TOPIC_SHARE = 0.4
+CLIENT_TOPIC_FAULT = ("change_client_topic", 15)
 LATENCIES_US = (
     LatencyUs(50, 500),
     LatencyUs(100, 5_000),
@@ -34,12 +36,16 @@ def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     if profile is None:
         profile = rng.choice(("", *PROFILES)) if rng.random() < 0.6 else ""
     options = _of_profile(rng, profile)
-    return replace(
+    options = replace(
         options,
         metadata_version=rng.choice((None, None, 1)),
         volumes_when_scaled=rng.choice(("Retain", "Delete")),
         auto_rebalance=rng.choice(("Off", "Propose", "Automatic")),
     )
+    # By dice of its own, and in runs without a profile: all other seeds are what they were.
+    if not profile and random.Random(f"{options}").random() < CLIENT_TOPIC_SHARE:
+        options = replace(options, faults=(*options.faults, CLIENT_TOPIC_FAULT))
+    return options
 
 
 def _of_profile(rng: random.Random, profile: str) -> RunOptions:

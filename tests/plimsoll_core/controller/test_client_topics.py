@@ -80,7 +80,18 @@ class TestCreate:
         configs = {"min.insync.replicas": "3", "retention.ms": "1000"}
         answer = create(world, configs=configs)
         assert world.p(name="t").min_isr == 3
-        assert dict(world.image.topics[answer.topic_id].configs) == {"retention.ms": "1000"}
+        assert answer.min_isr == 3
+        assert dict(world.image.topics[answer.topic_id].configs) == configs, "it is the topic's own"
+
+    def test_min_insync_replicas_of_a_checked_topic_are_those_that_it_would_get(
+        self, world: Any
+    ) -> None:
+        assert create(world, validate_only=True).min_isr == create(world).min_isr == 2
+
+    def test_numbers_are_kept_without_blanks_and_plus_signs(self, world: Any) -> None:
+        answer = create(world, configs={"retention.ms": " 5000 ", "flush.ms": "+7"})
+        kept = {"flush.ms": "7", "retention.ms": "5000"}
+        assert dict(world.image.topics[answer.topic_id].configs) == kept
 
     def test_validate_only_answers_the_same_and_writes_nothing(self, world: Any) -> None:
         end = len(world.log)
@@ -125,6 +136,7 @@ class TestCreate:
             ({"configs": {"retention.ms": "soon"}}, 40, "InvalidConfig", "whole number"),
             ({"configs": {"min.insync.replicas": "0"}}, 40, "InvalidConfig", "from 1"),
             ({"name": "orders"}, 36, "TopicAlreadyExists", "already"),
+            ({"name": "__cluster_metadata"}, 42, "InvalidRequest", "choose another"),
             ({"name": ""}, 17, "InvalidTopicName", "not a topic name"),
             ({"name": ".."}, 17, "InvalidTopicName", "alone"),
             ({"name": "a" * 250}, 17, "InvalidTopicName", "249"),

@@ -12,6 +12,7 @@ from plimsoll_core.cluster.topic_configs import (
     KEYS,
     broker_configs,
     check_configs,
+    client_configs,
     integer_of,
     split_min_isr,
     value_of,
@@ -139,6 +140,36 @@ class TestConfigs:
         assert split_min_isr({"flush.ms": "1"}) == ({"flush.ms": "1"}, None)
         assert isinstance(split_min_isr({"min.insync.replicas": "two"}), Refusal)
 
+    def test_client_may_not_ask_for_segments_that_are_too_small_but_keeps_those_it_has(
+        self,
+    ) -> None:
+        small = {"segment.bytes": "14"}
+        refusal = client_configs(small)
+        assert isinstance(refusal, Refusal)
+        assert refusal.message == "segment.bytes must be at least 1048576 here."
+        assert client_configs(small, small) == (small, None)
+        assert check_configs(small) is None, "an owner may"
+
+    @pytest.mark.parametrize(
+        ("name", "text", "sentence"),
+        [
+            ("preallocate", "true", "must be false: segments grow as they are written, not"),
+            ("segment.jitter.ms", "5", "must be 0: "),
+            ("remote.storage.enable", "true", "their own volume"),
+            ("leader.replication.throttled.replicas", "*", "spec.movement.bytesPerSecond"),
+            ("follower.replication.throttled.replicas", "0:1", "must be empty: "),
+        ],
+    )
+    def test_config_without_effect_here_is_taken_at_its_default_only(
+        self, name: str, text: str, sentence: str
+    ) -> None:
+        default = BY_NAME[name].default
+        assert client_configs({name: f" {default.upper()} "}) == ({name: default}, None)
+        refusal = client_configs({name: text})
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason is Reason.InvalidConfig
+        assert sentence in refusal.message
+
 
 class TestBrokerConfigs:
     """What a cluster's `config` may say, as its brokers read it."""
@@ -176,7 +207,7 @@ class TestBrokerConfigs:
             ("log.roll.hours", "0", "log.roll.ms must be a whole number from 1"),
             ("replica.lag.time.max.ms", "0", "replica.lag.time.max.ms must be"),
             ("log.segment.bytes", "13", "log.segment.bytes must be a whole number from 14"),
-            ("num.io.threads", "8", "no broker config num.io.threads; known are connections.max"),
+            ("num.io.threads", "8", "no broker config num.io.threads; known are auto.create"),
         ],
     )
     def test_unknown_or_ill_typed_broker_config_is_refused(

@@ -49,6 +49,13 @@ from plimsoll_core.messages.requests import (
     Tick,
     TopicObjectGone,
 )
+from plimsoll_core.messages.topic_changes import (
+    AddPartitions,
+    AlterTopicConfigs,
+    ConfigChange,
+    TopicConfigChanges,
+    TopicGrowth,
+)
 
 BROKERS = st.integers(0, 4)
 BITS = st.integers(0, 255)
@@ -168,6 +175,23 @@ def delete(world: Any, broker: int, bits: int) -> Request | None:
     return DeleteTopics(names=(f"client-{broker}",))
 
 
+def alter_configs(world: Any, broker: int, bits: int) -> Request | None:
+    """Of a client's topic, or of one that an object declares, or that is not there."""
+    name = "orders" if bits % 8 == 7 else f"client-{broker}"
+    min_isr = ConfigChange(name="min.insync.replicas", value=str(bits % 4))
+    if bits % 3 == 0:
+        min_isr = ConfigChange(name="min.insync.replicas", operation="Delete")
+    changes = (min_isr, ConfigChange(name="flush.ms", value=str(bits)))
+    wish = TopicConfigChanges(topic=name, changes=changes, replace=bool(bits & 16))
+    return AlterTopicConfigs(topics=(wish,), validate_only=bits % 16 == 14)
+
+
+def grow_client_topic(world: Any, broker: int, bits: int) -> Request | None:
+    name = "orders" if bits % 8 == 7 else f"client-{broker}"
+    wish = TopicGrowth(topic=name, partitions=bits % 6)
+    return AddPartitions(topics=(wish,), validate_only=bits % 16 == 14)
+
+
 def tell(world: Any, broker: int, bits: int) -> Request | None:
     """What a replica holds, or held; sometimes about an old term or from an old lifetime."""
     keys = sorted(k for k, p in world.image.partitions.items() if bits % 4 == 3 or not p.leader)
@@ -283,6 +307,8 @@ MAKERS = (
     create,
     declare,
     delete,
+    alter_configs,
+    grow_client_topic,
     gone,
     detach,
     members,

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from plimsoll_core.cluster.model import Topic, TopicObject
+from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA
 from plimsoll_core.cluster.records import TopicRemoved
-from plimsoll_core.cluster.topic_configs import canonical, check_configs, split_min_isr
+from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     check_rows,
     create,
     created,
+    declared_elsewhere,
     place_new,
     refused,
 )
@@ -50,28 +51,25 @@ def _create_one(turn: DecisionContext, wish: NewTopic) -> TopicAnswer:
 
 
 def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
-    split = split_min_isr(wish.configs)
-    if isinstance(split, Refusal):
-        return split
-    rest, min_isr = split
-    configs = canonical(rest)
+    configs = client_configs(wish.configs)
     if isinstance(configs, Refusal):
         return configs
-    refusal = _may_create(turn, wish) or check_configs(configs)
-    if refusal:
-        return refusal
-    rows = _rows(turn, wish)
+    rows = _may_create(turn, wish) or _rows(turn, wish)
     if isinstance(rows, Refusal):
         return rows
-    if min_isr is None:
-        min_isr = min(turn.settings.default_min_isr, len(rows[0]))
-    return TopicPlan(name=wish.name, rows=rows, min_isr=min_isr, configs=configs)
+    min_isr = configs.min_isr or min(turn.settings.default_min_isr, len(rows[0]))
+    return TopicPlan(name=wish.name, rows=rows, min_isr=min_isr, configs=configs.kept)
 
 
 def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
     refusal = check_name(turn, wish.name)
     if refusal:
         return refusal
+    if wish.name == CLUSTER_METADATA:
+        return Refusal(
+            reason=Reason.InvalidRequest,
+            message=f"{wish.name} is Kafka's name for its metadata log; choose another.",
+        )
     if wish.name in turn.image.topic_ids:
         return Refusal(
             reason=Reason.TopicAlreadyExists, message=f"There is a topic {wish.name} already."
@@ -121,17 +119,7 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
             Refusal(reason=reason, message=f"There is no topic {name or topic_id}."),
             topic_id,
         )
-    if topic.object is not None:
-        return refused(topic.name, _declared(topic, topic.object), topic.id)
+    if refusal := declared_elsewhere(topic, "change or delete that object"):
+        return refused(topic.name, refusal, topic.id)
     turn.add(TopicRemoved(cause="deleted by a client", topic_id=topic.id))
     return TopicAnswer(name=topic.name, topic_id=topic.id)
-
-
-def _declared(topic: Topic, holder: TopicObject) -> Refusal:
-    return Refusal(
-        reason=Reason.PolicyViolation,
-        message=(
-            f"Topic {topic.name} is declared by the object Topic {holder.namespace}/{holder.name};"
-            " change or delete that object."
-        ),
-    )

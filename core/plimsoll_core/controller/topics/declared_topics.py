@@ -11,7 +11,7 @@ from __future__ import annotations
 from immutables import Map
 from msgspec.structs import replace
 
-from plimsoll_core.cluster.model import PartitionKey, Topic, TopicObject
+from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -20,17 +20,16 @@ from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     add_partitions,
-    among_pools,
     check_rows,
     create,
     created,
+    place_more,
     place_new,
 )
 from plimsoll_core.controller.topics.topic_limits import check_partitions, too_many_in_namespace
 from plimsoll_core.controller.topics.topic_names import check_name
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.requests import Answer, DeclareTopic, DetachTopic, Done, TopicsAnswer
-from plimsoll_core.planner import placement
 from plimsoll_core.planner.placement import EXPLICIT, Assignment
 
 
@@ -245,24 +244,11 @@ def _configure(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> No
 
 
 def _more_rows(turn: DecisionContext, topic: Topic, request: DeclareTopic) -> Assignment | Refusal:
-    """Growth continues where the topic began, so that the formula stays one formula."""
     refusal = check_partitions(turn, request.partitions)
     if refusal:
         return refusal
     if request.strategy == EXPLICIT and request.assignment is not None:
         rows = request.assignment[topic.partitions :]
         return _check_explicit_rows(turn, rows) or rows
-    leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
     extra = request.partitions - topic.partitions
-
-    def place(pool: list[placement.Located]) -> Assignment | Refusal:
-        return placement.place(
-            pool,
-            extra,
-            request.replication_factor,
-            request.strategy,
-            first=topic.partitions,
-            start=placement.start_at(pool, leader),
-        )
-
-    return among_pools(turn, request.replication_factor, place)
+    return place_more(turn, topic, extra, request.replication_factor, request.strategy)

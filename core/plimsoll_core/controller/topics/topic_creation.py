@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from uuid import UUID
 
-from plimsoll_core.cluster.model import Topic, TopicObject
+from plimsoll_core.cluster.model import PartitionKey, Topic, TopicObject
 from plimsoll_core.cluster.records import PartitionsCreated, TopicCreated
 from plimsoll_core.controller.brokers.decommissioning import all_stay
 from plimsoll_core.controller.kernel.decision import DecisionContext
@@ -69,6 +69,26 @@ def place_new(
     def place(pool: list[placement.Located]) -> Assignment | Refusal:
         start = placement.start_of(pool, partitions, turn.image.preferred)
         return placement.place(pool, partitions, replication_factor, strategy, start=start)
+
+    return among_pools(turn, replication_factor, place)
+
+
+def place_more(
+    turn: DecisionContext, topic: Topic, extra: int, replication_factor: int, strategy: str
+) -> Assignment | Refusal:
+    """Rows for more partitions.  Growth continues where the topic began, so that the formula stays
+    one formula."""
+    leader = turn.image.partitions[PartitionKey(topic.id, 0)].replicas[0]
+
+    def place(pool: list[placement.Located]) -> Assignment | Refusal:
+        return placement.place(
+            pool,
+            extra,
+            replication_factor,
+            strategy,
+            first=topic.partitions,
+            start=placement.start_at(pool, leader),
+        )
 
     return among_pools(turn, replication_factor, place)
 
@@ -140,12 +160,27 @@ def add_partitions(turn: DecisionContext, topic_id: UUID, rows: Assignment, caus
     )
 
 
+def declared_elsewhere(topic: Topic, instead: str) -> Refusal | None:
+    """Why clients may not change a topic, and what to do `instead`; None: no object declares it."""
+    holder = topic.object
+    if holder is None:
+        return None
+    return Refusal(
+        reason=Reason.PolicyViolation,
+        message=(
+            f"Topic {topic.name} is declared by the object Topic {holder.namespace}/{holder.name};"
+            f" {instead}."
+        ),
+    )
+
+
 def created(turn: DecisionContext, topic: Topic) -> TopicAnswer:
     return TopicAnswer(
         name=topic.name,
         topic_id=topic.id,
         partitions=topic.partitions,
         replication_factor=topic.replication_factor,
+        min_isr=topic.min_isr,
     )
 
 

@@ -20,7 +20,7 @@ def strike(context: FaultContext, rng: random.Random) -> str | None:
     world = context.world
     found = [
         p
-        for p in world.ghost.image.partitions.values()
+        for p in observed_partitions.declared_partitions(world)
         if len(p.replicas) == len(p.isr) == 2 and p.leader is not None and not p.moving
     ]
     if not found:

@@ -9,7 +9,7 @@ import random
 
 from plimsoll_core.cluster.model import Partition
 from plimsoll_sim.cluster.world import TOPIC
-from plimsoll_sim.faults import shared_steps
+from plimsoll_sim.faults import observed_partitions, shared_steps
 from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 from plimsoll_sim.faults.observed_partitions import log_end
 from plimsoll_sim.hosts.brokers import BrokerHost
@@ -20,7 +20,7 @@ COMMITTED_BEYOND = 3
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
     world = context.world
-    partitions = world.ghost.image.partitions.values()
+    partitions = observed_partitions.declared_partitions(world)
     busy = {q.leader for q in partitions if len(q.replicas) > 2}
     found = [
         (p, new)

@@ -19,7 +19,7 @@ SLOW_US = 1_000_000
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    partitions = context.world.ghost.image.partitions.values()
+    partitions = observed_partitions.declared_partitions(context.world)
     found = [p for p in partitions if len(p.replicas) > 2]
     if not found:
         return None

@@ -15,7 +15,7 @@ from plimsoll_sim.faults.fault_context import FaultContext, Script, Wait, pause
 
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
-    partitions = context.world.ghost.image.partitions.values()
+    partitions = observed_partitions.declared_partitions(context.world)
     found = [p for p in partitions if len(p.replicas) > 2]
     if not found:
         return None

@@ -16,7 +16,7 @@ from plimsoll_sim.hosts.brokers import BrokerHost
 
 def strike(context: FaultContext, rng: random.Random) -> str | None:
     world = context.world
-    found = [p for p in world.ghost.image.partitions.values() if len(p.isr) > 1]
+    found = [p for p in observed_partitions.declared_partitions(world) if len(p.isr) > 1]
     if not found:
         return None
     p = rng.choice(found)

@@ -1,0 +1,74 @@
+"""Topics that are made because a client asks for them: `auto.create.topics.enable`.
+
+Called by Metadata, which answers that such a topic is unknown until it is there; clients ask again.
+The controller decides like for CreateTopics, so a cluster whose clients may create none makes none.
+A name is asked for once at a time, and not again for a while after that.
+Source: Kafka's AutoTopicCreationManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.forward import ask
+from plimsoll_core.cluster.internal_topics import is_internal
+from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA, check_form
+from plimsoll_core.cluster.topic_configs import AUTO_CREATE
+from plimsoll_core.messages.requests import CreateTopics, NewTopic
+
+logger = logging.getLogger("plimsoll.topics")
+
+TIMEOUT_MS = 10_000
+AGAIN_S = 1.0
+NAMES_MAX = 1_000
+"""Asked for at a time, or a moment ago; who asks for more hears of them with a later request."""
+
+
+class AutoCreation:
+    """Of one broker.  Its tasks end with the controller's answer, or with its timeout."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+        self.enabled = is_enabled(view.configs)
+        # Names that were asked for and not yet long ago.
+        self._recent: set[str] = set()
+        self._asking: set[asyncio.Task[None]] = set()
+
+    def may_make(self, name: str) -> bool:
+        """Whether there may soon be such a topic."""
+        own = is_internal(name) or name == CLUSTER_METADATA
+        return self.enabled and not own and check_form(name) is None
+
+    def want(self, names: Iterable[str]) -> bool:
+        """Make those that may be made; whether there are such."""
+        possible = [name for name in dict.fromkeys(names) if self.may_make(name)]
+        new = [name for name in possible if name not in self._recent]
+        new = new[: max(NAMES_MAX - len(self._recent), 0)]
+        if new:
+            self._ask_for(new)
+        return bool(possible)
+
+    def _ask_for(self, new: list[str]) -> None:
+        self._recent.update(new)
+        task = asyncio.get_running_loop().create_task(self._make(tuple(new)))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _make(self, names: tuple[str, ...]) -> None:
+        request = CreateTopics(topics=tuple(NewTopic(name=name) for name in names))
+        try:
+            for answer in await ask(self._view, request, names, TIMEOUT_MS):
+                if answer.code:
+                    logger.info("topic %s was not made: %s", answer.name, answer.message)
+                else:
+                    logger.info("topic %s was made, as a client asked for it", answer.name)
+        finally:
+            loop = asyncio.get_running_loop()
+            loop.call_later(AGAIN_S, self._recent.difference_update, names)
+
+
+def is_enabled(configs: Mapping[str, str]) -> bool:
+    return configs.get(AUTO_CREATE, "false") == "true"

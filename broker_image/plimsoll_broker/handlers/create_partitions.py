@@ -1,0 +1,59 @@
+"""CreatePartitions: decided by the controller, answered once this broker sees it.
+
+Source: KIP-195; the protocol's rule for CreatePartitions.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from plimsoll_broker.handlers.cluster_view import ClusterView
+from plimsoll_broker.handlers.forward import ask_for_changes, timeout_ms_of
+from plimsoll_broker.handlers.large_messages import things
+from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.messages.topic_changes import AddPartitions, TopicChanged, TopicGrowth
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import encode_response
+
+
+def create_partitions(view: ClusterView) -> Handler:
+    async def handle(context: RequestContext) -> bytes:
+        version, aside = context.api_version, view.aside
+        request = await aside.decoded(context)
+        many = things(context)
+        context.body.release()
+        topics = await aside.some(many, partial(_growths, request))
+        names = tuple(dict.fromkeys(one.topic for one in topics))
+        told: dict[str, TopicChanged] = {}
+        if topics:
+            command = AddPartitions(topics=topics, validate_only=request.validate_only)
+            told = await ask_for_changes(view, command, names, timeout_ms_of(request))
+        return await aside.some(many, partial(_reply, version, names, told))
+
+    return handle
+
+
+def _growths(request: Any) -> tuple[TopicGrowth, ...]:
+    return tuple(
+        TopicGrowth(
+            topic=topic.name,
+            partitions=topic.count,
+            assignment=None
+            if topic.assignments is None
+            else tuple(tuple(row.broker_ids) for row in topic.assignments),
+        )
+        for topic in request.topics
+    )
+
+
+def _reply(version: int, names: tuple[str, ...], told: dict[str, TopicChanged]) -> bytes:
+    results = [
+        {
+            "name": name,
+            "error_code": told[name].code,
+            "error_message": told[name].message or None,
+        }
+        for name in names
+    ]
+    return encode_response(ApiKey.CREATE_PARTITIONS, version, {"results": results})

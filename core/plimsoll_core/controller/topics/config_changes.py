@@ -1,0 +1,181 @@
+"""Changes the configs of topics that no object declares.  Called for AlterTopicConfigs.
+
+Each topic for itself, whole or not at all.  A topic that an object declares is changed through that
+object; a request that leaves it as it is gets no refusal, so that tools which take away what is not
+there come to an end.  The min ISR reaches the partitions slice by slice.
+Source: the protocol's rules for AlterConfigs; KIP-133, KIP-339; ConfigurationControlManager.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from immutables import Map
+from msgspec.structs import replace
+
+from plimsoll_core.cluster.model import Topic
+from plimsoll_core.cluster.records import TopicConfigured
+from plimsoll_core.cluster.topic_configs import (
+    LISTS,
+    MIN_ISR,
+    UNCLEAN_ENABLE,
+    UNCLEAN_RECOVERY,
+    client_configs,
+)
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
+from plimsoll_core.controller.topics.topic_changes import found, not_a_clients, told
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.ids import TopicId
+from plimsoll_core.messages.requests import Answer
+from plimsoll_core.messages.topic_changes import (
+    AlterTopicConfigs,
+    ConfigChange,
+    TopicChanged,
+    TopicConfigChanges,
+    TopicsChanged,
+)
+
+CAUSE = "configured by a client"
+_OWN_FIELDS = {
+    MIN_ISR: "spec.minInSyncReplicas",
+    UNCLEAN_RECOVERY: "spec.uncleanRecovery",
+    UNCLEAN_ENABLE: "spec.uncleanRecovery",
+}
+
+
+def alter_configs(turn: DecisionContext, request: AlterTopicConfigs) -> Answer:
+    """What is too much for one turn comes again."""
+    image, records = turn.image, list(turn.records)
+    most = turn.settings.slice_partitions_max
+    now, rest = request.topics[:most], request.topics[most:]
+    times = Counter(one.topic for one in request.topics)
+    times.update(one.topic for one in request.answered)
+    answers = (*request.answered, *(_answered(turn, one, times[one.topic]) for one in now))
+    if request.validate_only:
+        turn.image, turn.records = image, records
+        left: tuple[TopicId, ...] = ()
+    else:
+        new = turn.records[len(records) :]
+        changed = (record.topic_id for record in new if isinstance(record, TopicConfigured))
+        left = _spread(turn, (*request.spreading, *changed))
+    if rest or left:
+        turn.again = replace(request, topics=rest, answered=answers, spreading=left)
+    return TopicsChanged(topics=answers, end_offset=turn.image.next_offset)
+
+
+def _spread(turn: DecisionContext, topics: tuple[TopicId, ...]) -> tuple[TopicId, ...]:
+    """Bring the min ISR of topics to their partitions; those that are left for another turn."""
+    room = turn.settings.slice_partitions_max
+    for number, topic_id in enumerate(topics):
+        topic = turn.image.topics.get(topic_id)
+        if topic is None:
+            continue
+        if room <= 0 or not spread_min_isr(turn, topic_id):
+            return topics[number:]
+        room -= topic.partitions
+    return ()
+
+
+def _answered(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> TopicChanged:
+    return told(wish.topic, _alter(turn, wish, times))
+
+
+def _alter(turn: DecisionContext, wish: TopicConfigChanges, times: int) -> Refusal | None:
+    """Why nothing was changed; None: the topic is as it is wanted."""
+    topic = found(turn, wish.topic, times)
+    if isinstance(topic, Refusal):
+        return topic
+    before = _stated(topic)
+    wanted = _wanted(wish, before)
+    if isinstance(wanted, Refusal):
+        return wanted
+    if wanted == before and not _forgets_min_isr(wish):
+        return None
+    configs = client_configs(wanted, topic.configs)
+    if isinstance(configs, Refusal):
+        return configs
+    if refusal := not_a_clients(topic, f"edit its {_fields(before, wanted)}"):
+        return refusal
+    min_isr = configs.min_isr
+    if min_isr is None:
+        forgotten = MIN_ISR in before or _forgets_min_isr(wish)
+        default = min(turn.settings.default_min_isr, topic.replication_factor)
+        min_isr = default if forgotten else topic.min_isr
+    if (topic.configs, topic.min_isr) != (Map(configs.kept), min_isr):
+        turn.add(
+            TopicConfigured(
+                cause=CAUSE,
+                topic_id=topic.id,
+                configs=dict(sorted(configs.kept.items())),
+                min_isr=min_isr,
+            )
+        )
+    return None
+
+
+def _stated(topic: Topic) -> dict[str, str]:
+    """A topic's own configs; an object always states a min ISR."""
+    own = {} if topic.object is None else {MIN_ISR: str(topic.min_isr)}
+    return {**topic.configs, **own}
+
+
+def _forgets_min_isr(wish: TopicConfigChanges) -> bool:
+    return any(one.name == MIN_ISR and one.operation == "Delete" for one in wish.changes)
+
+
+def _fields(before: Mapping[str, str], wanted: Mapping[str, str]) -> str:
+    """The fields of a Topic that say what was to be changed."""
+    names = [n for n in {**before, **wanted} if before.get(n) != wanted.get(n)]
+    fields = {_OWN_FIELDS.get(name, "spec.config") for name in names}
+    return " and ".join(sorted(fields))
+
+
+# --- one topic's configs, changed ----------------------------------------------------------------
+
+
+def _wanted(wish: TopicConfigChanges, before: Mapping[str, str]) -> dict[str, str] | Refusal:
+    """All configs that a topic should have, as they were given."""
+    changes = {one.name: one for one in wish.changes}
+    if len(changes) != len(wish.changes):
+        return Refusal(
+            reason=Reason.InvalidRequest, message="The request names a config of the topic twice."
+        )
+    wanted = {} if wish.replace else dict(before)
+    if UNCLEAN_ENABLE in changes and UNCLEAN_RECOVERY not in changes:
+        wanted.pop(UNCLEAN_RECOVERY, None)  # the older name of the same
+    for one in wish.changes:
+        refusal = _apply(one, wanted)
+        if refusal:
+            return refusal
+    return wanted
+
+
+def _apply(one: ConfigChange, wanted: dict[str, str]) -> Refusal | None:
+    if one.operation == "Delete":
+        wanted.pop(one.name, None)
+        return None
+    if one.value is None:
+        message = f"{one.name[:100]} has no value."
+        return Refusal(reason=Reason.InvalidRequest, message=message)
+    if one.operation == "Set":
+        wanted[one.name] = one.value
+        return None
+    if one.name not in LISTS:
+        return Refusal(
+            reason=Reason.InvalidConfig,
+            message=f"{one.name[:100]} is no list: nothing can be added to it or taken from it.",
+        )
+    items = _items(wanted.get(one.name, one.otherwise))
+    given = _items(one.value)
+    if one.operation == "Append":
+        items += [item for item in given if item not in items]
+    else:
+        items = [item for item in items if item not in given]
+    wanted[one.name] = ",".join(dict.fromkeys(items))
+    return None
+
+
+def _items(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,0 +1,49 @@
+"""What every change of a client's topics begins and ends with: the topic, and its answer.
+
+Called by `config_changes` and `client_partitions`.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.internal_topics import is_internal
+from plimsoll_core.cluster.legal_topic_names import check_form
+from plimsoll_core.cluster.model import Topic
+from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.topic_creation import declared_elsewhere
+from plimsoll_core.errors import Reason, Refusal
+from plimsoll_core.messages.topic_changes import TopicChanged
+
+
+def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
+    """The topic; `times`: how often the request names it."""
+    if times > 1:
+        return Refusal(
+            reason=Reason.InvalidRequest, message="The request names this topic more than once."
+        )
+    topic_id = turn.image.topic_ids.get(name)
+    if topic_id is not None:
+        return turn.image.topics[topic_id]
+    return check_form(name) or Refusal(
+        reason=Reason.UnknownTopicOrPartition, message=f"There is no topic {name}."
+    )
+
+
+def not_a_clients(topic: Topic, instead: str) -> Refusal | None:
+    """Why clients may not change a topic; `instead`: what to do where an object declares it."""
+    if is_internal(topic.name):
+        return Refusal(
+            reason=Reason.PolicyViolation,
+            message=f"Topic {topic.name} is the cluster's own; clients do not change it.",
+        )
+    return declared_elsewhere(topic, instead)
+
+
+def told(name: str, refusal: Refusal | None) -> TopicChanged:
+    if refusal is None:
+        return TopicChanged(topic=name)
+    return TopicChanged(
+        topic=name,
+        code=refusal.reason.code,
+        reason=refusal.reason.name,
+        message=refusal.message,
+    )

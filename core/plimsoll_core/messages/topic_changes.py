@@ -1,0 +1,82 @@
+"""Requests of clients that change topics which no object declares, and their answer.
+
+Part of `messages`, which lists them among the requests and answers.  Each topic is answered for
+itself: one that is refused changes nothing, and the others go on.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from uuid import UUID
+
+import msgspec
+
+from plimsoll_core.ids import BrokerId, MetadataOffset
+from plimsoll_core.messages.base import Message
+
+ConfigOperation = Literal["Set", "Delete", "Append", "Subtract"]
+"""What becomes of one config; the last two change the items of a list."""
+
+
+class ConfigChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One config of a topic.  `value` None: none was given.  `otherwise`: what holds on the asked
+    broker where the topic says nothing, on which a list's change builds then."""
+
+    name: str
+    operation: ConfigOperation = "Set"
+    value: str | None = None
+    otherwise: str = ""
+
+
+class TopicConfigChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client wants of one topic's configs.  `replace`: what is not named goes."""
+
+    topic: str
+    changes: tuple[ConfigChange, ...]
+    replace: bool = False
+
+
+class TopicGrowth(msgspec.Struct, frozen=True, kw_only=True):
+    """How many partitions a topic should have; `assignment`: the replicas of those that are new."""
+
+    topic: str
+    partitions: int
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None
+
+
+class TopicChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one topic's change; `code` 0 is success.  `reason`: a `Reason`'s name or
+    ""."""
+
+    topic: str
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class AlterTopicConfigs(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  What is too much for one turn comes again: `answered` is
+    what was decided, `spreading` the topics whose min ISR has not reached all their partitions."""
+
+    topics: tuple[TopicConfigChanges, ...]
+    validate_only: bool = False
+    answered: tuple[TopicChanged, ...] = ()
+    spreading: tuple[UUID, ...] = ()
+
+
+class AddPartitions(Message, frozen=True, kw_only=True):
+    """Forwarded by a broker for a client.  `answered`: what was decided in earlier turns."""
+
+    topics: tuple[TopicGrowth, ...]
+    validate_only: bool = False
+    answered: tuple[TopicChanged, ...] = ()
+
+
+TopicChange = AlterTopicConfigs | AddPartitions
+
+
+class TopicsChanged(Message, frozen=True, kw_only=True):
+    """`end_offset`: who has applied the metadata up to there sees the changes."""
+
+    topics: tuple[TopicChanged, ...]
+    end_offset: MetadataOffset = MetadataOffset(0)

@@ -1,0 +1,265 @@
+"""Topics are administered by unmodified clients: what they print is what they print of Apache
+Kafka, on which the same commands are run."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import kafka.admin
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+)
+from tests.conformance.apache_kafka import ApacheKafka
+from tests.conformance.kafka_jars import KafkaJars, kafka_jars
+from tests.integration.local_cluster import LocalCluster, wait_for
+
+pytestmark = pytest.mark.conformance
+TIMEOUT_S = 60
+DECLARED = """\
+apiVersion: plimsoll.dev/v1alpha1
+kind: Topic
+metadata: {name: declared}
+spec: {clusterRef: {name: main}, partitions: 1, config: {retention.ms: 1000}}
+"""
+
+Tool = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    directory = tmp_path_factory.mktemp("admin")
+    declared = directory / "declared.yaml"
+    declared.write_text(DECLARED)
+    with LocalCluster(directory / "data", brokers=1, files=[declared]) as local:
+        local.wait_isr("declared", 1)
+        yield local
+
+
+@pytest.fixture(scope="module")
+def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafka]:
+    configs = {"auto.create.topics.enable": "true", "num.partitions": "6"}
+    with ApacheKafka(tmp_path_factory.mktemp("kafka"), configs=configs) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def tools() -> KafkaJars:
+    return kafka_jars()
+
+
+def run(jars: KafkaJars, bootstrap: str, main_class: str, *words: str) -> str:
+    """What a tool printed: no stack, no time, no log line."""
+    done = subprocess.run(
+        jars.command(main_class, "--bootstrap-server", bootstrap, *words),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    lines = (done.stdout + done.stderr).splitlines()
+    noise = re.compile(r"^SLF4J|^\s+at |^\d\d:\d\d|^\s*$|^Caused by")
+    return "\n".join(line for line in lines if not noise.search(line))
+
+
+def told_alike(
+    cluster: LocalCluster, apache_kafka: ApacheKafka, jars: KafkaJars, main_class: str, *words: str
+) -> str:
+    """Runs a command on both; what both printed."""
+    ours = run(jars, cluster.bootstrap, main_class, *words)
+    theirs = run(jars, apache_kafka.bootstrap, main_class, *words)
+    assert _comparable(ours) == _comparable(theirs)
+    return ours
+
+
+def _comparable(printed: str) -> list[str]:
+    """Without ids, and without what each cluster's own defaults are."""
+    own = re.sub(r"TopicId: \S+", "TopicId", printed)
+    own = re.sub(r"(DYNAMIC_DEFAULT_BROKER|DEFAULT)_CONFIG:min.insync.replicas=1,? ?", "", own)
+    return sorted(own.splitlines())
+
+
+def test_tools_alter_a_topic_and_describe_it_as_they_do_with_kafka(
+    cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
+) -> None:
+    def both(main_class: str, *words: str) -> str:
+        return told_alike(cluster, apache_kafka, tools, main_class, *words)
+
+    named = ("--topic", "altered")
+    entity = ("--entity-type", "topics", "--entity-name", "altered")
+    both(
+        tools.topics, "--create", *named, "--partitions", "2", "--config", "max.message.bytes=1000"
+    )
+    assert "max.message.bytes=1000" in both(tools.configs, "--describe", *entity)
+    both(
+        tools.configs,
+        "--alter",
+        *entity,
+        "--add-config",
+        "index.interval.bytes=5000,preallocate=false",
+    )
+    both(tools.configs, "--alter", *entity, "--delete-config", "max.message.bytes")
+    described = both(tools.configs, "--describe", *entity)
+    assert "DYNAMIC_TOPIC_CONFIG:index.interval.bytes=5000" in described
+    both(tools.topics, "--alter", *named, "--partitions", "5")
+    assert "PartitionCount: 5" in run(tools, cluster.bootstrap, tools.topics, "--describe", *named)
+
+
+SHOWN_OTHERWISE = {
+    "flush.ms": "Kafka has no default of its broker config",
+    "min.insync.replicas": "a cluster's default is kept when the topic is made",
+    "retention.ms": "Kafka's broker config is in hours",
+    "segment.ms": "Kafka's broker config is in hours",
+    "segment.jitter.ms": "Kafka's broker config is in hours",
+    "unclean.recovery.strategy": "Kafka 4.1 has it not yet",
+}
+OF_COMPACTION = {
+    "cleanup.policy",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+}
+
+
+def test_every_topic_config_of_kafka_is_described_with_its_default_and_synonyms(
+    cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
+) -> None:
+    found = []
+    for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
+        run(tools, bootstrap, tools.topics, "--create", "--topic", "plain", "--partitions", "1")
+        words = ("--describe", "--all", "--entity-type", "topics", "--entity-name", "plain")
+        printed = run(tools, bootstrap, tools.configs, *words)
+        lines = {line.strip().partition("=")[0]: line for line in printed.splitlines()[1:]}
+        left_out = SHOWN_OTHERWISE.keys() | OF_COMPACTION
+        found.append({name: line for name, line in lines.items() if name not in left_out})
+    assert found[0] == found[1]
+
+
+def test_kafka_reassign_partitions_verifies_without_a_throttle_to_take_away(
+    cluster: LocalCluster, tools: KafkaJars, tmp_path: Path
+) -> None:
+    """It deletes configs of brokers and topics that nobody set."""
+    plan = tmp_path / "plan.json"
+    move = {"topic": "declared", "partition": 0, "replicas": [0]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [move]}))
+    words = ("--reassignment-json-file", str(plan), "--verify")
+    printed = run(tools, cluster.bootstrap, tools.reassign_partitions, *words)
+    assert "Reassignment of partition declared-0 is completed." in printed
+    assert "Exception" not in printed
+    throttled = run(
+        tools,
+        cluster.bootstrap,
+        tools.reassign_partitions,
+        *("--reassignment-json-file", str(plan), "--execute", "--throttle", "1000"),
+    )
+    assert "spec.movement.bytesPerSecond" in throttled
+
+
+def test_declared_topic_and_brokers_name_the_object_to_edit(
+    cluster: LocalCluster, tools: KafkaJars
+) -> None:
+    topic = ("--entity-type", "topics", "--entity-name", "declared")
+    altered = run(
+        tools, cluster.bootstrap, tools.configs, "--alter", *topic, "--add-config", "flush.ms=5"
+    )
+    assert "declared by the object Topic" in altered
+    assert "edit its spec.config." in altered
+    words = ("--alter", "--topic", "declared", "--partitions", "3")
+    assert "edit its spec.partitions." in run(tools, cluster.bootstrap, tools.topics, *words)
+    broker = ("--entity-type", "brokers", "--entity-name", "0")
+    words = ("--alter", *broker, "--add-config", "log.retention.ms=5")
+    assert "declared by the object LogCluster" in run(
+        tools, cluster.bootstrap, tools.configs, *words
+    )
+
+
+def test_kafka_log_dirs_describes_the_volume(
+    cluster: LocalCluster, apache_kafka: ApacheKafka, tools: KafkaJars
+) -> None:
+    shapes = []
+    for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for future in admin.create_topics([NewTopic("sized", 1)]).values():
+            future.result(TIMEOUT_S)
+        produced(bootstrap, "sized", 100)
+        words = ("--describe", "--topic-list", "sized")
+        printed = run(tools, bootstrap, tools.log_dirs, *words)
+        (broker,) = json.loads(printed.splitlines()[-1])["brokers"]
+        (directory,) = broker["logDirs"]
+        (partition,) = directory["partitions"]
+        assert partition["size"] > 100
+        shape = dict.fromkeys(directory), partition | {"size": 0}, directory["error"]
+        shapes.append((broker["broker"], shape))
+    assert shapes[0] == shapes[1]
+
+
+def produced(bootstrap: str, topic: str, count: int) -> None:
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for _ in range(count):
+        producer.produce(topic, b"x" * 10)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+# --- librdkafka and kafka-python ------------------------------------------------------------------
+
+
+def configs_of(admin: AdminClient, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    (future,) = admin.describe_configs([resource]).values()
+    return {name: entry.value for name, entry in future.result(TIMEOUT_S).items()}
+
+
+def test_librdkafka_alters_configs_and_adds_partitions(cluster: LocalCluster) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.create_topics([NewTopic("by-librdkafka", 1)]).values():
+        future.result(TIMEOUT_S)
+    changes = [
+        ConfigEntry("flush.ms", "7", incremental_operation=AlterConfigOpType.SET),
+        ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.APPEND),
+    ]
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC, "by-librdkafka", incremental_configs=changes
+    )
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(TIMEOUT_S)
+    found = configs_of(admin, "by-librdkafka")
+    assert (found["flush.ms"], found["cleanup.policy"]) == ("7", "delete")
+    for future in admin.create_partitions([NewPartitions("by-librdkafka", 4)]).values():
+        future.result(TIMEOUT_S)
+    assert len(admin.list_topics(timeout=TIMEOUT_S).topics["by-librdkafka"].partitions) == 4
+
+
+def test_kafka_python_alters_configs_and_adds_partitions(cluster: LocalCluster) -> None:
+    admin = kafka.admin.KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.create_topics([kafka.admin.NewTopic("by-kafka-python", 1, 1)])
+    resource = kafka.admin.ConfigResource(
+        kafka.admin.ConfigResourceType.TOPIC, "by-kafka-python", configs={"flush.ms": "7"}
+    )
+    admin.alter_configs([resource])
+    admin.create_partitions({"by-kafka-python": kafka.admin.NewPartitions(4)})
+    admin.close()
+    other = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    assert configs_of(other, "by-kafka-python")["flush.ms"] == "7"
+    assert len(other.list_topics(timeout=TIMEOUT_S).topics["by-kafka-python"].partitions) == 4
+
+
+def test_producer_to_a_topic_that_is_not_there_makes_it_in_local_mode(
+    cluster: LocalCluster, apache_kafka: ApacheKafka
+) -> None:
+    for bootstrap in (cluster.bootstrap, apache_kafka.bootstrap):
+        produced(bootstrap, "made-by-a-producer", 10)
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        found = wait_for(
+            "the topic is listed",
+            lambda admin=admin: admin.list_topics(timeout=5).topics.get("made-by-a-producer"),
+        )
+        assert len(found.partitions) == 6

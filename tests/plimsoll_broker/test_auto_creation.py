@@ -1,0 +1,118 @@
+"""Topics that are made because a client asks for them, where the cluster wants that."""
+
+import asyncio
+
+import pytest
+from tests.plimsoll_broker.described import PAYMENTS, Harness, an_image, versions
+
+from plimsoll_broker.control.controller_client import NoController
+from plimsoll_broker.handlers import auto_creation
+from plimsoll_core.messages.requests import CreateTopics, NewTopic, TopicAnswer, TopicsAnswer
+from plimsoll_wire.api_versions import ApiKey
+
+METADATA = ApiKey.METADATA
+
+
+def made(request):
+    return TopicsAnswer(topics=tuple(TopicAnswer(name=topic.name) for topic in request.topics))
+
+
+@pytest.fixture
+def harness():
+    found = Harness(**{"auto.create.topics.enable": "true"})
+    found.answer = made
+    return found
+
+
+async def ask(harness, *names, version=12, allowed=True):
+    values = {
+        "topics": [{"name": name, "topic_id": None} for name in names],
+        "allow_auto_topic_creation": allowed,
+        "include_cluster_authorized_operations": False,
+        "include_topic_authorized_operations": False,
+    }
+    reply = harness.ask(METADATA, version, values)
+    reply = await reply if asyncio.iscoroutine(reply) else reply
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return [topic.error_code for topic in reply.topics]
+
+
+def asked_for(harness):
+    return [tuple(topic.name for topic in request.topics) for request, _ in harness.commands]
+
+
+@pytest.mark.parametrize("version", versions(METADATA))
+async def test_topic_that_is_asked_for_is_unknown_until_it_is_there(harness, version):
+    assert await ask(harness, "new", "orders", version=version) == [3, 0]
+    ((request, _),) = harness.commands
+    assert request == CreateTopics(topics=(NewTopic(name="new"),)), "with the cluster's defaults"
+    harness.watch.update(harness.watch.image, an_image())
+    assert await ask(harness, "payments", version=version) == [0]
+
+
+@pytest.mark.parametrize("version", range(4, 14))
+async def test_client_that_wants_no_topic_made_gets_none(harness, version):
+    assert await ask(harness, "new", version=version, allowed=False) == [3]
+    assert harness.commands == []
+
+
+async def test_nothing_is_made_where_the_cluster_does_not_say_so():
+    harness = Harness()
+    assert await ask(harness, "new") == [3]
+    assert harness.commands == []
+
+
+async def test_names_that_no_client_may_create_are_not_asked_for(harness):
+    names = ("bad name", "", "__consumer_offsets", "__cluster_metadata")
+    assert await ask(harness, *names) == [17, 17, 3, 3]
+    assert harness.commands == []
+
+
+async def test_name_is_asked_for_once_by_many_and_again_after_a_while(harness, monkeypatch):
+    monkeypatch.setattr(auto_creation, "AGAIN_S", 0.0)
+    answered = asyncio.Event()
+    command = harness.command
+
+    async def later(request, timeout_ms):
+        answer = await command(request, timeout_ms)
+        await answered.wait()
+        return answer
+
+    object.__setattr__(harness.handlers[METADATA]._view, "command", later)
+    for _ in range(5):
+        assert await ask(harness, "new") == [3]
+    assert asked_for(harness) == [("new",)]
+    answered.set()
+    async with asyncio.timeout(5):
+        while len(harness.commands) == 1:
+            await ask(harness, "new")
+    assert asked_for(harness) == [("new",), ("new",)]
+
+
+async def test_no_more_names_are_asked_for_than_there_is_room(harness, monkeypatch):
+    monkeypatch.setattr(auto_creation, "NAMES_MAX", 3)
+    await ask(harness, "a", "b")
+    await ask(harness, "c", "d", "e")
+    assert asked_for(harness) == [("a", "b"), ("c",)]
+
+
+async def test_long_request_has_its_topics_made(harness):
+    names = [f"{number:04}-{'x' * 200}" for number in range(30)]
+    assert await ask(harness, *names) == [3] * 30
+    assert asked_for(harness) == [tuple(names)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        NoController("no answer"),
+        TopicsAnswer(topics=(TopicAnswer(name="new", code=44, message="Clients may not."),)),
+    ],
+)
+async def test_refusal_leaves_the_topic_unknown(harness, answer):
+    harness.answer = answer
+    assert await ask(harness, "new") == [3]
+    assert await ask(harness, "new") == [3]
+    assert len(harness.commands) == 1
+    assert PAYMENTS in harness.watch.image.topics

@@ -1,0 +1,98 @@
+"""Questions whose numbers make little sense are answered as Kafka answers them."""
+
+from typing import Any
+
+import pytest
+from tests.plimsoll_broker.test_replication import Make, Three
+from tests.plimsoll_broker.trio import Client, Controller, a_batch
+
+from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
+
+
+async def fetched(client: Client, wait_ms: int = 60_000, each: int = 2**20, **limits: int) -> Any:
+    """From the beginning of t-0 and t-1."""
+    partitions = [
+        {
+            "partition": index,
+            "current_leader_epoch": -1,
+            "fetch_offset": 0,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": each,
+        }
+        for index in (0, 1)
+    ]
+    values = {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": 2**20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": "t", "partitions": partitions}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+        **limits,
+    }
+    return await client.ask(ApiKey.FETCH, 12, values)
+
+
+def sizes(reply: Any) -> list[int]:
+    return [len(one.records or b"") for one in reply.responses[0].partitions]
+
+
+@pytest.fixture
+async def client(controller: Controller, broker: Make) -> Client:
+    """A broker alone, with a batch in t-0 and one in t-1."""
+    one = await broker(0).start()
+    controller.create("t", (0,), (0,))
+    asking = await one.client()
+    for index in (0, 1):
+        assert (await asking.produce("t", a_batch(2), index=index))[0] == Code.NONE
+    return asking
+
+
+@pytest.mark.parametrize("most", [0, 1, -1])
+async def test_first_batch_is_told_whatever_the_limit_of_a_fetch(client: Client, most: int) -> None:
+    first, second = sizes(await fetched(client, max_bytes=most))
+    assert first > 0
+    assert second == 0
+
+
+@pytest.mark.parametrize("most", [0, -1])
+async def test_first_batch_is_told_whatever_the_limit_of_its_partition(
+    client: Client, most: int
+) -> None:
+    assert sizes(await fetched(client, each=most))[0] > 0
+
+
+async def test_fetch_that_may_not_have_what_it_waits_for_is_answered_at_once(
+    client: Client,
+) -> None:
+    """It would wait for a minute."""
+    found = sizes(await fetched(client, min_bytes=100_000, max_bytes=100))
+    assert found[0] > 0
+
+
+async def test_session_that_nobody_began_is_not_found(client: Client) -> None:
+    reply = await fetched(client, session_id=0, session_epoch=3)
+    assert (reply.error_code, reply.responses) == (Code.FETCH_SESSION_ID_NOT_FOUND, ())
+
+
+@pytest.mark.parametrize("timestamp", [-6, -7, -(2**63)])
+async def test_time_that_stands_for_nothing_is_of_another_version(
+    client: Client, timestamp: int
+) -> None:
+    assert await client.latest("t", timestamp) == (Code.UNSUPPORTED_VERSION, -1)
+
+
+async def test_end_of_no_epoch_is_not_known(controller: Controller, three: Three) -> None:
+    controller.create("t", (0, 1, 2))
+    client = await three[0].client()
+    partition = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": -1}
+    values = {"replica_id": -1, "topics": [{"topic": "t", "partitions": [partition]}]}
+    reply = await client.ask(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, values)
+    one = reply.topics[0].partitions[0]
+    assert (one.error_code, one.leader_epoch, one.end_offset) == (Code.NONE, -1, -1)
