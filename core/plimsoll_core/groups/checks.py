@@ -1,0 +1,28 @@
+"""Checks that several operations begin with: the group's name, and how many groups there may be."""
+
+from __future__ import annotations
+
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.settings import GROUP_ID_BYTES_MAX, GROUPS_MAX
+from plimsoll_core.groups.turn import GroupTurn
+
+
+def check_group_id(group_id: str) -> RefusedAsWhole | None:
+    """Whether a group may have that name; follows from the request alone."""
+    if group_id and len(group_id.encode()) <= GROUP_ID_BYTES_MAX:
+        return None
+    message = f"A group id has 1 to {GROUP_ID_BYTES_MAX} bytes; set group.id."
+    return RefusedAsWhole(Code.INVALID_GROUP_ID, message)
+
+
+def check_room(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
+    """Whether the group exists or may begin."""
+    groups = turn.state.groups
+    if group_id in groups or len(groups) < GROUPS_MAX:
+        return None
+    message = (
+        f"This coordinator has {GROUPS_MAX} groups, and begins no other; delete groups that are "
+        "not used any more (DeleteGroups)."
+    )
+    return RefusedAsWhole(Code.POLICY_VIOLATION, message)

@@ -1,0 +1,109 @@
+"""OffsetCommit: who may commit for a group, and what is written then.
+
+Called by `groups.step`.  Source: KIP-98's generations, KIP-345 (static members), KIP-848 (codes
+from version 9); docs/protocol.md, "Groups".
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import check_room
+from plimsoll_core.groups.operations import (
+    CommitOffsets,
+    OffsetsCommitted,
+    Operation,
+    PartitionCode,
+    PartitionOffset,
+)
+from plimsoll_core.groups.records import GroupRecord, OffsetCommitted
+from plimsoll_core.groups.soft import ExpiryDue
+from plimsoll_core.groups.state import Group
+from plimsoll_core.groups.turn import GroupTurn
+
+
+def commit_offsets(
+    turn: GroupTurn, op: CommitOffsets, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """One record for each partition that may be committed; the others hear why not."""
+    group = turn.state.groups.get(op.group_id)
+    refusal = check_committer(group, op) or check_room(turn, op.group_id)
+    if refusal is not None:
+        return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
+    codes: list[PartitionCode] = []
+    records: list[GroupRecord] = []
+    for offset in op.offsets:
+        code = _check(turn, offset)
+        codes.append(PartitionCode(offset.topic, offset.partition, code))
+        if code is Code.NONE:
+            records.append(_record(turn, op, offset))
+    expiry = ExpiryDue(op.group_id)
+    if records and expiry not in turn.soft.deadlines:
+        turn.soft.deadlines.set(expiry, turn.now_ms + turn.settings.retention_check_ms)
+    return CoordinatorOutcome(
+        key=op.group_id,
+        records=tuple(records),
+        replies=(Reply(token, OffsetsCommitted(tuple(codes))),),
+    )
+
+
+def check_committer(group: Group | None, op: CommitOffsets) -> RefusedAsWhole | None:
+    """Whether who commits is of the group's generation, or nobody's while it has no members."""
+    if group is None or group.stored is None:
+        return _without_members(op)
+    if op.generation < 0 and not group.has_members:
+        return None
+    if op.generation >= 0 or op.member_id or op.group_instance_id is not None:
+        code = _check_member(group, op)
+        if code is not Code.NONE:
+            return RefusedAsWhole(code)
+    if op.generation != group.stored.generation:
+        alone = op.generation < 0
+        return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID if alone else Code.ILLEGAL_GENERATION)
+    return None
+
+
+def _without_members(op: CommitOffsets) -> RefusedAsWhole | None:
+    if op.generation < 0:
+        return None
+    known = op.tells_missing_groups
+    return RefusedAsWhole(Code.GROUP_ID_NOT_FOUND if known else Code.ILLEGAL_GENERATION)
+
+
+def _check_member(group: Group, op: CommitOffsets) -> Code:
+    """A static member is known by its instance, and fenced when another has taken its place."""
+    assert group.stored is not None
+    members = group.stored.members
+    if op.group_instance_id is not None:
+        holder = next((m for m in members if m.group_instance_id == op.group_instance_id), None)
+        if holder is None:
+            return Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if holder.member_id == op.member_id else Code.FENCED_INSTANCE_ID
+    known = any(member.member_id == op.member_id for member in members)
+    return Code.NONE if known else Code.UNKNOWN_MEMBER_ID
+
+
+def _check(turn: GroupTurn, offset: PartitionOffset) -> Code:
+    if len(offset.metadata.encode()) > turn.settings.metadata_bytes_max:
+        return Code.OFFSET_METADATA_TOO_LARGE
+    image: ClusterImage = turn.image
+    topic_id = image.topic_ids.get(offset.topic)
+    if topic_id is None or PartitionKey(topic_id, offset.partition) not in image.partitions:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    return Code.NONE
+
+
+def _record(turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset) -> OffsetCommitted:
+    retention_ms = op.retention_ms
+    return OffsetCommitted(
+        group_id=op.group_id,
+        topic=offset.topic,
+        partition=offset.partition,
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_ms=turn.wall_ms,
+        expire_ms=None if retention_ms is None else turn.wall_ms + retention_ms,
+        topic_id=turn.image.topic_ids[offset.topic],
+    )
