@@ -265,6 +265,12 @@ _OWN = {
         _integer(
             "offsets.retention.check.interval.ms", 600_000, 1, INT32_MAX, "Looking for old offsets."
         ),
+        _integer("group.max.size", 2_000, 1, 2_000, "Members of a group."),
+        _integer("group.min.session.timeout.ms", 6_000, 1, INT32_MAX, "Of a group's members."),
+        _integer("group.max.session.timeout.ms", 1_800_000, 1, INT32_MAX, "Of a group's members."),
+        _integer(
+            "group.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, "A new group waits so long."
+        ),
         _integer("offsets.topic.num.partitions", 50, 1, 1_000, "Of __consumer_offsets, for good."),
         _integer("offsets.topic.replication.factor", 3, 1, 32_767, "Of __consumer_offsets, first."),
         _integer(

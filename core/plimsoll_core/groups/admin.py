@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.classic.seats import find, is_empty
+from plimsoll_core.groups.members import Completing, Empty, Member, Preparing, Stable
 from plimsoll_core.groups.operations import (
     DeleteGroup,
     DescribedMember,
@@ -24,47 +26,58 @@ from plimsoll_core.groups.records import (
     GroupRecord,
     GroupStored,
     OffsetForgotten,
-    StoredMember,
 )
-from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn
 
 CLASSIC = "Classic"
 """The type of every group that there is, as tools spell it."""
 
 
-def state_of(group: Group) -> str:
-    """Kafka's word for a group's phase: one with members was loaded in a stored generation."""
-    return "Stable" if group.has_members else "Empty"
+_STATES = {
+    Empty: "Empty",
+    Preparing: "PreparingRebalance",
+    Completing: "CompletingRebalance",
+    Stable: "Stable",
+}
+
+
+def state_of(turn: GroupTurn, group_id: str) -> str:
+    """Kafka's word for a group's phase."""
+    group = find(turn, group_id)
+    return "Empty" if group is None else _STATES[type(group.phase)]
 
 
 def describe_group(
     turn: GroupTurn, op: DescribeGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
-    """What it last stored."""
+    """What its members chose and have: told while it is stable."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
         message = f"There is no group {op.group_id}."
         reply = refused(token, Code.GROUP_ID_NOT_FOUND, message)
         return CoordinatorOutcome(key=op.group_id, replies=(reply,))
     stored = group.stored
+    found = find(turn, op.group_id)
+    members = () if found is None else tuple(found.members.values())
+    stable = found is not None and isinstance(found.phase, Stable)
+    protocol = (found.protocol or "") if found is not None and stable else ""
     answer = GroupDescribed(
-        state=state_of(group),
-        protocol_type="" if stored is None else stored.protocol_type,
-        protocol="" if stored is None else stored.protocol or "",
-        members=() if stored is None else tuple(_member(one) for one in stored.members),
+        state=state_of(turn, op.group_id),
+        protocol_type=found.protocol_type if members and found else _protocol_type(stored),
+        protocol=protocol,
+        members=tuple(_member(one, protocol, stable) for one in members),
     )
     return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, answer),))
 
 
-def _member(stored: StoredMember) -> DescribedMember:
+def _member(member: Member, protocol: str, stable: bool) -> DescribedMember:
     return DescribedMember(
-        stored.member_id,
-        stored.group_instance_id,
-        stored.client_id,
-        stored.client_host,
-        stored.subscription,
-        stored.assignment,
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.subscription(protocol) if stable else b"",
+        member.assignment if stable else b"",
     )
 
 
@@ -75,10 +88,10 @@ def list_groups(
     states = {state.lower() for state in op.states}
     types = {kind.lower() for kind in op.types}
     listed = tuple(
-        ListedGroup(group.group_id, _protocol_type(group.stored), state_of(group), CLASSIC)
+        ListedGroup(group.group_id, _protocol_type(group.stored), state, CLASSIC)
         for group in turn.state.groups.values()
-        if (not states or state_of(group).lower() in states)
-        and (not types or CLASSIC.lower() in types)
+        for state in (state_of(turn, group.group_id),)
+        if (not states or state.lower() in states) and (not types or CLASSIC.lower() in types)
     )
     return CoordinatorOutcome(key=None, replies=(Reply(token, GroupsListed(listed)),))
 
@@ -96,7 +109,7 @@ def delete_group(
         message = f"There is no group {op.group_id}."
         reply = refused(token, Code.GROUP_ID_NOT_FOUND, message)
         return CoordinatorOutcome(key=op.group_id, replies=(reply,))
-    if group.has_members:
+    if not is_empty(turn, op.group_id):
         message = f"Group {op.group_id} has members; stop them first."
         reply = refused(token, Code.NON_EMPTY_GROUP, message)
         return CoordinatorOutcome(key=op.group_id, replies=(reply,))

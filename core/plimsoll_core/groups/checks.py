@@ -18,8 +18,10 @@ def check_group_id(group_id: str) -> RefusedAsWhole | None:
 
 def check_room(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
     """Whether the group exists or may begin."""
-    groups = turn.state.groups
-    if group_id in groups or len(groups) < GROUPS_MAX:
+    groups, expected = turn.state.groups, turn.soft.classic
+    if group_id in groups or group_id in expected:
+        return None
+    if max(len(groups), len(expected)) < GROUPS_MAX:
         return None
     message = (
         f"This coordinator has {GROUPS_MAX} groups, and begins no other; delete groups that are "

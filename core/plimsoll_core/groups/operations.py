@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.membership import MembershipOperation
 
 
 class PartitionOffset(NamedTuple):
@@ -175,4 +176,5 @@ Operation = (
     | ListGroups
     | ExpireOffsets
     | ForgetTopics
+    | MembershipOperation
 )

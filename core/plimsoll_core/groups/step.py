@@ -8,11 +8,17 @@ carry them out.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, assert_never
+from typing import Any
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome
+from plimsoll_core.groups import membership as m
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.admin import delete_group, describe_group, list_groups
+from plimsoll_core.groups.classic import deadlines as d
+from plimsoll_core.groups.classic.heartbeat import heartbeat
+from plimsoll_core.groups.classic.join import join_group
+from plimsoll_core.groups.classic.leave import leave_group
+from plimsoll_core.groups.classic.sync import generation_stored, sync_group
 from plimsoll_core.groups.offsets.commit import commit_offsets
 from plimsoll_core.groups.offsets.delete import delete_offsets, forget_topics
 from plimsoll_core.groups.offsets.expire import expire_offsets
@@ -32,6 +38,20 @@ _RULES: dict[type, Callable[[GroupTurn, Any, object], GroupOutcome]] = {
     o.ListGroups: list_groups,
     o.ExpireOffsets: expire_offsets,
     o.ForgetTopics: forget_topics,
+    m.JoinGroup: join_group,
+    m.SyncGroup: sync_group,
+    m.Heartbeat: heartbeat,
+    m.LeaveGroup: leave_group,
+    m.CloseRequest: d.close_request,
+    m.EndSession: d.end_session,
+    m.EndPending: d.end_pending,
+    m.EndJoining: d.end_joining,
+    m.EndSyncing: d.end_syncing,
+    m.WakeGroup: d.wake_group,
+    m.StoreEmptiness: d.store_emptiness,
+    m.BeginningStored: d.beginning_stored,
+    m.GenerationStored: generation_stored,
+    m.EmptinessStored: d.emptiness_stored,
 }
 
 
@@ -49,7 +69,7 @@ def due(key: DeadlineKey) -> o.Operation:
         case ExpiryDue(group_id):
             return o.ExpireOffsets(group_id=group_id)
         case _:
-            assert_never(key)
+            return key
 
 
 def loaded(turn: GroupTurn) -> None:
@@ -59,3 +79,5 @@ def loaded(turn: GroupTurn) -> None:
     for number, group_id in enumerate(groups, 1):
         at_ms = turn.now_ms + interval_ms * number // len(groups)
         turn.soft.deadlines.set(ExpiryDue(group_id), at_ms)
+        if groups[group_id].has_members:
+            turn.soft.deadlines.set(m.WakeGroup(group_id), turn.now_ms)

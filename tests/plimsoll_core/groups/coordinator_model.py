@@ -4,18 +4,21 @@ For the tests of the rules.  `ask` answers one operation as a client would hear 
 checked to have changed nothing durable, and the state to equal a replay of the log.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from immutables import Map
 
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
-from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.coordination.outcome import RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.apply import apply
+from plimsoll_core.groups.invariants import GroupLog, unsound
 from plimsoll_core.groups.operations import Operation
 from plimsoll_core.groups.records import GroupRecord, GroupStored, StoredMember
 from plimsoll_core.groups.settings import GroupSettings
@@ -26,6 +29,7 @@ from plimsoll_core.groups.turn import GroupTurn
 from plimsoll_core.ids import LeaderEpoch, PartitionEpoch
 
 WALL_MS = 1_700_000_000_000
+FOREVER_MS = 2**31 - 1
 
 
 def topic_id(name: str) -> UUID:
@@ -64,11 +68,17 @@ def an_image(**topics: int) -> ClusterImage:
 
 
 class CoordinatorModel:
-    """`log`: what was written, by its place."""
+    """`log`: what was written, by its place.  `refuses`: the log takes no record, for this reason.
+    `holds`: what is written is not committed until `commit`."""
 
     def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
         self.log: list[GroupRecord] = []
         self.answers: list[tuple[object, object]] = []
+        self.refuses = Code.NONE
+        self.holds = False
+        self.thens: list[Callable[[], Operation]] = []
+        self.history = GroupLog(lambda commit: None)
+        self.wrong: list[str] = []
         self.turn = GroupTurn(
             state=GroupsState(),
             soft=SoftState(),
@@ -89,21 +99,49 @@ class CoordinatorModel:
         turn = self.turn
         believed = None if turn.believed_ms is None else turn.wall_ms + ms
         self.change(now_ms=turn.now_ms + ms, wall_ms=turn.wall_ms + ms, believed_ms=believed)
-        for key in turn.soft.deadlines.take_due(self.turn.now_ms, 1_000):
-            self.submit(due(key), None)  # type: ignore[arg-type]
+        while keys := turn.soft.deadlines.take_due(self.turn.now_ms, 1):
+            self.submit(due(keys[0]), None)  # type: ignore[arg-type]
 
     def submit(self, op: Operation, token: object) -> GroupOutcome:
         before = deepcopy(self.turn.state.groups)
         outcome = step(self.turn, op, token)
         assert self.turn.state.groups == before, "a decision changes nothing durable"
-        for record in outcome.records:
-            apply(self.turn.state, record, len(self.log))
-            self.log.append(record)
-        self.answers += [(r.token, r.answer) for r in (*outcome.at_once, *outcome.replies)]
+        replies = outcome.replies
+        code = self.refuses if outcome.records else Code.NONE
+        if code is Code.NONE:
+            for record in outcome.records:
+                self.wrong += self.history.add(record)
+                apply(self.turn.state, record, len(self.log))
+                self.log.append(record)
+        else:
+            replies = tuple(Reply(r.token, RefusedAsWhole(code)) for r in replies)
+        self.answers += [(r.token, r.answer) for r in (*outcome.at_once, *replies)]
         if outcome.then is not None:
-            self.submit(outcome.then(Code.NONE), None)
+            self.thens.append(partial(outcome.then, code))
+            if not self.holds:
+                self.commit()
         assert self.replayed().groups == self.turn.state.groups
+        assert [*self.wrong, *unsound(self.turn)] == []
         return outcome
+
+    def commit(self) -> None:
+        """What waited for its commit goes on."""
+        while self.thens:
+            self.submit(self.thens.pop(0)(), None)
+
+    def answer(self, token: object) -> object:
+        """What it was answered; None: nothing yet; a refusal as its code."""
+        found = [answer for asker, answer in self.answers if asker is token]
+        assert len(found) <= 1, "a request is answered once"
+        if not found:
+            return None
+        return found[0].code if isinstance(found[0], RefusedAsWhole) else found[0]
+
+    def asked(self, op: Operation) -> object:
+        """A token of one that may be parked."""
+        token = object()
+        self.submit(op, token)
+        return token
 
     def ask(self, op: Operation) -> object:
         """The answer to it; a refusal as its code."""
@@ -120,6 +158,7 @@ class CoordinatorModel:
 
     def fail_over(self) -> None:
         """Another broker loads the log."""
+        self.thens.clear()
         self.change(state=self.replayed(), soft=SoftState())
         loaded(self.turn)
 
@@ -153,8 +192,8 @@ def store(model: CoordinatorModel, *members: str, generation: int = 3, state_ms:
                 group_instance_id=name.upper() if name.startswith("s") else None,
                 client_id="c",
                 client_host="h",
-                rebalance_timeout_ms=1,
-                session_timeout_ms=1,
+                rebalance_timeout_ms=FOREVER_MS,
+                session_timeout_ms=FOREVER_MS,
                 subscription=b"s",
                 assignment=b"a",
             )
@@ -163,6 +202,8 @@ def store(model: CoordinatorModel, *members: str, generation: int = 3, state_ms:
     )
     apply(model.turn.state, stored, len(model.log))
     model.log.append(stored)
+    model.turn.soft.classic.clear()
+    model.turn.soft.seats = 0
 
 
 def codes(answer: object) -> list[int]:

@@ -10,6 +10,8 @@ from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_room
+from plimsoll_core.groups.classic.seats import check_member, find, prolong
+from plimsoll_core.groups.members import Completing, Empty
 from plimsoll_core.groups.operations import (
     CommitOffsets,
     OffsetsCommitted,
@@ -19,7 +21,6 @@ from plimsoll_core.groups.operations import (
 )
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted
 from plimsoll_core.groups.soft import ExpiryDue
-from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn
 
 
@@ -27,8 +28,7 @@ def commit_offsets(
     turn: GroupTurn, op: CommitOffsets, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """One record for each partition that may be committed; the others hear why not."""
-    group = turn.state.groups.get(op.group_id)
-    refusal = check_committer(group, op) or check_room(turn, op.group_id)
+    refusal = check_committer(turn, op) or check_room(turn, op.group_id)
     if refusal is not None:
         return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
     codes: list[PartitionCode] = []
@@ -48,40 +48,36 @@ def commit_offsets(
     )
 
 
-def check_committer(group: Group | None, op: CommitOffsets) -> RefusedAsWhole | None:
+def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
     """Whether who commits is of the group's generation, or nobody's while it has no members."""
-    if group is None or group.stored is None:
-        return _without_members(op)
-    if op.generation < 0 and not group.has_members:
-        return None
+    group = find(turn, op.group_id)
+    if group is None or isinstance(group.phase, Empty):
+        return _check_nobody(turn, op)
     if op.generation >= 0 or op.member_id or op.group_instance_id is not None:
-        code = _check_member(group, op)
+        code = check_member(group, op.member_id, op.group_instance_id)
         if code is not Code.NONE:
             return RefusedAsWhole(code)
-    if op.generation != group.stored.generation:
+    if op.generation != group.generation:
         alone = op.generation < 0
         return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID if alone else Code.ILLEGAL_GENERATION)
+    durable = turn.state.groups.get(op.group_id)
+    stored = None if durable is None else durable.stored
+    is_stored = stored is not None and stored.generation == group.generation
+    if isinstance(group.phase, Completing) or not is_stored:
+        # Nobody knows yet what this generation consumes.
+        return RefusedAsWhole(Code.REBALANCE_IN_PROGRESS)
+    prolong(turn, group, group.members[op.member_id])
     return None
 
 
-def _without_members(op: CommitOffsets) -> RefusedAsWhole | None:
+def _check_nobody(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
     if op.generation < 0:
         return None
+    durable = turn.state.groups.get(op.group_id)
+    if durable is not None and durable.stored is not None:
+        return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID)
     known = op.tells_missing_groups
     return RefusedAsWhole(Code.GROUP_ID_NOT_FOUND if known else Code.ILLEGAL_GENERATION)
-
-
-def _check_member(group: Group, op: CommitOffsets) -> Code:
-    """A static member is known by its instance, and fenced when another has taken its place."""
-    assert group.stored is not None
-    members = group.stored.members
-    if op.group_instance_id is not None:
-        holder = next((m for m in members if m.group_instance_id == op.group_instance_id), None)
-        if holder is None:
-            return Code.UNKNOWN_MEMBER_ID
-        return Code.NONE if holder.member_id == op.member_id else Code.FENCED_INSTANCE_ID
-    known = any(member.member_id == op.member_id for member in members)
-    return Code.NONE if known else Code.UNKNOWN_MEMBER_ID
 
 
 def _check(turn: GroupTurn, offset: PartitionOffset) -> Code:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.classic.seats import is_empty
 from plimsoll_core.groups.operations import (
     DeleteOffsets,
     ForgetTopics,
@@ -15,7 +16,6 @@ from plimsoll_core.groups.operations import (
     PartitionCode,
 )
 from plimsoll_core.groups.records import GroupRecord, OffsetForgotten
-from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn
 
 
@@ -28,7 +28,7 @@ def delete_offsets(
         message = f"There is no group {op.group_id}."
         reply = refused(token, Code.GROUP_ID_NOT_FOUND, message)
         return CoordinatorOutcome(key=op.group_id, replies=(reply,))
-    code = _check_unused(group)
+    code = _check_unused(turn, op.group_id)
     codes = tuple(PartitionCode(topic, index, code) for topic, index in op.partitions)
     asked = dict.fromkeys(op.partitions) if code is Code.NONE else {}
     records = tuple(
@@ -40,9 +40,9 @@ def delete_offsets(
     return CoordinatorOutcome(key=op.group_id, records=records, replies=replies)
 
 
-def _check_unused(group: Group) -> Code:
+def _check_unused(turn: GroupTurn, group_id: str) -> Code:
     """Members may consume any topic, as far as is known here."""
-    return Code.GROUP_SUBSCRIBED_TO_TOPIC if group.has_members else Code.NONE
+    return Code.NONE if is_empty(turn, group_id) else Code.GROUP_SUBSCRIBED_TO_TOPIC
 
 
 def forget_topics(

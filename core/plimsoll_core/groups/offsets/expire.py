@@ -8,6 +8,7 @@ docs/protocol.md, "Groups".
 from __future__ import annotations
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome
+from plimsoll_core.groups.classic.seats import is_empty, let_go_of
 from plimsoll_core.groups.operations import ExpireOffsets, Operation
 from plimsoll_core.groups.records import GroupForgotten, GroupRecord, OffsetForgotten
 from plimsoll_core.groups.soft import ExpiryDue
@@ -25,6 +26,7 @@ def expire_offsets(
     """Nobody waits for it; the group is looked at again as long as it is there."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
+        let_go_of(turn, op.group_id)
         return CoordinatorOutcome(key=op.group_id)
     records: list[GroupRecord] = []
     kept = False
@@ -35,7 +37,7 @@ def expire_offsets(
             else:
                 kept = True
     full = len(records) >= RECORDS_AT_ONCE
-    if not kept and group.stored is not None and not group.has_members and _old(turn, group):
+    if not kept and is_empty(turn, op.group_id) and _old(turn, group):
         records.append(GroupForgotten(group_id=op.group_id))
     wait_ms = SOON_MS if full else turn.settings.retention_check_ms
     turn.soft.deadlines.set(ExpiryDue(op.group_id), turn.now_ms + wait_ms)
@@ -49,7 +51,7 @@ def _expired(turn: GroupTurn, group: Group, committed: CommittedOffset) -> bool:
         return False
     if committed.expire_ms is not None:
         return now_ms >= committed.expire_ms
-    if group.has_members:
+    if not is_empty(turn, group.group_id):
         return False
     since_ms = committed.commit_ms
     if group.stored is not None and group.stored.state_ms >= 0:
