@@ -18,6 +18,11 @@ class ApiKey(IntEnum):
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
@@ -25,9 +30,11 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -57,6 +64,11 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.FETCH: Versions(4, 17, 12),
     ApiKey.LIST_OFFSETS: Versions(1, 9, 6),
     ApiKey.METADATA: Versions(0, 13, 9),
+    ApiKey.OFFSET_COMMIT: Versions(2, 9, 8),
+    ApiKey.OFFSET_FETCH: Versions(1, 9, 6),
+    ApiKey.FIND_COORDINATOR: Versions(0, 5, 3),
+    ApiKey.DESCRIBE_GROUPS: Versions(0, 6, 5),
+    ApiKey.LIST_GROUPS: Versions(0, 5, 3),
     ApiKey.API_VERSIONS: Versions(0, 4, 3),
     ApiKey.CREATE_TOPICS: Versions(2, 7, 5),
     ApiKey.DELETE_TOPICS: Versions(1, 6, 4),
@@ -64,9 +76,11 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.INIT_PRODUCER_ID: Versions(0, 5, 2),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Versions(2, 4, 4),
     ApiKey.DESCRIBE_CONFIGS: Versions(1, 4, 4),
+    ApiKey.DELETE_GROUPS: Versions(0, 2, 2),
     ApiKey.ELECT_LEADERS: Versions(0, 2, 2),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Versions(0, 1, 0),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Versions(0, 0, 0),
+    ApiKey.OFFSET_DELETE: Versions(0, 0, 1),
     ApiKey.DESCRIBE_CLUSTER: Versions(0, 2, 0),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Versions(0, 0, 0),
 }

@@ -6,6 +6,8 @@ docs/protocol.md, "Groups".
 
 from __future__ import annotations
 
+from itertools import islice
+
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.classic.seats import find, is_empty
@@ -16,6 +18,7 @@ from plimsoll_core.groups.operations import (
     DescribeGroup,
     GroupDeleted,
     GroupDescribed,
+    GroupShrunk,
     GroupsListed,
     ListedGroup,
     ListGroups,
@@ -31,6 +34,8 @@ from plimsoll_core.groups.turn import GroupTurn
 
 CLASSIC = "Classic"
 """The type of every group that there is, as tools spell it."""
+OFFSETS_AT_ONCE = 1_000
+"""Tombstones of one operation: who deletes a larger group asks again."""
 
 
 _STATES = {
@@ -113,12 +118,14 @@ def delete_group(
         message = f"Group {op.group_id} has members; stop them first."
         reply = refused(token, Code.NON_EMPTY_GROUP, message)
         return CoordinatorOutcome(key=op.group_id, replies=(reply,))
-    records: list[GroupRecord] = [
+    offsets = (
         OffsetForgotten(group_id=op.group_id, topic=topic, partition=index)
         for topic, partitions in group.offsets.items()
         for index in partitions
-    ]
-    if group.stored is not None:
+    )
+    records: list[GroupRecord] = list(islice(offsets, OFFSETS_AT_ONCE))
+    whole = next(offsets, None) is None
+    if whole and group.stored is not None:
         records.append(GroupForgotten(group_id=op.group_id))
-    replies = (Reply(token, GroupDeleted()),)
+    replies = (Reply(token, GroupDeleted() if whole else GroupShrunk()),)
     return CoordinatorOutcome(key=op.group_id, records=tuple(records), replies=replies)

@@ -9,10 +9,11 @@ from plimsoll_core.groups.turn import GroupTurn
 
 
 def check_group_id(group_id: str) -> RefusedAsWhole | None:
-    """Whether a group may have that name; follows from the request alone."""
-    if group_id and len(group_id.encode()) <= GROUP_ID_BYTES_MAX:
+    """Whether a group may have that name; follows from the request alone.  Commits may be made
+    without a name, as in Kafka."""
+    if len(group_id.encode()) <= GROUP_ID_BYTES_MAX:
         return None
-    message = f"A group id has 1 to {GROUP_ID_BYTES_MAX} bytes; set group.id."
+    message = f"A group id has {GROUP_ID_BYTES_MAX} bytes at most; set a shorter group.id."
     return RefusedAsWhole(Code.INVALID_GROUP_ID, message)
 
 

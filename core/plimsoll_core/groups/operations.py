@@ -90,7 +90,7 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
-    """Answered by `GroupDeleted`."""
+    """Answered by `GroupDeleted`, or by `GroupShrunk`: then it is to be asked again."""
 
     group_id: str
 
@@ -98,6 +98,11 @@ class DeleteGroup:
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
     """It is gone, with all its offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShrunk:
+    """Some of its offsets are gone; it had more than are deleted at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,4 +95,5 @@ def matches(ghost: PartitionGhost, copy: Copy) -> int:
     """Up to which offset the copy certainly equals the committed log."""
     if copy.same:
         return copy.batches[copy.same - 1].last + 1
-    return copy.start if copy.start <= ghost.true_high_watermark else 0
+    # An unclean election may commit less than was committed when retention let go of it here.
+    return copy.start if copy.start <= max(ghost.true_high_watermark, copy.begins) else 0

@@ -12,6 +12,7 @@ from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.cluster.topic_configs import canonical, check_configs, split_min_isr
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     check_rows,
@@ -69,7 +70,7 @@ def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
 
 
 def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
-    refusal = check_name(turn, wish.name)
+    refusal = check_name(turn, wish.name) or reserved(wish.name)
     if refusal:
         return refusal
     if wish.name in turn.image.topic_ids:
@@ -121,6 +122,8 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
             Refusal(reason=reason, message=f"There is no topic {name or topic_id}."),
             topic_id,
         )
+    if kept := reserved(topic.name):
+        return refused(topic.name, kept, topic.id)
     if topic.object is not None:
         return refused(topic.name, _declared(topic, topic.object), topic.id)
     turn.add(TopicRemoved(cause="deleted by a client", topic_id=topic.id))
