@@ -21,6 +21,10 @@ class ApiKey(IntEnum):
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
     DESCRIBE_GROUPS = 15
     LIST_GROUPS = 16
     API_VERSIONS = 18
@@ -67,6 +71,10 @@ SUPPORTED: dict[ApiKey, Versions] = {
     ApiKey.OFFSET_COMMIT: Versions(2, 9, 8),
     ApiKey.OFFSET_FETCH: Versions(1, 9, 6),
     ApiKey.FIND_COORDINATOR: Versions(0, 5, 3),
+    ApiKey.JOIN_GROUP: Versions(0, 9, 6),
+    ApiKey.HEARTBEAT: Versions(0, 4, 4),
+    ApiKey.LEAVE_GROUP: Versions(0, 5, 4),
+    ApiKey.SYNC_GROUP: Versions(0, 5, 4),
     ApiKey.DESCRIBE_GROUPS: Versions(0, 6, 5),
     ApiKey.LIST_GROUPS: Versions(0, 5, 3),
     ApiKey.API_VERSIONS: Versions(0, 4, 3),

@@ -117,6 +117,12 @@ class Coordinators:
         asker.answer(shard)
         return asker
 
+    def order(self, group_id: str, op: Operation) -> None:
+        """Nobody waits for it."""
+        shard = self._shard(group_id)
+        if isinstance(shard, GroupShard):
+            shard.order(op)
+
     def _shard(self, group_id: str) -> GroupShard | RefusedAsWhole:
         refusal = check_group_id(group_id)
         if refusal is not None:

@@ -17,6 +17,13 @@ def check_group_id(group_id: str) -> RefusedAsWhole | None:
     return RefusedAsWhole(Code.INVALID_GROUP_ID, message)
 
 
+def check_named(group_id: str) -> RefusedAsWhole | None:
+    """Whether members may be in it: those who only commit need no name."""
+    if group_id:
+        return check_group_id(group_id)
+    return RefusedAsWhole(Code.INVALID_GROUP_ID, "Members need a group; set group.id.")
+
+
 def check_room(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:
     """Whether the group exists or may begin."""
     groups, expected = turn.state.groups, turn.soft.classic

@@ -64,6 +64,10 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     8: (_group(_Op.READ), _topic(_Op.READ)),  # OffsetCommit
     9: (_group(_Op.DESCRIBE), _topic(_Op.DESCRIBE)),  # OffsetFetch
     10: (_group(_Op.DESCRIBE),),  # FindCoordinator
+    11: (_group(_Op.READ),),  # JoinGroup
+    12: (_group(_Op.READ),),  # Heartbeat
+    13: (_group(_Op.READ),),  # LeaveGroup
+    14: (_group(_Op.READ),),  # SyncGroup
     15: (_group(_Op.DESCRIBE),),  # DescribeGroups
     16: (_group(_Op.DESCRIBE),),  # ListGroups: others are left out; Describe Cluster sees all
     18: (),  # ApiVersions

@@ -101,7 +101,6 @@ def close_request(turn: GroupTurn, op: CloseRequest, token: object) -> _Outcome:
     held = {} if group is None else group.joins
     member_id = next((one for one, parked in held.items() if parked is op.token), None)
     if group is not None and member_id is not None and group.members[member_id].is_new:
-        del group.joins[member_id]
         stand_up(turn, group, member_id, effects)
         complete_if_all_joined(turn, group, effects)
     return effects.outcome(op.group_id)
