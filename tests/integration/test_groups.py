@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import aiokafka
 import confluent_kafka
 import kafka
 import pytest
+from tests.integration.group_members import Member, all_read, shared_out
 from tests.integration.local_cluster import LocalCluster, wait_for
 
 PARTITIONS = 6
@@ -38,6 +36,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield running
 
 
+@pytest.fixture
+def members(cluster: LocalCluster) -> Iterator[Callable[..., Member]]:
+    made: list[Member] = []
+
+    def make(topic: str, **config: object) -> Member:
+        made.append(Member(cluster, topic, topic, **config))
+        return made[-1]
+
+    yield make
+    for member in made:
+        member.stop()
+
+
 def a_topic(cluster: LocalCluster, name: str) -> str:
     cluster.create_topic(name, PARTITIONS, {"min.insync.replicas": "2"})
     cluster.wait_isr(name, 3)
@@ -52,78 +63,9 @@ def produce(cluster: LocalCluster, topic: str, first: int, last: int) -> None:
     assert producer.flush(30) == 0
 
 
-class Member(threading.Thread):
-    """A librdkafka consumer in a thread: what it was given, and what it read and committed."""
-
-    def __init__(self, cluster: LocalCluster, topic: str, **config: object) -> None:
-        super().__init__(daemon=True)
-        self.consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": cluster.bootstrap,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 6_000,
-                "heartbeat.interval.ms": 500,
-                **{name.replace("_", "."): value for name, value in config.items()},
-            }
-        )
-        self.owned: set[int] = set()
-        self.read: list[int] = []
-        # By partition, in the order in which they were answered.
-        self.committed: dict[int, list[int]] = {}
-        self.assignments = 0
-        self._stop = threading.Event()
-        self.consumer.subscribe(
-            [topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
-        )
-        self.start()
-
-    def _assigned(self, _: object, partitions: list[Any]) -> None:
-        self.assignments += 1
-        self.owned |= {one.partition for one in partitions}
-
-    def _revoked(self, _: object, partitions: list[Any]) -> None:
-        self.owned -= {one.partition for one in partitions}
-
-    def run(self) -> None:
-        while not self._stop.is_set():
-            message = self.consumer.poll(0.1)
-            if message is None or message.error():
-                continue
-            self.read.append(int(message.value()))
-            try:
-                done = self.consumer.commit(message, asynchronous=False)
-            except confluent_kafka.KafkaException:
-                continue
-            for one in done:
-                if one.error is None:
-                    self.committed.setdefault(one.partition, []).append(one.offset)
-        self.consumer.close()
-
-    def stop(self) -> None:
-        self._stop.set()
-        self.join(30)
-        assert not self.is_alive()
-
-
-@pytest.fixture
-def members(cluster: LocalCluster) -> Iterator[Callable[..., Member]]:
-    made: list[Member] = []
-
-    def make(topic: str, **config: object) -> Member:
-        made.append(Member(cluster, topic, **config))
-        return made[-1]
-
-    yield make
-    for member in made:
-        member.stop()
-
-
-def shared_out(members: list[Member], among: int | None = None) -> bool:
-    """Whether every partition has one owner, and nobody has much more than others."""
-    owned = sorted(partition for member in members for partition in member.owned)
-    sizes = [len(member.owned) for member in members]
-    return owned == list(range(PARTITIONS)) and max(sizes) - min(sizes) <= 1
+def describe(cluster: LocalCluster, group: str) -> confluent_kafka.admin.ConsumerGroupDescription:
+    admin = cluster.admin()
+    return admin.describe_consumer_groups([group])[group].result(10)
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
@@ -132,20 +74,126 @@ def test_partitions_are_shared_out_again_when_members_come_and_go(
 ) -> None:
     topic = a_topic(cluster, f"shared-{strategy}")
     produce(cluster, topic, 0, 60)
-    config = {"group_id": topic, "partition_assignment_strategy": strategy}
-    group = [members(topic, **config)]
-    wait_for("one owner", lambda: shared_out(group))
-    group += [members(topic, **config), members(topic, **config)]
-    wait_for("three owners", lambda: shared_out(group))
+    group = [members(topic, partition_assignment_strategy=strategy)]
+    wait_for("one owner", lambda: shared_out(group, PARTITIONS))
+    group += [members(topic, partition_assignment_strategy=strategy) for _ in range(2)]
+    everyone = list(group)
+    wait_for("three owners", lambda: shared_out(group, PARTITIONS))
     group.pop(0).stop()
-    wait_for("two owners", lambda: shared_out(group))
+    wait_for("two owners", lambda: shared_out(group, PARTITIONS))
     produce(cluster, topic, 60, 120)
-    wait_for("all records", lambda: _all_read(120, members))
-    described = cluster.admin().describe_consumer_groups([topic])[topic].result(10)
+    wait_for("all records", lambda: all_read(everyone, 120))
+    described = describe(cluster, topic)
     assert described.state is confluent_kafka.ConsumerGroupState.STABLE
     assert len(described.members) == 2
+    assert sum(len(one.assignment.topic_partitions) for one in described.members) == PARTITIONS
 
 
-def _all_read(last: int, members: Callable[..., Member]) -> bool:
-    made: list[Member] = members.__closure__[1].cell_contents  # type: ignore[attr-defined]
-    return {number for member in made for number in member.read} >= set(range(last))
+def test_static_member_that_restarts_within_its_session_costs_no_rebalance(
+    cluster: LocalCluster, members: Callable[..., Member]
+) -> None:
+    topic = a_topic(cluster, "static")
+    group = [members(topic, group_instance_id=name, session_timeout_ms=20_000) for name in "ab"]
+    wait_for("two owners", lambda: shared_out(group, PARTITIONS))
+    first, second = group
+    owned, times = set(second.owned), first.times_assigned
+    second.stop()
+    again = members(topic, group_instance_id="b", session_timeout_ms=20_000)
+    wait_for("what it had", lambda: again.owned == owned)
+    assert first.times_assigned == times
+
+
+def test_group_survives_its_coordinators_and_misses_no_record(
+    cluster: LocalCluster, members: Callable[..., Member]
+) -> None:
+    topic = a_topic(cluster, "killed")
+    group = [members(topic) for _ in range(3)]
+    wait_for("three owners", lambda: shared_out(group, PARTITIONS))
+    for number in range(3):
+        produce(cluster, topic, number * 60, number * 60 + 30)
+        coordinator = describe(cluster, topic).coordinator.id
+        old = cluster.kill_broker(coordinator)
+        produce(cluster, topic, number * 60 + 30, number * 60 + 60)
+        cluster.wait_restarted(coordinator, old)
+        wait_for("all records", lambda: all_read(group, number * 60 + 60))  # noqa: B023
+    wait_for("three owners", lambda: shared_out(group, PARTITIONS))
+    wait_for(
+        "a stable group",
+        lambda: describe(cluster, topic).state is confluent_kafka.ConsumerGroupState.STABLE,
+    )
+    for member in group:
+        for partition, offsets in member.committed.items():
+            assert offsets == sorted(offsets), f"commits of {partition} went back"
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": topic})
+    asked = [confluent_kafka.TopicPartition(topic, index) for index in range(PARTITIONS)]
+    wait_for("all committed", lambda: [o.offset for o in consumer.committed(asked, 20)] == [30] * 6)
+    consumer.close()
+
+
+def test_kafka_pythons_consumers_share_a_topic(cluster: LocalCluster) -> None:
+    topic = a_topic(cluster, "kafka-python")
+    produce(cluster, topic, 0, 60)
+    consumers = [
+        kafka.KafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+        for _ in range(2)
+    ]
+    read: set[int] = set()
+
+    def step() -> bool:
+        for consumer in consumers:
+            for records in consumer.poll(100).values():
+                read.update(int(record.value) for record in records)
+        return len(read) == 60 and all(len(one.assignment()) == 3 for one in consumers)
+
+    try:
+        wait_for("all records, by two members", step)
+    finally:
+        for consumer in consumers:
+            consumer.close()
+    described = describe(cluster, topic)
+    assert described.state is confluent_kafka.ConsumerGroupState.EMPTY
+
+
+async def test_aiokafkas_consumers_share_a_topic(cluster: LocalCluster) -> None:
+    topic = a_topic(cluster, "aiokafka")
+    produce(cluster, topic, 0, 60)
+    consumers = [
+        aiokafka.AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            session_timeout_ms=6_000,
+            heartbeat_interval_ms=500,
+        )
+        for _ in range(2)
+    ]
+    read: set[int] = set()
+    await asyncio.gather(*(consumer.start() for consumer in consumers))
+    try:
+        async with asyncio.timeout(30):
+            while len(read) < 60 or any(len(one.assignment()) != 3 for one in consumers):
+                for consumer in consumers:
+                    for records in (await consumer.getmany(timeout_ms=100)).values():
+                        read.update(int(record.value) for record in records)
+    finally:
+        await asyncio.gather(*(consumer.stop() for consumer in consumers))
+
+
+def test_kcat_reads_in_a_group_and_goes_on_where_it_ended(cluster: LocalCluster) -> None:
+    topic = a_topic(cluster, "kcat")
+    read: list[int] = []
+    for number in range(2):
+        produce(cluster, topic, number * 60, number * 60 + 60)
+        command = ["kcat", "-b", cluster.bootstrap, "-G", topic, "-c", "60", "-q"]
+        command += ["-X", "auto.offset.reset=earliest", topic]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=True)
+        read += [int(line) for line in done.stdout.split()]
+    assert sorted(read) == list(range(120))

@@ -7,7 +7,6 @@ checked to have changed nothing durable, and the state to equal a replay of the 
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -20,7 +19,12 @@ from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.invariants import GroupLog, unsound
 from plimsoll_core.groups.operations import Operation
-from plimsoll_core.groups.records import GroupRecord, GroupStored, StoredMember
+from plimsoll_core.groups.records import (
+    GroupRecord,
+    GroupStored,
+    OffsetCommitted,
+    StoredMember,
+)
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.groups.soft import SoftState
 from plimsoll_core.groups.state import GroupsState
@@ -67,6 +71,11 @@ def an_image(**topics: int) -> ClusterImage:
     )
 
 
+def generation_in(commit: OffsetCommitted) -> int | None:
+    """Of commits whose text is "@" and the generation in which they were made."""
+    return int(commit.metadata[1:]) if commit.metadata.startswith("@") else None
+
+
 class CoordinatorModel:
     """`log`: what was written, by its place.  `refuses`: the log takes no record, for this reason.
     `holds`: what is written is not committed until `commit`."""
@@ -76,8 +85,8 @@ class CoordinatorModel:
         self.answers: list[tuple[object, object]] = []
         self.refuses = Code.NONE
         self.holds = False
-        self.thens: list[Callable[[], Operation]] = []
-        self.history = GroupLog(lambda commit: None)
+        self.thens: list[tuple[Callable[[Code], Operation], Code]] = []
+        self.history = GroupLog(generation_in)
         self.wrong: list[str] = []
         self.turn = GroupTurn(
             state=GroupsState(),
@@ -117,17 +126,18 @@ class CoordinatorModel:
             replies = tuple(Reply(r.token, RefusedAsWhole(code)) for r in replies)
         self.answers += [(r.token, r.answer) for r in (*outcome.at_once, *replies)]
         if outcome.then is not None:
-            self.thens.append(partial(outcome.then, code))
-            if not self.holds:
+            self.thens.append((outcome.then, code))
+            if not self.holds or code is not Code.NONE:
                 self.commit()
         assert self.replayed().groups == self.turn.state.groups
         assert [*self.wrong, *unsound(self.turn)] == []
         return outcome
 
-    def commit(self) -> None:
-        """What waited for its commit goes on."""
+    def commit(self, code: Code = Code.NONE) -> None:
+        """What waited for its commit goes on; with `code`, it was waited for in vain."""
         while self.thens:
-            self.submit(self.thens.pop(0)(), None)
+            then, refused = self.thens.pop(0)
+            self.submit(then(refused or code), None)
 
     def answer(self, token: object) -> object:
         """What it was answered; None: nothing yet; a refusal as its code."""
