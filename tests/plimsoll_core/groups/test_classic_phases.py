@@ -293,6 +293,21 @@ def test_commit_that_comes_after_a_newcomer_answers_nobody(model: CoordinatorMod
     assert phase(model) == "Preparing"
 
 
+def test_commit_of_a_generation_that_is_over_answers_nobody(model: CoordinatorModel) -> None:
+    (leader,) = begins(model, None)
+    model.holds = True
+    model.asked(a_sync(leader))
+    newcomer = model.asked(a_join(given(model)))
+    again = joined_by(model, model.asked(a_join(leader.member_id)))
+    sync = model.asked(a_sync(again, **{again.member_id: b"two"}))
+    then, code = model.thens.pop(0)
+    model.submit(then(code), None)
+    assert (phase(model), model.answer(sync)) == ("Completing", None)
+    model.commit()
+    assert model.answer(sync) == m.GroupSynced("consumer", "range", b"two")
+    assert joined_by(model, newcomer).generation == 2
+
+
 def test_assignment_is_told_again_also_after_a_failover(model: CoordinatorModel) -> None:
     _, follower = stable(model, None, None)
     own = m.GroupSynced("consumer", "range", follower.member_id.encode())

@@ -173,6 +173,9 @@ class World:
                     client.joined = client.part = None
             case "restart":
                 client.restart()
+            case "round":
+                for one in self.clients:
+                    one.act("stay")
             case _:
                 client.act(deed)
 
@@ -207,8 +210,9 @@ class World:
 
 
 DEEDS = st.sampled_from(
-    ["stay"] * 10
-    + ["commit"] * 3
+    ["stay"] * 5
+    + ["round"] * 15
+    + ["commit"] * 5
     + ["tick"] * 6
     + ["change", "leave", "failover", "refuse", "hold", "commit-late", "close", "restart"]
 )
