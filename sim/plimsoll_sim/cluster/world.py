@@ -26,6 +26,7 @@ from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.clean_marker import check_marker
+from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
@@ -40,6 +41,7 @@ from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simul
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
+from plimsoll_sim.hosts.committers import Committer
 from plimsoll_sim.hosts.jobs import Jobs
 from plimsoll_sim.hosts.nodes import Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
@@ -93,6 +95,7 @@ class World:
         self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
+        self.groups = GroupChecker(self.ghost, lambda: self.loop.now_us)
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
         self.brokers = self._brokers(stream())
@@ -215,6 +218,12 @@ class World:
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip
             self._start_client(Consumer(habits, self._stream(), self.witness))
+        for number in range(options.committers):
+            habits = Habits(
+                name=f"committer-{number}", topic=TOPIC, partition=number % options.partitions,
+                hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
+            )  # fmt: skip
+            self._start_client(Committer(habits, self._stream(), self.witness, self.groups))
 
     def _stream(self) -> random.Random:
         return random.Random(self._client_rng.getrandbits(64))
@@ -245,6 +254,7 @@ class World:
             if host is not None and host.process is process:
                 self.replicas.look(host)
                 self.leases.look(host)
+                self.groups.look(host)
             if process.exited:
                 self._ended(process)
         if self._violation is not None:
