@@ -17,9 +17,11 @@ from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.groups.apply import apply
+from plimsoll_core.groups.invariants import GroupLog
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted
 from plimsoll_core.groups.state import GroupsState
 from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.checkers.generations import GenerationChecker, a_log, check_record
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
@@ -36,6 +38,7 @@ class _Watched:
 
     shard: GroupShard
     replay: GroupsState = field(default_factory=GroupsState)
+    history: GroupLog = field(default_factory=a_log)
     compared: bool = False
 
 
@@ -58,7 +61,7 @@ class _Told:
     dead: int = NOTHING
     """All up to this one were certainly deleted."""
     places: dict[int, int] = field(default_factory=dict)
-    """By offset that was committed, the first place in the log at which it was seen."""
+    """By offset that was committed, the first place in any log at which it was seen."""
 
 
 class GroupChecker:
@@ -71,6 +74,7 @@ class GroupChecker:
         self._told: dict[str, _Told] = {}
         self._violation: Violation | None = None
         self.commits = self.fetches = 0
+        self.generations = GenerationChecker(self._partition)
 
     # --- after a step -----------------------------------------------------------------------------
 
@@ -127,6 +131,8 @@ class GroupChecker:
                     if place < offset or isinstance(record, UnknownGroupRecord):
                         continue
                     apply(replay, record, place)
+                    check_record(watched.history, record)
+                    self.generations.saw(record, place)
                     touched[record.group_id] = None
                     self._saw(record, place)
                 offset = header.next_offset
@@ -137,7 +143,8 @@ class GroupChecker:
     def _saw(self, record: GroupRecord, place: int) -> None:
         told = self._told.get(record.group_id)
         if told is not None and isinstance(record, OffsetCommitted):
-            told.places.setdefault(record.offset, place)
+            # A retry may stand before what a former leader wrote, and lost.
+            told.places[record.offset] = min(told.places.get(record.offset, place), place)
 
     def _listen(self, broker_id: int, shard: GroupShard) -> None:
         may_tell = shard.may_tell

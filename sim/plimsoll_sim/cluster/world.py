@@ -42,6 +42,7 @@ from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
 from plimsoll_sim.hosts.committers import Committer
+from plimsoll_sim.hosts.group_members import Fellows, GroupMember, MemberKind
 from plimsoll_sim.hosts.jobs import Jobs
 from plimsoll_sim.hosts.nodes import Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
@@ -127,6 +128,8 @@ class World:
         configs: dict[str, str | int | bool] = {
             "replica.lag.time.max.ms": options.lag_time_max_ms,
             "log.segment.bytes": options.segment_bytes,
+            "group.min.session.timeout.ms": 1_000,
+            "group.initial.rebalance.delay.ms": 500,
             # A clock that is a day behind must not refuse what is written for the rest of a run.
             "log.message.timestamp.after.max.ms": 2**63 - 1,
         }
@@ -224,6 +227,26 @@ class World:
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip
             self._start_client(Committer(habits, self._stream(), self.witness, self.groups))
+        for number, kinds in enumerate(options.members):
+            fellows = Fellows()
+            for index, kind in enumerate(kinds):
+                of = MemberKind(
+                    group=f"group-{number}", fellows=fellows, cooperative=kind == "cooperative",
+                    instance=f"instance-{index}" if kind == "static" else None,
+                )  # fmt: skip
+                self.start_member(f"member-{number}-{index}", of)
+
+    def start_member(self, name: str, kind: MemberKind) -> GroupMember:
+        """A member of a group, whose process runs until the world stops its clients."""
+        habits = Habits(
+            name=name, topic=TOPIC, partition=0, think_ms=self.options.think_ms,
+            hosts=tuple(host.name for host in self.brokers.values()),
+            stopped=lambda: self.stop_clients,
+        )  # fmt: skip
+        generations = self.groups.generations
+        member = GroupMember(habits, self._stream(), self.witness, kind, generations)
+        self._start_client(member)
+        return member
 
     def _stream(self) -> random.Random:
         return random.Random(self._client_rng.getrandbits(64))

@@ -7,6 +7,11 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 SHARD = "broker_image/plimsoll_broker/coordinator/group_shard.py"
 LOADER = "broker_image/plimsoll_broker/coordinator/loader.py"
 STATE = "core/plimsoll_core/groups/state.py"
+EFFECTS = "core/plimsoll_core/groups/classic/effects.py"
+PHASES = "core/plimsoll_core/groups/classic/phases.py"
+SEATS = "core/plimsoll_core/groups/classic/seats.py"
+SYNC = "core/plimsoll_core/groups/classic/sync.py"
+JOIN = "core/plimsoll_core/groups/classic/join.py"
 PROFILE = "groups"
 
 GROUPS: tuple[Mutant, ...] = (
@@ -60,6 +65,66 @@ GROUPS: tuple[Mutant, ...] = (
                 STATE,
                 "return self._gone.get(group_id, 0) if group is None",
                 "return 0 if group is None",
+            ),
+        ),
+    ),
+    Mutant(
+        name="sync-before-commit",
+        rule="nobody hears an assignment that is not committed (5.9)",
+        scenarios=("C11",),
+        profile=PROFILE,
+        edits=(
+            Edit(EFFECTS, "            replies=tuple(", "            at_once=tuple("),
+            Edit(
+                SYNC,
+                "        effects.then = partial(GenerationStored,",
+                "        told, waiting = dict(op.assignments), group.syncs\n"
+                "        group.syncs = {}\n"
+                "        for one, asker in waiting.items():\n"
+                "            group.members[one].assignment = told.get(one, b'')\n"
+                "            effects.reply(asker, _synced(group, group.members[one]))\n"
+                "            prolong(turn, group, group.members[one])\n"
+                "        effects.then = partial(GenerationStored,",
+            ),
+        ),
+    ),
+    Mutant(
+        name="no-sessions-after-a-load",
+        rule="the sessions of a loaded group's members begin anew (5.9)",
+        scenarios=("C10", "C12"),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                SEATS,
+                "    for member in group.members.values():\n        prolong(turn, group, member)\n",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="count-no-empty-generation",
+        rule="a group that becomes empty counts a generation: no number has two members (5.9)",
+        scenarios=("C10",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                PHASES,
+                "    group.generation += 1\n",
+                "    group.generation += bool(group.members)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="replace-without-storing",
+        rule="a static member's new id is stored before it is told (5.9)",
+        scenarios=("C12",),
+        profile=PROFILE,
+        edits=(
+            Edit(
+                JOIN,
+                "        effects.records.append(generation_of(turn, group))\n"
+                "        effects.reply(token, _current",
+                "        effects.reply(token, _current",
             ),
         ),
     ),

@@ -152,6 +152,7 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
         "consumed": witness.consumed_batches,
         "commits": world.groups.commits,
         "offsets": world.groups.fetches,
+        "syncs": world.groups.generations.syncs,
     }
 
 

@@ -33,6 +33,12 @@ GROUPS: dict[str, Profile] = {
             "producers": (((-1, True),),),
             "consumers": (0,),
             "committers": (2, 3, 5),
+            "members": (
+                (),
+                (("eager", "eager", "static"),),
+                (("cooperative", "cooperative", "cooperative"), ("static", "eager")),
+                (("static", "static"), ("eager",), ("eager", "eager", "eager", "static")),
+            ),
             "offsets_partitions": (1, 2, 3),
         },
     ),
