@@ -41,7 +41,7 @@ from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simul
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
-from plimsoll_sim.hosts.committers import Committer
+from plimsoll_sim.hosts.committers import OffsetCommitter
 from plimsoll_sim.hosts.jobs import Jobs
 from plimsoll_sim.hosts.nodes import Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
@@ -223,7 +223,7 @@ class World:
                 name=f"committer-{number}", topic=TOPIC, partition=number % options.partitions,
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip
-            self._start_client(Committer(habits, self._stream(), self.witness, self.groups))
+            self._start_client(OffsetCommitter(habits, self._stream(), self.witness, self.groups))
 
     def _stream(self) -> random.Random:
         return random.Random(self._client_rng.getrandbits(64))
