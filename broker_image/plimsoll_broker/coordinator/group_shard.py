@@ -3,7 +3,7 @@
 Made by `roles` when this broker begins to lead the partition, dropped when the term ends.  What is
 asked is decided in the call itself, so that a connection's requests keep their order; only commits
 are waited for.  It decides nothing: `plimsoll_core.groups.step` does, and `apply` alone changes
-what is durable.  Source: docs/protocol.md, "Groups".
+what is durable.  Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

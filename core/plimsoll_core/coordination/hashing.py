@@ -1,7 +1,7 @@
 """Which partition of an internal topic holds a group: Kafka's rule, so that both agree.
 
 Called by FindCoordinator and by whatever must know whether a group belongs here.  Source: Java's
-`String.hashCode`, over UTF-16 code units, and Kafka's `Utils.abs`; docs/protocol.md, "Groups".
+`String.hashCode`, over UTF-16 code units, and Kafka's `Utils.abs`; docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

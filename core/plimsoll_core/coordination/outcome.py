@@ -3,7 +3,7 @@
 A rule returns a `CoordinatorOutcome` and writes nothing durable.  The shell appends and applies
 `records`, and lets every reply leave once all that was ever written of the group is committed: what
 is read waits like what is written, so no answer tells what a failover could take back.  `at_once`
-is for what follows from the request alone.  Source: docs/protocol.md, "Groups".
+is for what follows from the request alone.  Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

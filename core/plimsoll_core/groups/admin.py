@@ -1,7 +1,7 @@
 """DescribeGroups, ListGroups, DeleteGroups: what tools see and do.
 
 Called by `groups.step`.  Source: KIP-518, KIP-848 (types), KIP-1043 (missing groups);
-docs/protocol.md, "Groups".
+docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

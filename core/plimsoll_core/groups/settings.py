@@ -1,7 +1,7 @@
 """The limits of groups and offsets, as a cluster's configs state them; in one place.
 
 `cluster.topic_configs` says which values the configs may have.  Source: Kafka's group coordinator
-configs; docs/protocol.md, "Groups".
+configs; docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

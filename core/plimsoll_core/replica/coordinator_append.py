@@ -3,7 +3,7 @@
 Called by the broker's coordinator shards.  The right is asked for once, when something is decided,
 and never again: what was decided is written at the end of the same turn of the event loop, also if
 the ISR fell below its minimum in between, since others were answered by it.  Source:
-docs/protocol.md, "Groups".
+docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ OffsetForward, NothingUncommitted).  G1, G2, G7, G8 and G9 of the protocol.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -52,7 +53,7 @@ class AskedOffset(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Told:
+class _ToldGroup:
     """About one group: what its only client sent and was told."""
 
     tried: int = NOTHING
@@ -60,8 +61,8 @@ class _Told:
     """The newest commit that was acknowledged, or a greater offset that was fetched since."""
     dead: int = NOTHING
     """All up to this one were certainly deleted."""
-    places: dict[int, int] = field(default_factory=dict)
-    """By offset that was committed, the first place in any log at which it was seen."""
+    places: dict[int, dict[tuple[int, int], None]] = field(default_factory=dict)
+    """By offset, where in a log it was seen, and of which leader epoch the batch there is."""
 
 
 class GroupChecker:
@@ -71,7 +72,7 @@ class GroupChecker:
         self._ghost = ghost
         self._now_us = now_us
         self._watched: dict[tuple[int, PartitionKey], _Watched] = {}
-        self._told: dict[str, _Told] = {}
+        self._told: dict[str, _ToldGroup] = {}
         self._violation: Violation | None = None
         self.commits = self.fetches = 0
         self.generations = GenerationChecker(self._partition)
@@ -134,17 +135,16 @@ class GroupChecker:
                     check_record(watched.history, record)
                     self.generations.saw(record, place)
                     touched[record.group_id] = None
-                    self._saw(record, place)
+                    self._saw(record, (place, header.leader_epoch))
                 offset = header.next_offset
             if not data:
                 break
         return touched
 
-    def _saw(self, record: GroupRecord, place: int) -> None:
+    def _saw(self, record: GroupRecord, place: tuple[int, int]) -> None:
         told = self._told.get(record.group_id)
         if told is not None and isinstance(record, OffsetCommitted):
-            # A retry may stand before what a former leader wrote, and lost.
-            told.places[record.offset] = min(told.places.get(record.offset, place), place)
+            told.places.setdefault(record.offset, {})[place] = None
 
     def _listen(self, broker_id: int, shard: GroupShard) -> None:
         may_tell = shard.may_tell
@@ -178,8 +178,8 @@ class GroupChecker:
 
     # --- what clients say -------------------------------------------------------------------------
 
-    def _of(self, group: str) -> _Told:
-        return self._told.setdefault(group, _Told())
+    def _of(self, group: str) -> _ToldGroup:
+        return self._told.setdefault(group, _ToldGroup())
 
     def _partition(self, group: str) -> PartitionGhost | None:
         """That holds the group; None: nothing can be said of it."""
@@ -245,15 +245,23 @@ class GroupChecker:
 
     def _check_place(self, group: str, offset: int, what: str) -> None:
         """G7: nothing is told that is not below the true high watermark."""
-        ghost, place = self._partition(group), self._of(group).places.get(offset)
-        if ghost is None or place is None:
+        ghost, places = self._partition(group), self._of(group).places.get(offset, {})
+        if ghost is None or not places:
             return
-        if place >= ghost.true_high_watermark:
+        if not any(_is_committed(ghost, *place) for place in places):
             raise Violation(
                 "NothingUncommitted",
-                f"{group}: {offset} is {what}, at {place} in {ghost.name}, committed up to "
+                f"{group}: {offset} is {what}, at {list(places)} in {ghost.name}, committed up to "
                 f"{ghost.true_high_watermark}",
             )
+
+
+def _is_committed(ghost: PartitionGhost, place: int, epoch: int) -> bool:
+    """Whether the record of this leader epoch at this place is below the true high watermark."""
+    at = bisect_left(ghost.committed, place, key=lambda batch: batch.last)
+    if at == len(ghost.committed):
+        return place < ghost.start
+    return ghost.committed[at].base > place or ghost.committed[at].epoch == epoch
 
 
 def _shown(group: object) -> str:

@@ -41,8 +41,8 @@ from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simul
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
-from plimsoll_sim.hosts.committers import Committer
-from plimsoll_sim.hosts.group_members import Fellows, GroupMember, MemberKind
+from plimsoll_sim.hosts.committers import OffsetCommitter
+from plimsoll_sim.hosts.group_members import GroupMember, MemberKind, kinds_of
 from plimsoll_sim.hosts.jobs import Jobs
 from plimsoll_sim.hosts.nodes import Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
@@ -226,15 +226,10 @@ class World:
                 name=f"committer-{number}", topic=TOPIC, partition=number % options.partitions,
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip
-            self._start_client(Committer(habits, self._stream(), self.witness, self.groups))
+            self._start_client(OffsetCommitter(habits, self._stream(), self.witness, self.groups))
         for number, kinds in enumerate(options.members):
-            fellows = Fellows()
-            for index, kind in enumerate(kinds):
-                of = MemberKind(
-                    group=f"group-{number}", fellows=fellows, cooperative=kind == "cooperative",
-                    instance=f"instance-{index}" if kind == "static" else None,
-                )  # fmt: skip
-                self.start_member(f"member-{number}-{index}", of)
+            for name, kind in kinds_of(number, kinds):
+                self.start_member(name, kind)
 
     def start_member(self, name: str, kind: MemberKind) -> GroupMember:
         """A member of a group, whose process runs until the world stops its clients."""

@@ -64,7 +64,7 @@ def fetch_offset_values(group: str, topic: str, partition: int) -> dict[str, Any
     return {"group_id": group, "topics": topics, "require_stable": False}
 
 
-class Committer(Client):
+class OffsetCommitter(Client):
     """One group's only client."""
 
     def __init__(

@@ -8,7 +8,7 @@ now and then wants something else, leaves, or begins anew.  What it was told goe
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,6 +53,22 @@ class MemberKind:
     cooperative: bool = False
     instance: str | None = None
     restless: bool = True
+
+
+def kinds_of(number: int, kinds: Sequence[str]) -> Iterator[tuple[str, MemberKind]]:
+    """The members of one group by name: "eager", "cooperative" or "static" ones."""
+    fellows = Fellows()
+    for index, kind in enumerate(kinds):
+        instance = f"instance-{index}" if kind == "static" else None
+        yield (
+            f"member-{number}-{index}",
+            MemberKind(
+                group=f"group-{number}",
+                fellows=fellows,
+                cooperative=kind == "cooperative",
+                instance=instance,
+            ),
+        )
 
 
 def _numbers(text: bytes) -> set[int]:

@@ -33,6 +33,9 @@ GROUPS: tuple[Mutant, ...] = (
         rule="what a coordinator only remembers it tells under the lease (5.8)",
         scenarios=("C02",),
         profile=PROFILE,
+        # An isolated leader is fenced after a session and loses its lease after nearly another:
+        # few runs are as long as that.
+        by_chance=False,
         edits=(
             Edit(
                 SHARD,
@@ -91,7 +94,7 @@ GROUPS: tuple[Mutant, ...] = (
     Mutant(
         name="no-sessions-after-a-load",
         rule="the sessions of a loaded group's members begin anew (5.9)",
-        scenarios=("C10", "C12"),
+        scenarios=("C10",),
         profile=PROFILE,
         edits=(
             Edit(
@@ -115,17 +118,10 @@ GROUPS: tuple[Mutant, ...] = (
         ),
     ),
     Mutant(
-        name="replace-without-storing",
-        rule="a static member's new id is stored before it is told (5.9)",
+        name="forget-instances",
+        rule="a static member that comes back takes its own place, not another one (5.9)",
         scenarios=("C12",),
         profile=PROFILE,
-        edits=(
-            Edit(
-                JOIN,
-                "        effects.records.append(generation_of(turn, group))\n"
-                "        effects.reply(token, _current",
-                "        effects.reply(token, _current",
-            ),
-        ),
+        edits=(Edit(JOIN, "    elif holder is not None:\n", "    elif False:\n"),),
     ),
 )

@@ -1,6 +1,6 @@
 """DeleteGroups: groups without members go, with all that they committed.
 
-A group of very many offsets goes in portions.  Source: docs/protocol.md, "Groups".
+A group of very many offsets goes in portions.  Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

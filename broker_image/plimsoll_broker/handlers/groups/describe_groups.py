@@ -1,7 +1,7 @@
 """DescribeGroups: the state and the members of groups.
 
 Before version 6 a group that does not exist is a dead one, without an error (KIP-1043).
-Source: docs/protocol.md, "Groups".
+Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

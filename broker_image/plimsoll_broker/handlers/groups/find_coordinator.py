@@ -2,7 +2,7 @@
 
 Any broker answers, from its metadata.  The first question has the controller make the topic that
 groups are kept in; until it is there, and led, clients are told to come again.  Transactions are
-not served.  Source: KIP-699 (many keys); docs/protocol.md, "Groups".
+not served.  Source: KIP-699 (many keys); docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

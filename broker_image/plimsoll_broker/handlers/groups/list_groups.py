@@ -1,6 +1,6 @@
 """ListGroups: the groups that this broker coordinates; a tool asks every broker.
 
-Source: KIP-518 (states), KIP-848 (types); docs/protocol.md, "Groups".
+Source: KIP-518 (states), KIP-848 (types); docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OffsetCommit: how far a group has come, answered once it is committed.
 
-Source: docs/protocol.md, "Groups".
+Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

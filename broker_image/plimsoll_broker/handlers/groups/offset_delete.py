@@ -1,6 +1,6 @@
 """OffsetDelete: a group forgets what it committed for some partitions (KIP-496).
 
-Source: docs/protocol.md, "Groups".
+Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OffsetFetch: what groups have committed, of some partitions or of all.
 
 `require_stable` holds by itself: there are no transactions.  Source: KIP-709 (many groups);
-docs/protocol.md, "Groups".
+docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Makes the topics that brokers keep for themselves.  Called for EnsureInternalTopic.
 
 Also where clients may create no topics: these are the cluster's own.  How many partitions one has
-is never changed later, since groups are found by it.  Source: docs/protocol.md, "Groups".
+is never changed later, since groups are found by it.  Source: docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OffsetCommit: who may commit for a group, and what is written then.
 
 Called by `groups.step`.  Source: KIP-98's generations, KIP-345 (static members), KIP-848 (codes
-from version 9); docs/protocol.md, "Groups".
+from version 9); docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """OffsetDelete, and offsets of topics that are gone.
 
-Called by `groups.step`.  Source: KIP-496; docs/protocol.md, "Groups".
+Called by `groups.step`.  Source: KIP-496; docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

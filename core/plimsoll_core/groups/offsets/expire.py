@@ -2,7 +2,7 @@
 
 Called by `groups.step` when a group's deadline is due.  A group without members and offsets goes.
 Nothing goes for its age while the wall clock is not to be believed.  Source: KIP-186, KIP-211;
-docs/protocol.md, "Groups".
+docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """OffsetFetch: what a group has committed.
 
 Called by `groups.step`.  An offset of a topic that was deleted and made again is not the new
-topic's.  Source: KIP-447, KIP-709; docs/protocol.md, "Groups".
+topic's.  Source: KIP-447, KIP-709; docs/protocol.md §5.8.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ GROUPS: dict[str, Profile] = {
             "cut_link_between_brokers": 5,
             "cut_broker_from_controllers": 4,
             "cut_client_from_broker": 2,
+            "isolate_broker": 5,
             "stall_metadata_stream": 3,
             "slow_link": 2,
             "elect_preferred_leaders": 4,
