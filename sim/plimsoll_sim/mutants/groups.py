@@ -96,6 +96,7 @@ GROUPS: tuple[Mutant, ...] = (
         rule="the sessions of a loaded group's members begin anew (5.9)",
         scenarios=("C10",),
         profile=PROFILE,
+        by_chance=False,  # a member that is gone for good is one of many that join again
         edits=(
             Edit(
                 SEATS,
