@@ -9,7 +9,9 @@ what Kafka wrote is read.  Source: `common/message` in Kafka's group coordinator
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Any, NamedTuple, assert_never
+from uuid import UUID
 
 from plimsoll_core.groups.records import (
     GroupForgotten,
@@ -85,6 +87,8 @@ def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord |
         raise MalformedMessage("a record of an internal topic without a key")
     record_type = _number(key)
     if record_type == OFFSET_COMMIT:
+        if value is not None and (plain := _plain_offset(key, value)) is not None:
+            return plain
         return _offset_record(_read(_OFFSET_KEY, key), value)
     if record_type == GROUP_METADATA:
         return _group_record(_read(_GROUP_KEY, key), value)
@@ -145,6 +149,55 @@ def _group_value(record: GroupStored) -> bytes:
         "members": members,
     }
     return _written(_GROUP_WRITTEN, _GROUP_VALUES[_GROUP_WRITTEN], values)
+
+
+# --- reading what a load meets nearly always -----------------------------------------------------
+
+_KEY_HEAD = struct.Struct(">hh")
+_VALUE_HEAD = struct.Struct(">hqiB")
+_VALUE_TAIL = struct.Struct(">qB")
+_PARTITION = struct.Struct(">i")
+_TOPIC_ID_TAG = b"\0\x10"
+
+
+@lru_cache(maxsize=4_096)
+def _topic_id(raw: bytes) -> UUID | None:
+    return UUID(bytes=raw) if any(raw) else None
+
+
+def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
+    """An offset as it is written here, read in a fraction of the time that its schema takes: a
+    load may meet hundreds of thousands.  None: it has another form, or none, which the schema
+    says."""
+    try:
+        _, group_size = _KEY_HEAD.unpack_from(key)
+        group_end = _KEY_HEAD.size + group_size
+        (topic_size,) = _NUMBER.unpack_from(key, group_end)
+        topic_end = group_end + _NUMBER.size + topic_size
+        version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
+        metadata_end = _VALUE_HEAD.size + length - 1
+        commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
+        if group_size < 0 or topic_size < 0 or topic_end + _PARTITION.size != len(key):
+            return None
+        if version != _OFFSET_WRITTEN or not 1 <= length < 0x80 or tags > 1:
+            return None
+        rest = value[metadata_end + _VALUE_TAIL.size :]
+        if rest and not (tags and len(rest) == 18 and rest.startswith(_TOPIC_ID_TAG)):
+            return None
+        if tags and not rest:
+            return None
+        return OffsetCommitted(
+            group_id=str(key[_KEY_HEAD.size : group_end], "utf-8"),
+            topic=str(key[group_end + _NUMBER.size : topic_end], "utf-8"),
+            partition=_PARTITION.unpack_from(key, topic_end)[0],
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=str(value[_VALUE_HEAD.size : metadata_end], "utf-8"),
+            commit_ms=commit_ms,
+            topic_id=_topic_id(rest[2:]) if rest else None,
+        )
+    except (struct.error, UnicodeDecodeError):
+        return None
 
 
 # --- reading -------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ quietly() { # LOG-NAME COMMAND...: every ten seconds, how far it is; the end of 
 how_far() { # LOG: packages compiled of packages known, where it is a Go build's; else its last line
   local known compiled
   known=$(sed -n 's/^packages to compile: //p' "$1")
-  [ -n "$known" ] || { tail -n 1 "$1" | cut -c1-80; return; }
+  [ -n "$known" ] || { tail -n 1 "$1" | sed -E 's/^[0-9a-f]{64}$//' | cut -c1-80; return; }
   compiled=$(sed '1,/^packages to compile/d' "$1" | wc -l)
   echo "$((compiled < known ? compiled : known)) of $known packages compiled"
 }

@@ -18,6 +18,7 @@ from plimsoll_core.groups.records import (
     OffsetForgotten,
     StoredMember,
 )
+from plimsoll_wire import coordinator_records
 from plimsoll_wire.batches import HEADER_SIZE, check_crc, parse_header
 from plimsoll_wire.coordinator_records import (
     UnknownGroupRecord,
@@ -99,6 +100,47 @@ def test_offset_commit_has_the_bytes_that_kafka_writes() -> None:
     )
     assert key == b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\1"
     assert value == b"\0\4" + struct.pack(">qi", 2, -1) + b"\x02m" + struct.pack(">q", 3) + b"\0"
+
+
+OFFSETS = st.builds(
+    OffsetCommitted,
+    group_id=st.text(max_size=20),
+    topic=st.text(max_size=20),
+    partition=st.integers(-(2**31), 2**31 - 1),
+    offset=st.integers(-(2**63), 2**63 - 1),
+    leader_epoch=st.integers(-(2**31), 2**31 - 1),
+    metadata=st.text(max_size=200),
+    commit_ms=st.integers(0, 2**60),
+    expire_ms=st.none(),
+    topic_id=st.none() | st.uuids(allow_nil=False),
+)
+
+
+def by_schema(key: bytes, value: bytes) -> object:
+    """Without the short cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coordinator_records, "_plain_offset", lambda key, value: None)
+        try:
+            return decode_group_record(key, value)
+        except MalformedMessage:
+            return MalformedMessage
+
+
+@given(OFFSETS, st.data())
+def test_short_cut_reads_what_the_schema_reads(
+    record: OffsetCommitted, data: st.DataObject
+) -> None:
+    key, value = encode_group_record(record)
+    assert value is not None
+    assert decode_group_record(key, value) == by_schema(key, value) == record
+    changed = bytearray(value)
+    changed[data.draw(st.integers(0, len(value) - 1))] ^= data.draw(st.integers(1, 255))
+    cut = bytes(changed[: data.draw(st.integers(0, len(value)))])
+    for other in (bytes(changed), cut):
+        plain = coordinator_records._plain_offset(key, other)
+        assert plain is None or plain == by_schema(key, other)
+    shorter = key[: data.draw(st.integers(0, len(key) - 1))]
+    assert coordinator_records._plain_offset(shorter, value) is None
 
 
 @pytest.mark.parametrize("version", [0, 2, 3])

@@ -19,7 +19,7 @@ from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.groups.apply import apply
 from plimsoll_core.groups.invariants import GroupLog
-from plimsoll_core.groups.records import GroupRecord, OffsetCommitted
+from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten
 from plimsoll_core.groups.state import GroupsState
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.checkers.generations import GenerationChecker, a_log, check_record
@@ -62,7 +62,8 @@ class _ToldGroup:
     dead: int = NOTHING
     """All up to this one were certainly deleted."""
     places: dict[int, dict[tuple[int, int], None]] = field(default_factory=dict)
-    """By offset, where in a log it was seen, and of which leader epoch the batch there is."""
+    """By offset, where in a log it was seen, and of which leader epoch the batch there is; -1 for
+    tombstones."""
 
 
 class GroupChecker:
@@ -143,8 +144,9 @@ class GroupChecker:
 
     def _saw(self, record: GroupRecord, place: tuple[int, int]) -> None:
         told = self._told.get(record.group_id)
-        if told is not None and isinstance(record, OffsetCommitted):
-            told.places.setdefault(record.offset, {})[place] = None
+        if told is not None and isinstance(record, OffsetCommitted | OffsetForgotten):
+            offset = record.offset if isinstance(record, OffsetCommitted) else NOTHING
+            told.places.setdefault(offset, {})[place] = None
 
     def _listen(self, broker_id: int, shard: GroupShard) -> None:
         may_tell = shard.may_tell
@@ -232,6 +234,8 @@ class GroupChecker:
             )
         if offset != NOTHING:
             self._check_place(group, offset, "told")
+        elif not asked.deposed:
+            self._check_nothing(group, ghost)
         if NOTHING < offset <= asked.dead and not asked.deposed:
             raise Violation("OffsetForward", f"{group}: {offset} is told, which was deleted")
         # Who was replaced and does not know it may tell what was so, for as long as a lease (G9).
@@ -242,6 +246,20 @@ class GroupChecker:
             )
         if not asked.deposed and told.least != NOTHING:
             told.least = max(told.least, offset)
+
+    def _check_nothing(self, group: str, ghost: PartitionGhost) -> None:
+        """G7: that nothing is committed is told once the tombstone is."""
+        newest = {NOTHING: NOTHING}
+        for offset, places in self._of(group).places.items():
+            for place, epoch in places:
+                if _is_committed(ghost, place, epoch):
+                    newest[offset] = max(newest.get(offset, NOTHING), place)
+        gone = newest.pop(NOTHING)
+        if max(newest.values(), default=NOTHING) > gone:
+            raise Violation(
+                "NothingUncommitted",
+                f"{group}: told that nothing is committed, and {max(newest)} is, in {ghost.name}",
+            )
 
     def _check_place(self, group: str, offset: int, what: str) -> None:
         """G7: nothing is told that is not below the true high watermark."""

@@ -73,7 +73,7 @@ GROUPS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="sync-before-commit",
-        rule="nobody hears an assignment that is not committed (5.9)",
+        rule="nobody hears an assignment that is not committed (5.8.1)",
         scenarios=("C11",),
         profile=PROFILE,
         edits=(
@@ -93,7 +93,7 @@ GROUPS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="no-sessions-after-a-load",
-        rule="the sessions of a loaded group's members begin anew (5.9)",
+        rule="the sessions of a loaded group's members begin anew (5.8.1)",
         scenarios=("C10",),
         profile=PROFILE,
         by_chance=False,  # a member that is gone for good is one of many that join again
@@ -107,7 +107,7 @@ GROUPS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="count-no-empty-generation",
-        rule="a group that becomes empty counts a generation: no number has two members (5.9)",
+        rule="a group that becomes empty counts a generation: no number has two members (5.8.1)",
         scenarios=("C10",),
         profile=PROFILE,
         edits=(
@@ -120,7 +120,7 @@ GROUPS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="forget-instances",
-        rule="a static member that comes back takes its own place, not another one (5.9)",
+        rule="a static member that comes back takes its own place, not another one (5.8.1)",
         scenarios=("C12",),
         profile=PROFILE,
         edits=(Edit(JOIN, "    elif holder is not None:\n", "    elif False:\n"),),
