@@ -25,6 +25,15 @@ def produce(cluster: LocalCluster, topic: str, records: int) -> None:
     assert producer.flush(30) == 0
 
 
+def describe(cluster: LocalCluster, group: str) -> Any:
+    """None: its coordinator was not found in time."""
+    admin = cluster.admin()
+    try:
+        return admin.describe_consumer_groups([group])[group].result(10)
+    except confluent_kafka.KafkaException:
+        return None
+
+
 def test_console_consumers_group_goes_on_where_it_ended(
     cluster: LocalCluster, topic: str, jars: KafkaJars
 ) -> None:
@@ -98,16 +107,15 @@ def test_three_consumers_miss_nothing_while_their_coordinator_is_killed(
     cluster: LocalCluster, topic: str, verifiable: list[Verifiable]
 ) -> None:
     wait_for("an owner each", lambda: [len(one.owned) for one in verifiable] == [1] * 3, 60)
-    admin = cluster.admin()
     for number in (1, 2):
         produce(cluster, topic, 300)
-        coordinator = admin.describe_consumer_groups([topic])[topic].result(10).coordinator.id
+        coordinator = wait_for("the group", lambda: describe(cluster, topic)).coordinator.id
         old = cluster.kill_broker(coordinator)
         produce(cluster, topic, 300)
         cluster.wait_restarted(coordinator, old)
         wait_for("all", lambda: len(set.union(*(o.read for o in verifiable))) == 600 * number)  # noqa: B023
     wait_for("an owner each", lambda: [len(one.owned) for one in verifiable] == [1] * 3)
-    described = admin.describe_consumer_groups([topic])[topic].result(10)
+    described = wait_for("the group", lambda: describe(cluster, topic))
     assert described.state is confluent_kafka.ConsumerGroupState.STABLE
     for one in verifiable:
         for offsets in one.committed.values():

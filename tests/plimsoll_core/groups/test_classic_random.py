@@ -36,6 +36,13 @@ class Client:
     def restart(self) -> None:
         self.member_id, self.joined, self.part, self.waits = "", None, None, None
 
+    def close(self) -> None:
+        """Its connection is gone while it waits."""
+        if self.waits is not None:
+            op = m.CloseRequest(group_id="g", token=self.waits[0])
+            self.world.model.submit(op, None)
+            self.waits = self.joined = self.part = None
+
     def act(self, deed: str) -> None:
         """`deed` counts once it has its part."""
         if self.waits is not None:
@@ -166,11 +173,7 @@ class World:
                 self.model.holds = False
                 self.model.commit(Code(ms % 2 and Code.COORDINATOR_NOT_AVAILABLE))
             case "close":
-                if client.waits is not None:
-                    token = client.waits[0]
-                    self.model.submit(m.CloseRequest(group_id="g", token=token), None)
-                    client.waits = None
-                    client.joined = client.part = None
+                client.close()
             case "restart":
                 client.restart()
             case "round":
