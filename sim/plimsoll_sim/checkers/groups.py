@@ -43,6 +43,13 @@ class _Watched:
     compared: bool = False
 
 
+class LogPlaceOfRecord(NamedTuple):
+    """Where a record stands in a log, and of which leader epoch its batch is."""
+
+    offset: int
+    epoch: int
+
+
 class AskedOffset(NamedTuple):
     """What was known when an OffsetFetch was sent: the offset that its answer must not be below,
     the one up to which all were deleted, and whether who was asked does not lead."""
@@ -61,7 +68,7 @@ class _ToldGroup:
     """The newest commit that was acknowledged, or a greater offset that was fetched since."""
     dead: int = NOTHING
     """All up to this one were certainly deleted."""
-    places: dict[int, dict[tuple[int, int], None]] = field(default_factory=dict)
+    places: dict[int, dict[LogPlaceOfRecord, None]] = field(default_factory=dict)
     """By offset, where in a log it was seen, and of which leader epoch the batch there is; -1 for
     tombstones."""
 
@@ -136,13 +143,13 @@ class GroupChecker:
                     check_record(watched.history, record)
                     self.generations.saw(record, place)
                     touched[record.group_id] = None
-                    self._saw(record, (place, header.leader_epoch))
+                    self._saw(record, LogPlaceOfRecord(place, header.leader_epoch))
                 offset = header.next_offset
             if not data:
                 break
         return touched
 
-    def _saw(self, record: GroupRecord, place: tuple[int, int]) -> None:
+    def _saw(self, record: GroupRecord, place: LogPlaceOfRecord) -> None:
         told = self._told.get(record.group_id)
         if told is not None and isinstance(record, OffsetCommitted | OffsetForgotten):
             offset = record.offset if isinstance(record, OffsetCommitted) else NOTHING

@@ -33,9 +33,6 @@ GROUPS: tuple[Mutant, ...] = (
         rule="what a coordinator only remembers it tells under the lease (5.8)",
         scenarios=("C02",),
         profile=PROFILE,
-        # An isolated leader is fenced after a session and loses its lease after nearly another:
-        # few runs are as long as that.
-        by_chance=False,
         edits=(
             Edit(
                 SHARD,
