@@ -21,6 +21,7 @@ from plimsoll_core.ids import ControllerEpoch, MetadataOffset
 from plimsoll_core.messages.elections import (
     ElectLeaders,
 )
+from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.metadata_stream import FetchMetadata, MetadataUpdate
 from plimsoll_core.messages.reassignments import AlterReassignments, ReportCopies
 from plimsoll_core.messages.requests import (
@@ -56,6 +57,7 @@ BrokerRequest = (
     | TopicChange
     | ElectLeaders
     | AlterReassignments
+    | EnsureInternalTopic
 )
 """What may come over the network; the operator's own requests never do."""
 

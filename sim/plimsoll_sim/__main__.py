@@ -4,6 +4,7 @@
     python -m plimsoll_sim --seed 7 --events        and every event
     python -m plimsoll_sim --seed 7 --shrink        with as few faults as still make it fail
     python -m plimsoll_sim --seeds 1..1000 --jobs 2 many, with a progress bar
+    python -m plimsoll_sim --seeds 1..100 --profile groups    runs about one thing
     python -m plimsoll_sim --scenario FILE...       named scenarios; `--rewrite` their output
     python -m plimsoll_sim --verbs                  what a scenario may say
     python -m plimsoll_sim --seconds 600 --jobs 2   new seeds for as long as that
@@ -18,7 +19,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from plimsoll_sim.runs.many import run_for, run_many
+from plimsoll_sim.runs.many import RunKind, run_for, run_many
+from plimsoll_sim.runs.profiles.profile_table import PROFILES
 from plimsoll_sim.runs.run import EXIT_CODES, Result, run
 from plimsoll_sim.runs.shrink import shrink
 from plimsoll_sim.scenario.runner import play_files, usage
@@ -31,6 +33,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4_000, help="of chaos, before healing")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, metavar="S")
+    parser.add_argument("--profile", choices=sorted(PROFILES), help="what the runs are about")
     parser.add_argument("--shrink", action="store_true", help="leave out faults while it fails")
     parser.add_argument("--only", metavar="N,N…", help="the faults that happen, by number")
     parser.add_argument("--events", action="store_true", help="print every event")
@@ -45,16 +48,19 @@ def main() -> int:
     if arguments.scenario:
         return play_files(arguments.scenario, rewrite=arguments.rewrite, events=arguments.events)
     if arguments.seconds is not None:
-        return run_for(arguments.seconds, arguments.steps, arguments.jobs)
+        kind = RunKind(arguments.steps, arguments.profile)
+        return run_for(arguments.seconds, kind, arguments.jobs)
     if arguments.seeds:
         first, _, last = arguments.seeds.partition("..")
-        return run_many(range(int(first), int(last) + 1), arguments.steps, arguments.jobs)
+        kind = RunKind(arguments.steps, arguments.profile)
+        return run_many(range(int(first), int(last) + 1), kind, arguments.jobs)
     if arguments.seed is None:
         parser.error("--seed N, --seeds A..B or --seconds S")
     only = frozenset(map(int, arguments.only.split(","))) if arguments.only else None
     if arguments.shrink:
-        only = shrink(arguments.seed, arguments.steps)
-    result = run(arguments.seed, arguments.steps, logs=arguments.logs, only=only)
+        only = shrink(arguments.seed, arguments.steps, arguments.profile)
+    seed, steps, profile = arguments.seed, arguments.steps, arguments.profile
+    result = run(seed, steps, profile=profile, logs=arguments.logs, only=only)
     show(result, events=arguments.events)
     return EXIT_CODES[result.outcome]
 

@@ -76,6 +76,11 @@ class KafkaJars:
         return "org.apache.kafka.tools.DeleteRecordsCommand"
 
     @property
+    def consumer_groups(self) -> str:
+        """Main class of kafka-consumer-groups.sh."""
+        return "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
+
+    @property
     def get_offsets(self) -> str:
         """Main class of kafka-get-offsets.sh."""
         return "org.apache.kafka.tools.GetOffsetShell"

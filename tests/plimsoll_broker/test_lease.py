@@ -3,6 +3,7 @@ answers."""
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.plimsoll_broker.test_replication import until
 from tests.plimsoll_broker.trio import Broker, Client, Controller, a_batch
@@ -21,15 +22,15 @@ KEPT = {"retention.ms": "-1"}
 
 def give_lease(broker: Broker) -> LeaderLease:
     """As the heartbeats do: the controller has answered just now."""
-    broker.manager.lease = lease = LeaderLease()
+    manager = broker.manager
+    manager.settings = replace(manager.settings, stops_serving=True)
     hear_controller(broker)
-    return lease
+    return manager.serving.lease
 
 
 def hear_controller(broker: Broker) -> None:
-    assert broker.manager.lease is not None
     end = MetadataOffset(broker.controller.image.next_offset)
-    broker.manager.lease.answered(broker.manager.now_ms(), 6_000, end)
+    broker.manager.serving.lease.answered(broker.manager.now_ms(), 6_000, end)
 
 
 def pass_time(broker: Broker) -> None:

@@ -17,7 +17,6 @@ from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, LeaderEpoch, PartitionEpoch
-from plimsoll_core.replica.leader_lease import LeaderLease
 
 Make = Callable[[int], Broker]
 MANY = 300
@@ -198,16 +197,14 @@ async def test_lease_does_not_count_on_what_is_not_applied_to_every_partition(
     one = await a_broker_of(controller, broker)
     manager = one.manager
     monkeypatch.setattr(role_changes, "PORTION", 10 * role_changes.CHANGE)
-    manager.lease = LeaderLease()
-    manager.lease.answered(manager.now_ms(), 60_000, controller.image.next_offset + 1)
+    lease = manager.serving.lease
+    lease.answered(manager.now_ms(), 60_000, controller.image.next_offset + 1)
     image = led_by(controller.image, OTHER)
     manager.apply_image(controller.image, image)
     waiting = [hosted for hosted in manager if hosted.replica.leader is not None]
     assert waiting
     assert manager.image is image
-    assert not any(
-        manager.lease.from_controller(manager.now_ms(), manager.roles.applied) for _ in waiting
-    )
+    assert not any(lease.from_controller(manager.now_ms(), manager.roles.applied) for _ in waiting)
 
 
 async def test_deleted_topic_of_many_partitions_goes_over_many_turns(

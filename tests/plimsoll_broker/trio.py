@@ -17,7 +17,7 @@ from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
 from plimsoll_broker.handlers.offset_for_leader_epoch import OffsetForLeaderEpochHandler
 from plimsoll_broker.handlers.produce import ProduceHandler
 from plimsoll_broker.handlers.routes import replication_routes
-from plimsoll_broker.node.assembly import assemble_data_path
+from plimsoll_broker.node.assembly import assemble_data_path, replica_settings
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.peer_connection import PeerConnection
 from plimsoll_broker.server.client_memory_waits import ClientMemory
@@ -30,7 +30,7 @@ from plimsoll_core.cluster.listener_peers import CLIENTS, REPLICATION, Port
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, Partition, TopicObject
 from plimsoll_core.cluster.records import ControllerChanged
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
-from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
+from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime, ControllerEpoch
 from plimsoll_core.messages.requests import (
     Activated,
     Answer,
@@ -210,8 +210,9 @@ class Broker:
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
         self.link = Link(self.controller)
-        broker = (self.id, self.epoch)
-        self.path = assemble_data_path(broker, configs, self.store, self.link)
+        broker = BrokerLifetime(self.id, self.epoch)
+        settings = replica_settings(self.id, configs)
+        self.path = assemble_data_path(broker, settings, self.store, self.link)
         self.manager = self.path.manager
         ids = ProducerIds(self.controller, broker)
         port = Port.EVERYBODY if self.of_version_0_1 else Port.CLIENTS

@@ -10,6 +10,7 @@ from plimsoll_broker.handlers import cluster_view as shared
 from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey
 from plimsoll_core.errors import Code
@@ -89,6 +90,7 @@ def _topic(image: ClusterImage, name: str, first: int, room: int) -> dict[str, A
     indexes = range(first, min(first + room, image.topics[topic_id].partitions))
     return {
         "error_code": Code.NONE,
+        "is_internal": is_internal(name),
         "name": name,
         "topic_id": topic_id,
         "partitions": [

@@ -18,6 +18,7 @@ from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.large_messages import THINGS_AT_ONCE, is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
 from plimsoll_broker.storage.checkpoint_formats import uuid_text
+from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage, PartitionKey, Topic
 from plimsoll_core.errors import Code
@@ -205,7 +206,7 @@ def _topic(image: ClusterImage, topic: Topic, version: int) -> dict[str, Any]:
         "error_code": Code.NONE,
         "name": topic.name,
         "topic_id": topic.id,
-        "is_internal": False,
+        "is_internal": is_internal(topic.name),
         "partitions": [
             shared.partition(image, partition, version >= _LISTENER_CODE_VERSION)
             for partition in partitions

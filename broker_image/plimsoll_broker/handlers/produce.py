@@ -26,6 +26,7 @@ from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply, RequestContext
 from plimsoll_broker.server.rejected_sequences import RejectedSequences
 from plimsoll_core.cluster import listener_peers
+from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.model import PartitionKey
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId
@@ -234,6 +235,8 @@ class ProduceHandler:
             return _refused(index, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"), None
         if request.transactional_id is not None:
             return _refused(index, Code.INVALID_REQUEST, "transactions are not supported"), None
+        if is_internal(topic):
+            return _refused(index, Code.INVALID_TOPIC_EXCEPTION, "the brokers' own topic"), None
         if hosted is None:
             manager = self._manager
             return ProducedPartition(index, manager.missing(manager.topic_id(topic), index)), None

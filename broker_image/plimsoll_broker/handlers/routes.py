@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from plimsoll_broker.control.controller_client import ControllerClient
+from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.admin import admin_handlers
 from plimsoll_broker.handlers.cluster_view import ClusterView, ImageWatch
 from plimsoll_broker.handlers.delete_records import DeleteRecordsHandler
 from plimsoll_broker.handlers.describe_log_dirs import describe_log_dirs
 from plimsoll_broker.handlers.fetch import FetchHandler
+from plimsoll_broker.handlers.groups.table import group_handlers
 from plimsoll_broker.handlers.init_producer_id import InitProducerIdHandler, ProducerIds
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.handlers.list_offsets import ListOffsetsHandler
@@ -31,6 +33,7 @@ def routes(
     manager: ReplicaManager,
     client: ControllerClient,
     watch: ImageWatch,
+    coordinators: Coordinators,
     port: Port,
 ) -> dict[ApiKey, Handler]:
     """The APIs that clients and other peers of `port` may use."""
@@ -55,7 +58,7 @@ def routes(
         ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs(manager, aside),
         ApiKey.INIT_PRODUCER_ID: InitProducerIdHandler(ProducerIds(client, broker)),
     }
-    return data | admin_handlers(view)
+    return data | admin_handlers(view) | group_handlers(view, coordinators)
 
 
 def replication_routes(manager: ReplicaManager) -> dict[ApiKey, Handler]:

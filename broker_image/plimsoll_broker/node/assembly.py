@@ -13,6 +13,8 @@ from typing import Protocol
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient
 from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.handlers.routes import replication_routes, routes
 from plimsoll_broker.monotonic_clock import monotonic_ms
@@ -35,6 +37,7 @@ from plimsoll_broker.server.dispatch import Dispatch
 from plimsoll_broker.server.listener import Server
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.listener_peers import Port
+from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime
 from plimsoll_core.replica.leader_lease import LeaderLease
 
@@ -59,25 +62,31 @@ def assemble(
     client: ControllerClient,
     stream: MetadataStream,
     broker_epoch: BrokerEpoch,
-    lease: LeaderLease | None,
+    lease: LeaderLease,
 ) -> Serving:
-    """All that serves in the lifetime `broker_epoch`.  `lease`: None where leaders serve without a
-    controller."""
+    """All that serves in the lifetime `broker_epoch`.  `lease`: the heartbeats extend it."""
     broker = BrokerLifetime(BrokerId(config.id), broker_epoch)
-    data = assemble_data_path(broker, config.kafka_configs, store, client, lease)
+    settings = replica_settings(
+        broker.broker_id, config.kafka_configs, config.on_controller_loss == "StopServing"
+    )
+    data = assemble_data_path(broker, settings, store, client, lease)
     manager = data.manager
     watch = ImageWatch(stream.image)
     port = Port.EVERYBODY if config.replication is None else Port.CLIENTS
     limits, budgets = client_limits(
         config.kafka_configs, config.memory_limit_bytes, config.open_files_max
     )
-    clients = Dispatch(routes(broker, manager, client, watch, port))
+    coordinators = Coordinators(
+        manager, GroupSettings.of(config.kafka_configs), InternalTopics(client.command)
+    )
+    clients = Dispatch(routes(broker, manager, client, watch, coordinators, port))
     followers = Dispatch(replication_routes(manager))
     return Serving(
         config=config,
         stream=stream,
         data=data,
         watch=watch,
+        coordinators=coordinators,
         reports=RecoveryReports(manager, client, broker),
         copies=CopyReports(manager, client, broker),
         server=Server(clients, limits, ClientMemory(budgets)),
@@ -85,21 +94,28 @@ def assemble(
     )
 
 
-def assemble_data_path(
-    broker: BrokerLifetime,
-    configs: Mapping[str, str],
-    store: LogStore,
-    controller: ControllerLink,
-    lease: LeaderLease | None = None,
-) -> DataPath:
+def replica_settings(
+    broker_id: BrokerId, configs: Mapping[str, str], stops_serving: bool = False
+) -> ReplicaSettings:
     """`configs`: the broker's own, by Kafka's names."""
-    broker_id, broker_epoch = broker
-    settings = ReplicaSettings(
+    return ReplicaSettings(
         broker_id=broker_id,
+        stops_serving=stops_serving,
         lag_time_max_ms=_number(configs, "replica.lag.time.max.ms", 30_000),
         fetchers_per_leader=max(_number(configs, "num.replica.fetchers", 1), 1),
         configs=configs,
     )
+
+
+def assemble_data_path(
+    broker: BrokerLifetime,
+    settings: ReplicaSettings,
+    store: LogStore,
+    controller: ControllerLink,
+    lease: LeaderLease | None = None,
+) -> DataPath:
+    """`lease`: None: no heartbeat extends one."""
+    broker_epoch = broker.broker_epoch
 
     def fetchers(manager: ReplicaManager) -> FetcherPool:
         return FetcherPool(manager, lambda: broker_epoch)

@@ -174,7 +174,7 @@ class BrokerNode:
         logger.info("broker %d has epoch %d", self.config.id, self._epoch)
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
-        lease = LeaderLease() if self.config.on_controller_loss == "StopServing" else None
+        lease = LeaderLease()
         self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease)
         self._spawn("metadata stream", stream.run())
         self._spawn("heartbeats", self._heartbeats.run())

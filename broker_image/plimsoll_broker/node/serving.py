@@ -13,6 +13,7 @@ from typing import Any
 
 from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.handlers.cluster_view import ImageWatch
 from plimsoll_broker.node.data_path import DataPath
 from plimsoll_broker.node.readiness import is_settled
@@ -33,6 +34,9 @@ class Serving:
 
     watch: ImageWatch
     """Has requests wait for an image; told of each after the replicas."""
+
+    coordinators: Coordinators
+    """Of the groups whose partitions are led here."""
 
     reports: RecoveryReports
     copies: CopyReports
@@ -76,6 +80,7 @@ class Serving:
         self.data.apply_image(begun, self.stream.image)
         self.stream.subscribe(self.data.apply_image)
         # After the replicas: who is told of a topic finds it there.
+        self.stream.subscribe(self.coordinators.update)
         self.stream.subscribe(self.watch.update)
         self.stream.subscribe(self.reports.update)
         self.watch.update(self.watch.image, self.stream.image)
@@ -86,6 +91,7 @@ class Serving:
     def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
         """What must run for as long as the broker does; any end is a failure."""
         yield from self.data.tasks()
+        yield from self.coordinators.tasks()
         yield "listener", self.server.failure()
         if self.config.replication is not None:
             yield "replication listener", self.replication.failure()
@@ -99,6 +105,7 @@ class Serving:
 
     async def close(self) -> None:
         """No more fetching; the logs stay open for the volume to close."""
+        self.coordinators.close()
         await self.data.close()
 
     def high_watermarks(self) -> dict[Partition, int]:

@@ -27,6 +27,7 @@ from plimsoll_broker.replication.once_per_turn import Stepping, Woken
 from plimsoll_broker.replication.proposal_queue import ProposalQueue
 from plimsoll_broker.replication.reopening_claims import Reopening
 from plimsoll_broker.replication.role_changes import Roles
+from plimsoll_broker.replication.serving_lease import ServingLease
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
@@ -36,7 +37,7 @@ from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, T
 from plimsoll_core.errors import Code
 from plimsoll_core.ids import BrokerId, ControllerEpoch
 from plimsoll_core.messages.requests import IsrProposal, PartitionAnswer
-from plimsoll_core.replica.leader_lease import LeaderLease, from_followers
+from plimsoll_core.replica.leader_lease import LeaderLease
 from plimsoll_core.replica.ready import NOTHING
 from plimsoll_core.replica.replica import Replica
 from plimsoll_core.replica.replica_context import ReplicaContext
@@ -65,6 +66,13 @@ class Fetchers(Protocol):
         """No more fetching."""
 
 
+class PartitionWatcher(Protocol):
+    """Who follows which partitions are led here."""
+
+    def stepped(self, hosted: Hosted) -> None:
+        """Its role may have changed.  Before anybody who waited for it is answered."""
+
+
 class ControllerEpochs(Protocol):
     """Follows a controller, and looks for a newer one that a peer names."""
 
@@ -75,9 +83,11 @@ class ControllerEpochs(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaSettings:
-    """`configs`: the broker's own, by Kafka's names."""
+    """`configs`: the broker's own, by Kafka's names.  `stops_serving`: whether leaders stop reads
+    and acks=0/1 when another broker may lead by now (`onControllerLoss: StopServing`)."""
 
     broker_id: BrokerId
+    stops_serving: bool = False
     lag_time_max_ms: int = 30_000
     fetchers_per_leader: int = 1
     configs: Mapping[str, str]
@@ -85,7 +95,7 @@ class ReplicaSettings:
 
 class ReplicaManager:
     """Owned by the event loop.  `now_ms` is its monotonic clock in milliseconds; `fetchers` makes
-    the fetchers of this manager; `lease`: None where leaders serve without a controller."""
+    the fetchers of this manager; `lease`: what the heartbeats say, None: there are none."""
 
     def __init__(
         self,
@@ -108,7 +118,8 @@ class ReplicaManager:
         self.opener = Opener(self.open_now)
         self.reopening = Reopening(store, now_ms, self.opener.put_off)
         self.roles = Roles(settings.broker_id, self)
-        self.lease = lease
+        self.serving = ServingLease(self, lease)
+        self.may_serve = self.serving.may_serve
         # The newest metadata; None until `start`.
         self.image: ClusterImage | None = None
         # Partitions of this broker whose log could not be opened, and why.
@@ -119,9 +130,14 @@ class ReplicaManager:
         self._hosted: dict[PartitionKey, Hosted] = {}
         self._stepping = Stepping(self._step)
         self.touch = self._stepping.touch
-        self._refusing = False
         self._opens_all = False
+        # Told of each partition at the end of a turn in which something happened to it.
+        self.watcher: PartitionWatcher | None = None
         self.fetchers = fetchers(self)
+
+    @property
+    def stops_serving(self) -> bool:
+        return self.settings.stops_serving
 
     # --- the controller's epoch, as peers tell each other ---------------------------------------
 
@@ -133,34 +149,6 @@ class ReplicaManager:
         """A peer names the newest that it has heard itself.  It may be wrong, or no peer."""
         if epoch > self._controllers.highest_epoch:
             self._controllers.heard_of(ControllerEpoch(epoch))
-
-    # --- whether to serve without a controller --------------------------------------------------
-
-    def may_serve(self, hosted: Hosted) -> bool:
-        """Whether reads and acks=0/1 of this leader may be answered: always, unless the cluster
-        wants them to stop when another broker may lead by now."""
-        lease = self.lease
-        if lease is None or self.image is None:
-            return True
-        now_ms = self.now_ms()
-        if lease.from_controller(now_ms, self.roles.applied):
-            self._refusing = False
-            return True
-        leader, known = hosted.replica.leader, hosted.applied
-        if leader is None or known is None:
-            return False
-        if from_followers(leader, known, now_ms - lease.window_ms):
-            return True
-        self.traffic.unleased_refusals += 1
-        if not self._refusing:
-            self._refusing = True
-            logger.warning(
-                "no controller has confirmed this broker for %d ms: reads and acks=0/1 are refused "
-                "where not every electable replica follows, %r is the first",
-                lease.window_ms,
-                hosted,
-            )
-        return False
 
     # --- looking up -----------------------------------------------------------------------------
 
@@ -333,6 +321,8 @@ class ReplicaManager:
         if hosted.log.countable_end < hosted.log.log_end_offset:
             self.flusher.want(hosted)
         ready = hosted.replica.take_ready()
+        if self.watcher is not None:
+            self.watcher.stepped(hosted)
         if ready is not NOTHING:
             self.driver.carry_out(hosted, ready, woken)
             if ready.proposal is not None:

@@ -346,11 +346,36 @@ _OWN = {
             "queued.max.response.bytes",
             "Replies that clients have not taken yet; -1: a quarter of the memory.",
         ),
+        _integer("offset.metadata.max.bytes", 4_096, 0, INT32_MAX, "A commit's own text."),
+        _integer("offsets.commit.timeout.ms", 5_000, 1, INT32_MAX, "A commit waits so long."),
+        _integer("offsets.retention.minutes", 10_080, 1, INT32_MAX, "Unused offsets are kept."),
+        _integer(
+            "offsets.retention.check.interval.ms", 600_000, 1, INT32_MAX, "Looking for old offsets."
+        ),
+        _integer("group.max.size", 2_000, 1, 2_000, "Members of a group."),
+        _integer("group.min.session.timeout.ms", 6_000, 1, INT32_MAX, "Of a group's members."),
+        _integer("group.max.session.timeout.ms", 1_800_000, 1, INT32_MAX, "Of a group's members."),
+        _integer(
+            "group.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, "A new group waits so long."
+        ),
+        _integer("offsets.topic.num.partitions", 50, 1, 1_000, "Of __consumer_offsets, for good."),
+        _integer("offsets.topic.replication.factor", 3, 1, 32_767, "Of __consumer_offsets, first."),
+        _integer(
+            "offsets.topic.segment.bytes", 104_857_600, 1, INT32_MAX, "Of __consumer_offsets."
+        ),
     )
 }
 
 OWN_DEFAULTS = {name: key.default for name, key in _OWN.items()}
 """Of the broker's own configs."""
+
+
+def own_integer(configs: Mapping[str, str], name: str) -> int:
+    """One of the broker's own configs, or its default; `configs` has been checked."""
+    key = _OWN[name]
+    value = key.parse(configs.get(name, key.default))
+    assert isinstance(value, int), f"{name} was not checked"
+    return value
 
 
 def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:

@@ -41,12 +41,14 @@ from plimsoll_core.controller.topics.client_topics import create_topics, delete_
 from plimsoll_core.controller.topics.config_changes import alter_configs
 from plimsoll_core.controller.topics.declared_topics import declare, detach
 from plimsoll_core.controller.topics.deletion_grace import object_gone
+from plimsoll_core.controller.topics.internal_topics import ensure_internal_topic
 from plimsoll_core.errors import Refusal
 from plimsoll_core.messages import membership as members
 from plimsoll_core.messages import reassignments as moves
 from plimsoll_core.messages import rebalances
 from plimsoll_core.messages import requests as m
 from plimsoll_core.messages.elections import ElectLeaders, NameLeaders
+from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.restarts import RequestRestart, WithdrawRestart
 from plimsoll_core.messages.topic_changes import AddPartitions, AlterTopicConfigs
 
@@ -63,6 +65,7 @@ _RULES: dict[type, Callable[[DecisionContext, Any], m.Answer | Refusal]] = {
     m.DeleteTopics: delete_topics,
     AlterTopicConfigs: alter_configs,
     AddPartitions: add_partitions,
+    EnsureInternalTopic: ensure_internal_topic,
     ElectLeaders: elect_leaders,
     m.DeclareTopic: declare,
     m.TopicObjectGone: object_gone,

@@ -2,8 +2,8 @@
 
 The same values are `decide`'s input and, between processes, the body of a private request
 (`plimsoll_wire.control`).  No other module defines messages between broker and controller, but
-`elections`, `membership`, `reassignments`, `rebalances`, `restarts` and `topic_changes`, which are
-parts of this, and `metadata_stream`.
+`elections`, `internal_topics`, `membership`, `reassignments`, `rebalances`, `restarts` and
+`topic_changes`, which are parts of this, and `metadata_stream`.
 Every answer carries the controller's epoch; a broker that has seen a higher one ignores it.
 """
 
@@ -25,6 +25,7 @@ from plimsoll_core.ids import (
 )
 from plimsoll_core.messages.base import Message
 from plimsoll_core.messages.elections import ElectionsAnswer, ElectLeaders, NameLeaders
+from plimsoll_core.messages.internal_topics import EnsureInternalTopic
 from plimsoll_core.messages.membership import (
     SetLeaving,
     SettleNewcomers,
@@ -183,7 +184,14 @@ class DeleteTopics(Message, frozen=True, kw_only=True):
     ids: tuple[UUID, ...] = ()
 
 
-Forwarded = CreateTopics | DeleteTopics | TopicChange | ElectLeaders | AlterReassignments
+Forwarded = (
+    CreateTopics
+    | DeleteTopics
+    | TopicChange
+    | ElectLeaders
+    | AlterReassignments
+    | EnsureInternalTopic
+)
 """What brokers ask on behalf of clients."""
 
 
@@ -276,6 +284,7 @@ Request = (
     | TopicChange
     | ElectLeaders
     | AlterReassignments
+    | EnsureInternalTopic
     | DeclareTopic
     | TopicObjectGone
     | DetachTopic

@@ -30,8 +30,10 @@ ANSWERS_MAX = 16
 
 
 class _HeartbeatAnswer(NamedTuple):
-    """A confirmed answer to a heartbeat: until when it is good, once how much is applied."""
+    """A confirmed answer to a heartbeat: when it was asked for, and until when it is good, once how
+    much is applied."""
 
+    sent_ms: int
     until_ms: int
     metadata_end: MetadataOffset
 
@@ -39,10 +41,13 @@ class _HeartbeatAnswer(NamedTuple):
 class LeaderLease:
     """What a broker knows from its heartbeats; one for all its partitions."""
 
-    __slots__ = ("_answers", "_until_ms", "window_ms")
+    __slots__ = ("_answers", "_asked_ms", "_until_ms", "window_ms")
 
     def __init__(self) -> None:
+        # Those of which not everything is applied yet.
         self._answers: deque[_HeartbeatAnswer] = deque(maxlen=ANSWERS_MAX)
+        # When the newest of the others was asked for.
+        self._asked_ms: int | None = None
         self._until_ms: int | None = None
         self.window_ms = _window_ms(SESSION_TIMEOUT_MS)
 
@@ -50,14 +55,26 @@ class LeaderLease:
         """A confirmed controller has answered a heartbeat of `sent_ms`; `metadata_end`: how many
         records were committed then."""
         self.window_ms = _window_ms(session_timeout_ms)
-        self._answers.append(_HeartbeatAnswer(sent_ms + self.window_ms, metadata_end))
+        until_ms = sent_ms + self.window_ms
+        self._answers.append(_HeartbeatAnswer(sent_ms, until_ms, metadata_end))
 
     def from_controller(self, now_ms: int, applied: MetadataOffset) -> bool:
         """(a): with so many records applied here, whether a controller's answer is still good."""
+        self._take(applied)
+        return self._until_ms is not None and now_ms < self._until_ms
+
+    def applied_since(self, since_ms: int, applied: MetadataOffset) -> bool:
+        """With so many records applied here, whether all that was committed at `since_ms` is: a
+        controller that was asked later has told how much that was."""
+        self._take(applied)
+        return self._asked_ms is not None and self._asked_ms >= since_ms
+
+    def _take(self, applied: MetadataOffset) -> None:
         answers = self._answers
         while answers and answers[0].metadata_end <= applied:
-            self._until_ms = max(self._until_ms or 0, answers.popleft().until_ms)
-        return self._until_ms is not None and now_ms < self._until_ms
+            answer = answers.popleft()
+            self._until_ms = max(self._until_ms or 0, answer.until_ms)
+            self._asked_ms = max(self._asked_ms or 0, answer.sent_ms)
 
 
 def from_followers(leader: Leader, image: Partition, since_ms: int) -> bool:

@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
-from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY, broker_configs
-from plimsoll_core.controller.kernel.settings import Settings
+from plimsoll_core.cluster.topic_configs import (
+    UNCLEAN_ENABLE,
+    UNCLEAN_RECOVERY,
+    broker_configs,
+    own_integer,
+)
+from plimsoll_core.controller.kernel.settings import OffsetsTopic, Settings
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_operator.api.cluster_topics import (
     REPLICATION_FACTOR_DEFAULT,
@@ -46,12 +51,24 @@ def settings_of(cluster: LogCluster, chart: Settings | None = None) -> Settings:
         default_min_isr=min(defaults.min_in_sync_replicas or plain.default_min_isr, factor),
         partitions_per_topic_max=limits.partitions_per_topic or plain.partitions_per_topic_max,
         partitions_per_namespace_max=limits.partitions_per_namespace,
+        offsets_topic=_offsets_topic(cluster),
         client_created_topics=topics.client_created != "Deny",
         rack_policy=cluster.rack_policy,
         unclean_recovery=cluster.unclean_recovery,
         exposed_topics=maintenance.exposed_topics or plain.exposed_topics,
         maintenance_suspended=bool(maintenance.suspended),
         metadata_version=pinned_metadata_version(cluster),
+    )
+
+
+def _offsets_topic(cluster: LogCluster) -> OffsetsTopic:
+    """As the LogCluster's configs have it; configs that are refused change nothing."""
+    stated = broker_configs_of(cluster)
+    configs = {} if isinstance(stated, Refusal) else stated
+    return OffsetsTopic(
+        partitions=own_integer(configs, "offsets.topic.num.partitions"),
+        replication_factor=own_integer(configs, "offsets.topic.replication.factor"),
+        segment_bytes=own_integer(configs, "offsets.topic.segment.bytes"),
     )
 
 

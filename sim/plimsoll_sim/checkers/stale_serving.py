@@ -31,7 +31,9 @@ class LeaseChecker:
         if self._violation is not None:
             raise self._violation
         manager = host.manager
-        if manager is None or manager.lease is None or self._watched.get(host.id) is manager:
+        if manager is None or self._watched.get(host.id) is manager:
+            return
+        if not manager.stops_serving:
             return
         self._watched[host.id] = manager
         self._listen(host.id, manager)
@@ -45,13 +47,13 @@ class LeaseChecker:
                 self._check(broker_id, manager, hosted)
             return may
 
-        manager.may_serve = heard  # type: ignore[method-assign]
+        manager.may_serve = heard
 
     def _check(self, broker_id: int, manager: ReplicaManager, hosted: Hosted) -> None:
         self.served += 1
-        leader, lease = hosted.replica.leader, manager.lease
+        leader, lease = hosted.replica.leader, manager.serving.lease
         ghost = self._ghost.partitions.get(hosted.key)
-        if leader is None or lease is None or ghost is None or self._ghost.restored:
+        if leader is None or ghost is None or self._ghost.restored:
             return
         if ghost.unclean_epoch > leader.epoch:
             return

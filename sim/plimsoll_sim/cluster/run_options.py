@@ -17,6 +17,9 @@ class RunOptions:
 
     `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
     after a proposal or a commit; `at_once`: how many that last may do so at the same time.
+    `committers`: clients that commit offsets; `members`: of each group, what kinds of members it
+    has ("eager", "cooperative", "static"); `offsets_partitions`: of
+    `__consumer_offsets`, None: as many as by default.
     `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
     """
 
@@ -46,6 +49,9 @@ class RunOptions:
     auto_rebalance: Literal["Off", "Propose", "Automatic"] = "Off"
     producers: tuple[tuple[int, bool], ...]
     consumers: int
+    committers: int = 0
+    members: tuple[tuple[str, ...], ...] = ()
+    offsets_partitions: int | None = None
     think_ms: tuple[int, int]
     fault_gap_ms: int
     heal_ms: int

@@ -30,7 +30,17 @@ def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
         topics=Topics(deletion=TopicDeletion(grace_seconds=0, max_per_hour=1_000)),
         movement=Movement(auto_rebalance=options.auto_rebalance),
         on_controller_loss=options.on_controller_loss,
+        config=_config(options),
     )
+
+
+def _config(options: RunOptions) -> dict[str, int | bool | str] | None:
+    if options.offsets_partitions is None:
+        return None
+    return {
+        "offsets.topic.num.partitions": options.offsets_partitions,
+        "offsets.topic.segment.bytes": options.segment_bytes,
+    }
 
 
 def topic_spec(cluster: str, options: RunOptions) -> TopicSpec:

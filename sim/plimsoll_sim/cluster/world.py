@@ -26,6 +26,7 @@ from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.clean_marker import check_marker
+from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
@@ -40,6 +41,8 @@ from plimsoll_sim.environment.api_server_faults import NAMESPACE, Weather, simul
 from plimsoll_sim.environment.network import Network
 from plimsoll_sim.hosts.brokers import CONTROLLERS, DATA, BrokerEnvironment, BrokerHost
 from plimsoll_sim.hosts.clients import Client, Consumer, Habits, Producer
+from plimsoll_sim.hosts.committers import OffsetCommitter
+from plimsoll_sim.hosts.group_members import GroupMember, MemberKind, kinds_of
 from plimsoll_sim.hosts.jobs import Jobs
 from plimsoll_sim.hosts.nodes import Nodes
 from plimsoll_sim.hosts.operators import OperatorContext, OperatorHost
@@ -95,6 +98,7 @@ class World:
         self.replicas = ReplicaChecker(self.ghost, lambda: self.loop.now_us, self._tempt)
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
+        self.groups = GroupChecker(self.ghost, lambda: self.loop.now_us)
         self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
         self.brokers = self._brokers(stream())
@@ -126,6 +130,8 @@ class World:
         configs: dict[str, str | int | bool] = {
             "replica.lag.time.max.ms": options.lag_time_max_ms,
             "log.segment.bytes": options.segment_bytes,
+            "group.min.session.timeout.ms": 1_000,
+            "group.initial.rebalance.delay.ms": 500,
             # A clock that is a day behind must not refuse what is written for the rest of a run.
             "log.message.timestamp.after.max.ms": 2**63 - 1,
         }
@@ -217,6 +223,27 @@ class World:
                 hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
             )  # fmt: skip
             self._start_client(Consumer(habits, self._stream(), self.witness))
+        for number in range(options.committers):
+            habits = Habits(
+                name=f"committer-{number}", topic=TOPIC, partition=number % options.partitions,
+                hosts=hosts, think_ms=options.think_ms, stopped=lambda: self.stop_clients,
+            )  # fmt: skip
+            self._start_client(OffsetCommitter(habits, self._stream(), self.witness, self.groups))
+        for number, kinds in enumerate(options.members):
+            for name, kind in kinds_of(number, kinds):
+                self.start_member(name, kind)
+
+    def start_member(self, name: str, kind: MemberKind) -> GroupMember:
+        """A member of a group, whose process runs until the world stops its clients."""
+        habits = Habits(
+            name=name, topic=TOPIC, partition=0, think_ms=self.options.think_ms,
+            hosts=tuple(host.name for host in self.brokers.values()),
+            stopped=lambda: self.stop_clients,
+        )  # fmt: skip
+        generations = self.groups.generations
+        member = GroupMember(habits, self._stream(), self.witness, kind, generations)
+        self._start_client(member)
+        return member
 
     def start_client_topic_producer(self) -> None:
         """Once; it looks for its topic until that is there."""
@@ -259,6 +286,7 @@ class World:
             if host is not None and host.process is process:
                 self.replicas.look(host)
                 self.leases.look(host)
+                self.groups.look(host)
             if process.exited:
                 self._ended(process)
         if self._violation is not None:

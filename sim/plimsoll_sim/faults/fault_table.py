@@ -355,6 +355,12 @@ TABLE: tuple[Fault, ...] = (
         0,
         "A template by another client, of which no pod may be made.",
     ),
+    Fault(
+        "isolate_broker",
+        links.isolate_broker,
+        0,
+        "A leader that only clients reach, for longer than its lease.",
+    ),
     Fault("start_verification", objects.start_verification, 0, "A driver, and what it reports."),
 )
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in TABLE}

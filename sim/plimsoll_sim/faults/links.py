@@ -24,6 +24,19 @@ def cut_broker_from_controllers(context: FaultContext, rng: random.Random) -> st
     return _cut(context, rng, [(host.name, one.name) for one in context.world.operators])
 
 
+def isolate_broker(context: FaultContext, rng: random.Random) -> str | None:
+    """From the controllers and all other brokers: clients alone still reach it."""
+    world = context.world
+    host = rng.choice(list(world.brokers.values()))
+    names = [one.name for one in world.operators]
+    names += [one.name for one in world.brokers.values() if one is not host]
+    both = [pair for name in names for pair in ((host.name, name), (name, host.name))]
+    for link in both:
+        world.network.cut(*link)
+    context.heal_later(lambda: shared_steps.heal(world, both))
+    return host.name
+
+
 def cut_client_from_broker(context: FaultContext, rng: random.Random) -> str | None:
     world = context.world
     if not world.clients:

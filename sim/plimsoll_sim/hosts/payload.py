@@ -10,6 +10,7 @@ HEADER_BYTES = 61
 IDENT_BYTES_MAX = 50
 _VALUE_SIZE_AT = HEADER_BYTES + 5
 """Behind length, attributes, time, offset and the key that is none, a byte each."""
+_KEY_SIZE_AT, _NO_KEY = HEADER_BYTES + 4, 1
 
 
 def records_of(ident: bytes, count: int) -> bytes:
@@ -34,6 +35,9 @@ def _zigzag(value: int) -> bytes:
 
 
 def ident_of(data: bytes | bytearray | memoryview, at: int) -> bytes:
-    """The name of the batch that begins at byte `at`."""
+    """The name of the batch that begins at byte `at`; a coordinator's, whose records have keys, is
+    known by its place and its CRC."""
+    if data[at + _KEY_SIZE_AT] != _NO_KEY:
+        return bytes(data[at : at + 8]) + bytes(data[at + 17 : at + 21])
     size = data[at + _VALUE_SIZE_AT] >> 1
     return bytes(data[at + _VALUE_SIZE_AT + 1 : at + _VALUE_SIZE_AT + 1 + size])

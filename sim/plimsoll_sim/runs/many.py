@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -20,15 +21,22 @@ RUNS_OF_A_WORKER = 20
 """A run leaves about 6 MB behind."""
 
 
-def run_for(seconds: float, steps: int, jobs: int) -> int:
+class RunKind(NamedTuple):
+    """How long each run is, and what all of them are about; None: whatever their seeds say."""
+
+    steps: int
+    profile: str | None = None
+
+
+def run_for(seconds: float, kind: RunKind, jobs: int) -> int:
     """New seeds, from one that the clock chooses, until the time is up."""
     first = time.time_ns() // 1_000_000
     print(f"seeds from {first} on")
-    return run_many(range(first, first + 10_000_000), steps, jobs, seconds_max=seconds)
+    return run_many(range(first, first + 10_000_000), kind, jobs, seconds_max=seconds)
 
 
 def run_many(
-    seeds: Sequence[int], steps: int, jobs: int, *, seconds_max: float | None = None
+    seeds: Sequence[int], kind: RunKind, jobs: int, *, seconds_max: float | None = None
 ) -> int:
     """Runs every seed, or as many as there is time for; the exit code is the worst outcome's.
 
@@ -50,7 +58,7 @@ def run_many(
     with Progress(*columns) as progress:
         task = progress.add_task("seeds", total=len(seeds))
         try:
-            for result in _results(seeds, steps, jobs):
+            for result in _results(seeds, kind, jobs):
                 outcomes[result.outcome] += 1
                 faults.update(result.faults)
                 total += result.steps
@@ -77,8 +85,8 @@ def _line(result: Result) -> str:
     return f"seed {result.seed}: {result.outcome}: {sentence}"
 
 
-def _results(seeds: Sequence[int], steps: int, jobs: int) -> Iterator[Result]:
-    work = partial(_small, steps=steps)
+def _results(seeds: Sequence[int], kind: RunKind, jobs: int) -> Iterator[Result]:
+    work = partial(_small, kind=kind)
     if jobs <= 1:
         yield from map(work, seeds)
         return
@@ -94,7 +102,7 @@ def _begin_a_worker() -> None:
     gc.disable()
 
 
-def _small(seed: int, steps: int) -> Result:
-    result = run(seed, steps)
+def _small(seed: int, kind: RunKind) -> Result:
+    result = run(seed, kind.steps, profile=kind.profile)
     result.events = result.events[-40:] if result.sentence else []
     return result

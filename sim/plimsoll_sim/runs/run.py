@@ -150,6 +150,9 @@ def _live(world: World, steps: int, result: Result, only: frozenset[int] | None)
         "sent": witness.sent_batches,
         "acked": witness.acked_batches,
         "consumed": witness.consumed_batches,
+        "commits": world.groups.commits,
+        "offsets": world.groups.fetches,
+        "syncs": world.groups.generations.syncs,
     }
 
 

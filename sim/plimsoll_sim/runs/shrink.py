@@ -13,10 +13,10 @@ from plimsoll_sim.runs.run import Result, run
 TRIALS_MAX = 300
 
 
-def shrink(seed: int, steps: int) -> frozenset[int]:
+def shrink(seed: int, steps: int, profile: str | None = None) -> frozenset[int]:
     """A smaller set of faults with which the run still fails in the same way."""
     console = Console(stderr=True)
-    whole = run(seed, steps)
+    whole = run(seed, steps, profile=profile)
     if not whole.sentence:
         console.print("it does not fail: there is nothing to shrink")
         return frozenset(whole.struck)
@@ -26,7 +26,8 @@ def shrink(seed: int, steps: int) -> frozenset[int]:
         for first in range(0, len(kept), size):
             trial = [*kept[:first], *kept[first + size :]]
             trials += 1
-            if _alike(run(seed, steps, only=frozenset(trial)), whole):
+            shorter = run(seed, steps, profile=profile, only=frozenset(trial))
+            if _alike(shorter, whole):
                 smaller = trial
                 break
         if smaller is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.cluster.world import TOPIC
 from plimsoll_sim.scenario.cluster_verbs import Verb
+from plimsoll_sim.scenario.group_verbs import GROUP_VERBS
+from plimsoll_sim.scenario.member_verbs import MEMBER_VERBS
 from plimsoll_sim.scenario.script import BadScript, Words, microseconds, whole
 from plimsoll_sim.scenario.scripted_clients import Actor, SentBatch
 from plimsoll_sim.scenario.stage import CLIENT, Stage
@@ -167,6 +169,8 @@ def delete_records(stage: Stage, words: Words) -> list[str]:
 
 
 VERBS: dict[str, Verb] = {
+    **GROUP_VERBS,
+    **MEMBER_VERBS,
     "delete-records": delete_records,
     "produce": produce,
     "retry": retry,

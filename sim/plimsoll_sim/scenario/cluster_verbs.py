@@ -32,9 +32,10 @@ def cluster(stage: Stage, words: Words) -> None:
     """cluster brokers=3 operators=1 lag=30s segment=1000000 flush=never slots=64
     on_controller_loss=KeepServing metadata=newest: brokers from 1 on, up and serving.  `lag` is
     replica.lag.time.max.ms, `flush` log.flush.interval.messages, `metadata` where the metadata
-    version is pinned."""
+    version is pinned; with `offsets=1` __consumer_offsets gets so many partitions."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
+    offsets = words.number("offsets", 0)
     loss = words.option("on_controller_loss", "KeepServing")
     if loss not in ("KeepServing", "StopServing"):
         raise BadScript(f"unknown on_controller_loss: {loss}")
@@ -46,6 +47,7 @@ def cluster(stage: Stage, words: Words) -> None:
         segment_bytes=words.number("segment", 1_000_000),
         flush_messages=None if flush == "never" else whole(flush),
         on_controller_loss="StopServing" if loss == "StopServing" else "KeepServing",
+        offsets_partitions=offsets or None,
         metadata_version=None if metadata == "newest" else whole(metadata),
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),

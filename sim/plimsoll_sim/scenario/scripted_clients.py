@@ -61,7 +61,7 @@ class Actor(Caller):
 
     def __init__(self, name: str, world: World) -> None:
         super().__init__(name)
-        self._world = world
+        self.world = world
         self._witness = world.witness
         self._process = Process(world.loop, name, name)
         self._process.start(_for_ever())

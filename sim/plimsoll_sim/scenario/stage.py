@@ -19,6 +19,7 @@ from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.world import TOPIC, NotAlive, World
 from plimsoll_sim.environment.power_cuts import Folder
 from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.group_members import Fellows
 from plimsoll_sim.hosts.operators import OperatorHost
 from plimsoll_sim.runs.run import alone
 from plimsoll_sim.scenario.fixed_randomness import Dice
@@ -41,6 +42,8 @@ class Stage:
         self._stack = ExitStack()
         self._world: World | None = None
         self._taps: Taps | None = None
+        # Members of groups that live by themselves, by group.
+        self.fellows: dict[str, Fellows] = {}
         self.actors: dict[str, Actor] = {}
         self.batches: dict[str, SentBatch] = {}
         self.backups: dict[int, Folder] = {}

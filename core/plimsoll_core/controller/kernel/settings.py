@@ -10,6 +10,15 @@ from plimsoll_core.planner.placement import RackPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetsTopic:
+    """How `__consumer_offsets` is made: Kafka's `offsets.topic.*`."""
+
+    partitions: int = 50
+    replication_factor: int = 3
+    segment_bytes: int = 104_857_600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the LogCluster's spec and the chart decide about deciding."""
 
@@ -23,6 +32,7 @@ class Settings:
     partitions_per_topic_max: int = 10_000
     partitions_per_namespace_max: int | None = None  # of declared topics; None: any number
     client_created_topics: bool = True
+    offsets_topic: OffsetsTopic = OffsetsTopic()
     producer_id_block: int = 1_000
     rack_policy: RackPolicy = "Preferred"
     unclean_recovery: UncleanRecovery = "Balanced"

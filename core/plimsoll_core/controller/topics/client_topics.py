@@ -12,6 +12,7 @@ from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA
 from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     check_rows,
@@ -62,7 +63,7 @@ def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
 
 
 def _may_create(turn: DecisionContext, wish: NewTopic) -> Refusal | None:
-    refusal = check_name(turn, wish.name)
+    refusal = check_name(turn, wish.name) or reserved(wish.name)
     if refusal:
         return refusal
     if wish.name == CLUSTER_METADATA:
@@ -119,7 +120,8 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
             Refusal(reason=reason, message=f"There is no topic {name or topic_id}."),
             topic_id,
         )
-    if refusal := declared_elsewhere(topic, "change or delete that object"):
-        return refused(topic.name, refusal, topic.id)
+    kept = reserved(topic.name) or declared_elsewhere(topic, "change or delete that object")
+    if kept:
+        return refused(topic.name, kept, topic.id)
     turn.add(TopicRemoved(cause="deleted by a client", topic_id=topic.id))
     return TopicAnswer(name=topic.name, topic_id=topic.id)

@@ -16,6 +16,7 @@ from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
+from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
@@ -37,6 +38,8 @@ def declare(turn: DecisionContext, request: DeclareTopic) -> Answer | Refusal:
     refusal = _check_values(turn, request)
     if refusal:
         return refusal
+    if kept := reserved(request.topic_name):
+        return kept.renamed(Reason.PolicyViolation, Reason.InvalidConfig)
     topic_id = turn.image.topic_ids.get(request.topic_name)
     if topic_id is None:
         topic = _create(turn, request)

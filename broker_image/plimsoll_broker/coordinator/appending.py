@@ -1,0 +1,83 @@
+"""What a shard decided in one turn of the event loop, written at its end as one batch.
+
+Owned by a shard, which asked for the right to append before it decided (`coordinator_append`).
+Records of one turn become several batches where they are too many for `max.message.bytes`.  A disk
+that fails takes the replica out of service, and with it the shard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_core.replica.coordinator_append import next_place
+from plimsoll_core.replica.leader import Leader
+from plimsoll_wire.batches import HEADER_SIZE, parse_header
+from plimsoll_wire.record_sets import KeyValue, size_of, write_batch
+
+RECORDS_AT_ONCE = 10_000
+"""In one batch."""
+
+
+class TurnAppends:
+    """Of one term of one partition."""
+
+    __slots__ = ("_due", "_hosted", "_leader", "_manager", "_queue")
+
+    def __init__(self, manager: ReplicaManager, hosted: Hosted, leader: Leader) -> None:
+        self._manager = manager
+        self._hosted = hosted
+        self._leader = leader
+        # Decided and applied, and written before others have their turn.
+        self._queue: list[KeyValue] = []
+        self._due = False
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next record will stand."""
+        return self._hosted.log.log_end_offset + len(self._queue)
+
+    def fits(self, record: KeyValue) -> bool:
+        """Whether a batch may hold it at all."""
+        return HEADER_SIZE + size_of(record) <= self._hosted.max_message_bytes
+
+    def add(self, records: list[KeyValue]) -> None:
+        self._queue += records
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self.write)
+
+    def write(self) -> None:
+        """Everything of this turn.  On the commit path: what fails here is not caught."""
+        self._due = False
+        queue, self._queue = self._queue, []
+        hosted, manager = self._hosted, self._manager
+        stamp_ms = time.time_ns() // 1_000_000
+        for records in self._batches(queue):
+            place = next_place(hosted.replica, self._leader)
+            if place is None:
+                return  # the shard went with its term; who waited has heard it from the replica
+            data = write_batch(records, stamp_ms)
+            header = parse_header(data)
+            written = manager.driver.append_produced(hosted, memoryview(data), header, place, None)
+            manager.touch(hosted)
+            if not written:
+                return
+            manager.traffic.bytes_in += header.length
+
+    def _batches(self, queue: list[KeyValue]) -> Iterator[list[KeyValue]]:
+        room = self._hosted.max_message_bytes - HEADER_SIZE
+        batch: list[KeyValue] = []
+        size = 0
+        for record in queue:
+            more = size_of(record)
+            if batch and (size + more > room or len(batch) >= RECORDS_AT_ONCE):
+                yield batch
+                batch, size = [], 0
+            batch.append(record)
+            size += more
+        if batch:
+            yield batch

@@ -1,0 +1,221 @@
+"""The groups of one partition of `__consumer_offsets`, for one term of its leader here.
+
+Made by `roles` when this broker begins to lead the partition, dropped when the term ends.  What is
+asked is decided in the call itself, so that a connection's requests keep their order; only commits
+are waited for.  It decides nothing: `plimsoll_core.groups.step` does, and `apply` alone changes
+what is durable.  Source: docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import Enum
+
+from plimsoll_broker.coordinator.answers import Asker, WaitingReplies
+from plimsoll_broker.coordinator.appending import TurnAppends
+from plimsoll_broker.coordinator.timers import DeadlineTimer
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.wall_clock import WallClock
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.apply import apply, skip
+from plimsoll_core.groups.operations import Operation
+from plimsoll_core.groups.records import GroupRecord
+from plimsoll_core.groups.settings import GroupSettings
+from plimsoll_core.groups.soft import SoftState
+from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.groups.step import GroupOutcome, due, loaded, step
+from plimsoll_core.groups.turn import GroupTurn
+from plimsoll_core.replica.coordinator_append import may_append
+from plimsoll_core.replica.leader import Leader
+from plimsoll_core.replica.waiters import AckWaiter
+from plimsoll_wire.coordinator_records import UnknownGroupRecord, encode_group_record
+
+
+class ShardPhase(Enum):
+    """How far it is; only an active one answers from its state."""
+
+    LOADING = "Loading"
+    ACTIVE = "Active"
+    FAILED = "Failed"
+    GONE = "Gone"
+
+
+class GroupShard:
+    """Owned by the event loop.  `leader` is the replica's own of this term: another term has
+    another one."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        hosted: Hosted,
+        leader: Leader,
+        settings: GroupSettings,
+        clock: WallClock,
+    ) -> None:
+        self.hosted = hosted
+        self.leader = leader
+        self.phase = ShardPhase.LOADING
+        self.state = GroupsState()
+        self.soft = SoftState()
+        # On the monotonic clock; None until it is active.
+        self.active_since_ms: int | None = None
+        # Topics may be gone whose offsets are here: they are looked for once metadata are fresh.
+        self.sweep_due = True
+        # Kinds of records in its log that only a newer release knows.
+        self.unknown: set[UnknownGroupRecord] = set()
+        self._manager = manager
+        self._settings = settings
+        self._clock = clock
+        self._appends = TurnAppends(manager, hosted, leader)
+        self._timer = DeadlineTimer(self.soft.deadlines, manager.now_ms, self._due)
+        self._fresh = False
+        # Requests that were parked and are not answered yet.
+        self._parked: dict[Asker, None] = {}
+
+    # --- its life -------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """Whether its term lasts."""
+        return self.hosted.replica.leader is self.leader and self.phase is not ShardPhase.GONE
+
+    def replay(self, record: GroupRecord, offset: int) -> None:
+        """While it loads."""
+        apply(self.state, record, offset)
+
+    def skip(self, offset: int) -> None:
+        """A record that is not known stands there."""
+        skip(self.state, offset)
+
+    def activate(self) -> None:
+        """Everything that the log holds is applied."""
+        assert self.phase is ShardPhase.LOADING, self.phase
+        self.phase = ShardPhase.ACTIVE
+        self.active_since_ms = self._manager.now_ms()
+        loaded(self._turn())
+        self._timer.arm()
+
+    def fail(self) -> None:
+        """Its log cannot be read whole: it never serves a part of it."""
+        self.phase = ShardPhase.FAILED
+
+    def drop(self) -> None:
+        """Its term is over: who waits for a commit heard it from the replica, who is parked now."""
+        self.phase = ShardPhase.GONE
+        self._timer.cancel()
+        parked, self._parked = self._parked, {}
+        for asker in parked:
+            asker.answer(RefusedAsWhole(Code.NOT_COORDINATOR))
+
+    # --- being asked ----------------------------------------------------------------------------
+
+    @property
+    def refusal(self) -> RefusedAsWhole | None:
+        """Why nothing can be asked of it."""
+        if self.phase is ShardPhase.LOADING and self.leads:
+            return RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS)
+        if self.phase is not ShardPhase.ACTIVE or not self.leads:
+            return RefusedAsWhole(Code.NOT_COORDINATOR)
+        return None
+
+    def ask(self, op: Operation) -> Asker:
+        """Decided now; it hears the answer now or later."""
+        asker = Asker()
+        refusal = self.refusal
+        if refusal is not None:
+            asker.answer(refusal)
+        else:
+            self._submit(op, asker)
+        return asker
+
+    def order(self, op: Operation) -> None:
+        """Nobody waits for it."""
+        if self.refusal is None:
+            self._submit(op, None)
+
+    def may_tell(self) -> bool:
+        """Whether its state is still what clients of the group may be told: under the lease."""
+        return self.leads and self._manager.serving.holds(self.hosted)
+
+    @property
+    def metadata_fresh(self) -> bool:
+        """Whether what was committed when it became active is applied here."""
+        if not self._fresh and self.active_since_ms is not None:
+            self._fresh = self._manager.serving.knows_since(self.active_since_ms)
+        return self._fresh
+
+    def _turn(self) -> GroupTurn:
+        image = self._manager.image
+        assert image is not None, "it leads"
+        return GroupTurn(
+            state=self.state,
+            soft=self.soft,
+            settings=self._settings,
+            image=image,
+            image_is_fresh=self.metadata_fresh,
+            now_ms=self._manager.now_ms(),
+            wall_ms=time.time_ns() // 1_000_000,
+            believed_ms=self._clock.now_ms(),
+        )
+
+    def _submit(self, op: Operation, asker: Asker | None) -> None:
+        self._carry_out(step(self._turn(), op, asker), asker)
+        self._timer.arm()
+
+    # --- carrying out ---------------------------------------------------------------------------
+
+    def _carry_out(self, outcome: GroupOutcome, asker: Asker | None) -> None:
+        for token, answer in outcome.at_once:
+            assert isinstance(token, Asker)
+            token.answer(answer)
+        if outcome.parked and asker is not None:
+            self._parked[asker] = None
+        for token, _ in outcome.replies:
+            assert isinstance(token, Asker)
+            self._parked.pop(token, None)
+        waiting = self._waiting(outcome)
+        code = self._append(outcome.records)
+        if code is not Code.NONE:
+            waiting.answer(code)
+            return
+        self.state.committed(self.hosted.replica.high_watermark)
+        required = self.state.written_to(outcome.key)
+        if required <= self.hosted.replica.high_watermark:
+            waiting.answer(Code.NONE)
+            return
+        deadline_ms = self._manager.now_ms() + self._settings.commit_timeout_ms
+        self.hosted.replica.wait_for_commit(AckWaiter(required, deadline_ms, waiting))
+        self._manager.touch(self.hosted)
+
+    def _waiting(self, outcome: GroupOutcome) -> WaitingReplies:
+        make = outcome.then
+
+        def then(code: Code) -> None:
+            assert make is not None
+            self.order(make(code))
+
+        return WaitingReplies(
+            self, outcome.replies, None if make is None else then, written=bool(outcome.records)
+        )
+
+    def _append(self, records: tuple[GroupRecord, ...]) -> Code:
+        """Queue and apply all of them, or none; the replica's code."""
+        if not records:
+            return Code.NONE
+        code = may_append(self.hosted.replica, self.leader)
+        if code is not Code.NONE:
+            return code
+        encoded = [encode_group_record(record) for record in records]
+        if not all(self._appends.fits(one) for one in encoded):
+            return Code.MESSAGE_TOO_LARGE
+        for offset, record in enumerate(records, self._appends.next_offset):
+            apply(self.state, record, offset)
+        self._appends.add(encoded)
+        return Code.NONE
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def _due(self, key: object) -> None:
+        self.order(due(key))  # type: ignore[arg-type]

@@ -1,0 +1,60 @@
+"""Has the controller make an internal topic when a client first needs it.
+
+Its task asks; handlers only say that it is wanted, and tell their clients to come again.  It
+decides nothing: how the topic is made is the controller's to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from plimsoll_broker.control.controller_client import NoController
+from plimsoll_core.messages.internal_topics import EnsureInternalTopic
+from plimsoll_core.messages.requests import Answer, Refused
+
+logger = logging.getLogger("plimsoll.coordinator")
+
+ASK_MS_MAX = 10_000
+AGAIN_S = 1.0
+"""Between two questions for a topic that could not be made."""
+
+EnsureTopic = Callable[[EnsureInternalTopic, int], Awaitable[Answer]]
+"""Ask the controller, within so many milliseconds; raises NoController."""
+
+
+class InternalTopics:
+    """One for a broker."""
+
+    def __init__(self, ask: EnsureTopic) -> None:
+        self._ask = ask
+        self._wanted: dict[str, None] = {}
+        self._kick = asyncio.Event()
+        # The last refusal, said once.
+        self._said = ""
+
+    def want(self, name: str) -> None:
+        """It is not there: the controller is asked for it, once for all who say so meanwhile."""
+        self._wanted[name] = None
+        self._kick.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._kick.wait()
+            self._kick.clear()
+            wanted, self._wanted = self._wanted, {}
+            for name in wanted:
+                await self._ensure(name)
+
+    async def _ensure(self, name: str) -> None:
+        try:
+            answer = await self._ask(EnsureInternalTopic(name=name), ASK_MS_MAX)
+        except NoController:
+            return
+        if isinstance(answer, Refused):
+            if answer.message != self._said:
+                self._said = answer.message
+                logger.warning("%s cannot be made: %s", name, answer.message)
+            await asyncio.sleep(AGAIN_S)

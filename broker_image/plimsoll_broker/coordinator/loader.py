@@ -1,0 +1,145 @@
+"""Reads a partition of `__consumer_offsets` into its shard, in slices of a few milliseconds.
+
+Called by `roles` for one shard after another.  The log is read to where it ended when the term
+began: only the shard itself appends to it.  What cannot be read whole is never served: then the
+shard fails, and the replica goes out of service where another can lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from plimsoll_broker.background.time_slices import SLICE_S
+from plimsoll_broker.coordinator.group_shard import GroupShard
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.storage.disk import StorageError, StorageFault
+from plimsoll_wire.batches import (
+    HEADER_SIZE,
+    BatchError,
+    BatchHeader,
+    check_crc,
+    iter_headers,
+)
+from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
+from plimsoll_wire.primitives import MalformedMessage
+from plimsoll_wire.record_sets import iter_records
+from plimsoll_wire.records import BadRecords
+
+logger = logging.getLogger("plimsoll.coordinator")
+
+READ_BYTES = 64 * 1024
+LOOK_EVERY = 50
+"""Records between two looks at the clock."""
+
+
+class _Slices:
+    """When others have to have their turn."""
+
+    def __init__(self) -> None:
+        self._until_s = time.monotonic() + SLICE_S
+        self._count = 0
+
+    async def one(self) -> None:
+        self._count += 1
+        if self._count % LOOK_EVERY == 0 and time.monotonic() >= self._until_s:
+            await asyncio.sleep(0)
+            self._until_s = time.monotonic() + SLICE_S
+
+
+async def load(manager: ReplicaManager, shard: GroupShard) -> None:
+    """Until it is active or failed, or its term is over."""
+    hosted = shard.hosted
+    # What is appended to a new log must find it durable.
+    await manager.flusher.make_durable(manager.store, [(hosted.name, hosted.key.index)])
+    if not shard.leads:
+        return
+    began_s, end = time.monotonic(), hosted.log.log_end_offset
+    offset = hosted.log.log_start_offset
+    try:
+        offset = await _replay(shard, offset, end)
+    except _Unreadable as error:
+        if shard.leads:
+            shard.fail()
+            manager.driver.cannot_read(hosted, error.offset, error.fault)
+            manager.touch(hosted)
+        return
+    if shard.leads:
+        shard.activate()
+        logger.info(
+            "%r: %d groups with %d offsets loaded in %d ms",
+            hosted,
+            len(shard.state.groups),
+            shard.state.offsets,
+            (time.monotonic() - began_s) * 1000,
+        )
+
+
+class _Unreadable(Exception):
+    """What stands at `offset` cannot be read."""
+
+    def __init__(self, offset: int, fault: StorageError) -> None:
+        super().__init__(str(fault))
+        self.offset = offset
+        self.fault = fault
+
+
+async def _replay(shard: GroupShard, offset: int, end: int) -> int:
+    log, slices = shard.hosted.log, _Slices()
+    while offset < end and shard.leads:
+        try:
+            data = bytes(log.read(offset, READ_BYTES, end))
+            headers = list(iter_headers(data))
+        except StorageError as error:
+            raise _Unreadable(offset, error) from error
+        except BatchError as error:
+            raise _unreadable(shard, offset, str(error)) from error
+        if not headers:
+            raise _unreadable(shard, offset, "the log ends before its own end")
+        position = 0
+        for header in headers:
+            if not check_crc(data, position, header.length):
+                raise _unreadable(shard, header.base_offset, "the CRC does not match")
+            body = data[position + HEADER_SIZE : position + header.length]
+            position += header.length
+            offset = header.next_offset
+            await _records(shard, header, body, slices)
+    if shard.leads:
+        shard.skip(end - 1)
+    return offset
+
+
+async def _records(shard: GroupShard, header: BatchHeader, body: bytes, slices: _Slices) -> None:
+    if header.is_control:
+        return
+    try:
+        for offset, key, value in iter_records(header, body):
+            record = decode_group_record(key, value)
+            if isinstance(record, UnknownGroupRecord):
+                _say_unknown(shard, record)
+                shard.skip(offset)
+            else:
+                shard.replay(record, offset)
+            await slices.one()
+            if not shard.leads:
+                return
+    except (BadRecords, MalformedMessage) as error:
+        raise _unreadable(shard, header.base_offset, str(error)) from error
+
+
+def _unreadable(shard: GroupShard, offset: int, sentence: str) -> _Unreadable:
+    fault = StorageError(StorageFault.CORRUPT, shard.hosted.log.directory, sentence)
+    return _Unreadable(offset, fault)
+
+
+def _say_unknown(shard: GroupShard, record: UnknownGroupRecord) -> None:
+    """Once for each type and version."""
+    if record not in shard.unknown and len(shard.unknown) < LOOK_EVERY:
+        shard.unknown.add(record)
+        logger.warning(
+            "%r holds records of type %d (version %s) that a newer release wrote: stepped over",
+            shard.hosted,
+            record.record_type,
+            record.version,
+        )

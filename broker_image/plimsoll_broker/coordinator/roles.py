@@ -1,0 +1,178 @@
+"""Which groups this broker coordinates: a shard for each partition of `__consumer_offsets` that it
+leads, made and dropped with its leadership.
+
+Told by the replica manager of every partition that something happened to, and asked by the
+handlers.  Its task loads shards, one after another, and looks for offsets of topics that are gone.
+It decides nothing about groups.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Iterator
+from typing import Any
+
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.coordinator.loader import load
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.replication.wall_clock import WallClock
+from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.coordination.hashing import partition_of
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import check_group_id
+from plimsoll_core.groups.operations import ForgetTopics, Operation
+from plimsoll_core.groups.settings import GroupSettings
+from plimsoll_process.waits import set_within
+
+logger = logging.getLogger("plimsoll.coordinator")
+
+SWEEP_EVERY_S = 1.0
+"""How often it is looked whether metadata are fresh, while a shard waits for that."""
+
+
+class Coordinators:
+    """One for a broker; `ReplicaManager.watcher`.  `topics`: has the topics that it needs made."""
+
+    def __init__(
+        self, manager: ReplicaManager, settings: GroupSettings, topics: InternalTopics
+    ) -> None:
+        self.topics = topics
+        self._manager = manager
+        self._settings = settings
+        self._clock = WallClock(manager.now_ms)
+        # By partition, for as long as it is led here in one term.
+        self._shards: dict[PartitionKey, GroupShard] = {}
+        # Those that wait to be loaded, first come first.
+        self._to_load: dict[GroupShard, None] = {}
+        self._kick = asyncio.Event()
+        self._closed = False
+        manager.watcher = self
+
+    # --- leadership -----------------------------------------------------------------------------
+
+    def stepped(self, hosted: Hosted) -> None:
+        """It may be led here from now on, or no more, or in another term."""
+        if hosted.name != GROUP_OFFSETS:
+            return
+        shard, leader = self._shards.get(hosted.key), hosted.replica.leader
+        if shard is not None and shard.hosted is hosted and shard.leader is leader:
+            return
+        if self._manager.hosted(hosted.key) is not hosted:
+            leader = None  # dropped, or there is another replica in its place by now
+        if shard is not None and (leader is not None or shard.hosted is hosted):
+            shard.drop()
+            del self._shards[hosted.key]
+            self._to_load.pop(shard, None)
+        if leader is not None and not self._closed:
+            new = GroupShard(self._manager, hosted, leader, self._settings, self._clock)
+            self._shards[hosted.key] = new
+            self._to_load[new] = None
+            self._kick.set()
+
+    def update(self, old: ClusterImage, new: ClusterImage) -> None:
+        """The metadata stream's callback: offsets of topics that are gone are to be looked for."""
+        if old.topics is new.topics:
+            return
+        if any(topic_id not in new.topics for topic_id in old.topics):
+            for shard in self._shards.values():
+                shard.sweep_due = True
+            self._kick.set()
+
+    def close(self) -> None:
+        """No group is coordinated here any more; who waits hears it."""
+        self._closed = True
+        for shard in self._shards.values():
+            shard.drop()
+        self._shards.clear()
+        self._to_load.clear()
+
+    # --- being asked ----------------------------------------------------------------------------
+
+    def shards(self) -> list[GroupShard]:
+        """Those that are here now, active or not."""
+        return list(self._shards.values())
+
+    def partition_of(self, group_id: str) -> PartitionKey | None:
+        """Which partition holds a group; None: there is no such topic yet."""
+        image = self._manager.image
+        topic_id = None if image is None else image.topic_ids.get(GROUP_OFFSETS)
+        if image is None or topic_id is None:
+            return None
+        partitions = image.topics[topic_id].partitions
+        return PartitionKey(topic_id, partition_of(group_id, partitions)) if partitions else None
+
+    def ask(self, group_id: str, op: Operation) -> Asker:
+        """Decided in the call; the answer may come later."""
+        shard = self._shard(group_id)
+        if isinstance(shard, GroupShard):
+            return shard.ask(op)
+        asker = Asker()
+        asker.answer(shard)
+        return asker
+
+    def order(self, group_id: str, op: Operation) -> None:
+        """Nobody waits for it."""
+        shard = self._shard(group_id)
+        if isinstance(shard, GroupShard):
+            shard.order(op)
+
+    def _shard(self, group_id: str) -> GroupShard | RefusedAsWhole:
+        refusal = check_group_id(group_id)
+        if refusal is not None:
+            return refusal
+        key = self.partition_of(group_id)
+        if key is None:
+            return RefusedAsWhole(Code.COORDINATOR_NOT_AVAILABLE)
+        return self._shards.get(key) or RefusedAsWhole(Code.NOT_COORDINATOR)
+
+    # --- its task -------------------------------------------------------------------------------
+
+    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+        """What must run for as long as the broker does; any end is a failure."""
+        yield "coordinators", self._run()
+        yield "internal topics", self.topics.run()
+
+    async def _run(self) -> None:
+        while True:
+            waiting = any(s.sweep_due for s in self._active())
+            if waiting:
+                await set_within(self._kick, SWEEP_EVERY_S)
+            else:
+                await self._kick.wait()
+            self._kick.clear()
+            while self._to_load:
+                shard = next(iter(self._to_load))
+                del self._to_load[shard]
+                await load(self._manager, shard)
+            for shard in self._active():
+                if shard.sweep_due and shard.metadata_fresh:
+                    await self._sweep(shard)
+
+    def _active(self) -> list[GroupShard]:
+        return [s for s in self._shards.values() if s.phase is ShardPhase.ACTIVE]
+
+    async def _sweep(self, shard: GroupShard) -> None:
+        """Offsets of topics that are gone get their tombstones; a topic that gets such a name later
+        does not begin there."""
+        shard.sweep_due = False
+        names: Iterable[str] = tuple(shard.state.groups)
+        async for group_id in in_slices(names):
+            image, group = self._manager.image, shard.state.groups.get(group_id)
+            if group is None or image is None or not shard.leads:
+                continue
+            ids = {
+                committed.topic_id
+                for partitions in group.offsets.values()
+                for committed in partitions.values()
+                if committed.topic_id is not None
+            }
+            gone = frozenset(topic_id for topic_id in ids if topic_id not in image.topics)
+            if gone:
+                shard.order(ForgetTopics(group_id=group_id, topic_ids=gone))

@@ -1,0 +1,1 @@
+"""The APIs of groups and committed offsets, one a file."""

@@ -1,0 +1,103 @@
+"""FindCoordinator: which broker coordinates a group.
+
+Any broker answers, from its metadata.  The first question has the controller make the topic that
+groups are kept in; until it is there, and led, clients are told to come again.  Transactions are
+not served.  Source: KIP-699 (many keys); docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.handlers.cluster_view import ClusterView, endpoint_of
+from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS, METADATA_VERSION
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.coordination.hashing import partition_of
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import check_group_id
+from plimsoll_wire.messages import decode_request, encode_response
+
+_MANY_KEYS_VERSION = 4
+_GROUP = 0
+_TRANSACTION = 1
+
+
+class _Found(NamedTuple):
+    """One key's coordinator, or why there is none."""
+
+    code: Code
+    message: str | None = None
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
+
+    def values(self) -> dict[str, Any]:
+        return {
+            "error_code": self.code,
+            "error_message": self.message,
+            "node_id": self.node_id,
+            "host": self.host,
+            "port": self.port,
+        }
+
+
+_NOT_YET = _Found(
+    Code.COORDINATOR_NOT_AVAILABLE, "The coordinator of this group is not available yet; ask again."
+)
+_TOO_OLD = _Found(
+    Code.COORDINATOR_NOT_AVAILABLE,
+    "Groups need metadata version 0.2: it is finalised once every broker runs that release.",
+)
+
+
+class FindCoordinatorHandler:
+    """`__call__` is the route's handler."""
+
+    def __init__(self, view: ClusterView, topics: InternalTopics) -> None:
+        self._view = view
+        self._topics = topics
+
+    def __call__(self, context: RequestContext) -> Reply:
+        version = context.api_version
+        request = decode_request(context.api_key, version, context.body)
+        kind = getattr(request, "key_type", _GROUP)
+        if version < _MANY_KEYS_VERSION:
+            values = self._find(kind, request.key).values()
+        else:
+            values = {
+                "coordinators": [
+                    {"key": key, **self._find(kind, key).values()}
+                    for key in request.coordinator_keys
+                ]
+            }
+        return encode_response(context.api_key, version, values)
+
+    def _find(self, kind: int, key: str) -> _Found:
+        if kind == _TRANSACTION:
+            return _Found(Code.INVALID_REQUEST, "Transactions are not served here.")
+        if kind != _GROUP:
+            return _Found(Code.INVALID_REQUEST, f"Coordinators of type {kind} are not served here.")
+        refusal = check_group_id(key)
+        if refusal is not None:
+            return _Found(refusal.code, refusal.message)
+        image = self._view.image
+        topic_id = image.topic_ids.get(GROUP_OFFSETS)
+        partitions = 0 if topic_id is None else image.topics[topic_id].partitions
+        if topic_id is None or not partitions:
+            if image.metadata_version < METADATA_VERSION:
+                return _TOO_OLD
+            self._topics.want(GROUP_OFFSETS)
+            return _NOT_YET
+        return _leader(image, PartitionKey(topic_id, partition_of(key, partitions)))
+
+
+def _leader(image: ClusterImage, key: PartitionKey) -> _Found:
+    partition = image.partitions.get(key)
+    leader = None if partition is None else partition.leader
+    broker = None if leader is None else image.brokers.get(leader)
+    endpoint = None if broker is None or broker.fenced else endpoint_of(broker)
+    if broker is None or endpoint is None:
+        return _NOT_YET
+    return _Found(Code.NONE, None, broker.id, endpoint.host, endpoint.port)

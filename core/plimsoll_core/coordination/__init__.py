@@ -1,0 +1,1 @@
+"""What every coordinator on this broker shares: outcomes, deadlines, codes, hashing."""

@@ -1,0 +1,26 @@
+"""Which partition of an internal topic holds a group: Kafka's rule, so that both agree.
+
+Called by FindCoordinator and by whatever must know whether a group belongs here.  Source: Java's
+`String.hashCode`, over UTF-16 code units, and Kafka's `Utils.abs`; docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_INT_MIN = -(2**31)
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: a signed number of 32 bits."""
+    units = text.encode("utf-16-be", errors="surrogatepass")
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", units):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The index of the partition that holds `key`; `partitions` is never changed later."""
+    value = java_hash(key)
+    return (0 if value == _INT_MIN else abs(value)) % partitions

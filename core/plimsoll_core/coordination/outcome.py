@@ -1,0 +1,70 @@
+"""What a coordinator's decision asks for: the only way in which a handler's request is answered.
+
+A rule returns a `CoordinatorOutcome` and writes nothing durable.  The shell appends and applies
+`records`, and lets every reply leave once all that was ever written of the group is committed: what
+is read waits like what is written, so no answer tells what a failover could take back.  `at_once`
+is for what follows from the request alone.  Source: docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from plimsoll_core.errors import Code
+
+RecordT = TypeVar("RecordT")
+OperationT = TypeVar("OperationT")
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAsWhole:
+    """A request that gets one code for everything that it names, and a sentence."""
+
+    code: Code
+    message: str = ""
+
+
+class Reply(NamedTuple):
+    """An answer for whoever holds `token`: the request at hand, or one that was parked before."""
+
+    token: object
+    """The shell's: it is compared and handed back, never looked into."""
+    answer: object
+    """A value of the operation's own answer type, or `RefusedAsWhole`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorOutcome(Generic[RecordT, OperationT]):
+    """What follows from one operation, in the order in which the shell does it.
+
+    Whatever a rule changes in soft state must hold whether `records` get into the log or not: what
+    depends on that belongs into `then`.
+    """
+
+    key: str | None
+    """The group (or transactional id) whose last written record replies wait for; None: the whole
+    shard's."""
+
+    records: tuple[RecordT, ...] = ()
+    """First.  Appended together or not at all, applied where they stand in the log."""
+
+    at_once: tuple[Reply, ...] = ()
+    """Second.  They leave now."""
+
+    replies: tuple[Reply, ...] = ()
+    """They leave once the shard's high watermark has passed what `key` wrote last.  Where the
+    records could not be appended, or the wait ended otherwise, each gets the code instead."""
+
+    then: Callable[[Code], OperationT] | None = None
+    """Makes the operation that the shell submits once it is known what became of `records`: NONE
+    when they are committed, else why that is not known or will never be."""
+
+    parked: bool = False
+    """The request at hand is answered by a later operation: its token stands in soft state."""
+
+
+def refused(token: object, code: Code, message: str = "") -> Reply:
+    """A reply that refuses everything the request named."""
+    return Reply(token, RefusedAsWhole(code, message))

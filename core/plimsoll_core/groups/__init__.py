@@ -1,0 +1,1 @@
+"""Consumer groups: their records, their state, and every decision about them."""

@@ -1,0 +1,131 @@
+"""DescribeGroups, ListGroups, DeleteGroups: what tools see and do.
+
+Called by `groups.step`.  Source: KIP-518, KIP-848 (types), KIP-1043 (missing groups);
+docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.classic.seats import find, is_empty
+from plimsoll_core.groups.members import Completing, Empty, Member, Preparing, Stable
+from plimsoll_core.groups.operations import (
+    DeleteGroup,
+    DescribedMember,
+    DescribeGroup,
+    GroupDeleted,
+    GroupDescribed,
+    GroupShrunk,
+    GroupsListed,
+    ListedGroup,
+    ListGroups,
+    Operation,
+)
+from plimsoll_core.groups.records import (
+    GroupForgotten,
+    GroupRecord,
+    GroupStored,
+    OffsetForgotten,
+)
+from plimsoll_core.groups.turn import GroupTurn
+
+CLASSIC = "Classic"
+"""The type of every group that there is, as tools spell it."""
+OFFSETS_AT_ONCE = 1_000
+"""Tombstones of one operation: who deletes a larger group asks again."""
+
+
+_STATES = {
+    Empty: "Empty",
+    Preparing: "PreparingRebalance",
+    Completing: "CompletingRebalance",
+    Stable: "Stable",
+}
+
+
+def state_of(turn: GroupTurn, group_id: str) -> str:
+    """Kafka's word for a group's phase."""
+    group = find(turn, group_id)
+    return "Empty" if group is None else _STATES[type(group.phase)]
+
+
+def describe_group(
+    turn: GroupTurn, op: DescribeGroup, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """What its members chose and have: told while it is stable."""
+    group = turn.state.groups.get(op.group_id)
+    if group is None:
+        message = f"There is no group {op.group_id}."
+        reply = refused(token, Code.GROUP_ID_NOT_FOUND, message)
+        return CoordinatorOutcome(key=op.group_id, replies=(reply,))
+    stored = group.stored
+    found = find(turn, op.group_id)
+    members = () if found is None else tuple(found.members.values())
+    stable = found is not None and isinstance(found.phase, Stable)
+    protocol = (found.protocol or "") if found is not None and stable else ""
+    answer = GroupDescribed(
+        state=state_of(turn, op.group_id),
+        protocol_type=found.protocol_type if members and found else _protocol_type(stored),
+        protocol=protocol,
+        members=tuple(_member(one, protocol, stable) for one in members),
+    )
+    return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, answer),))
+
+
+def _member(member: Member, protocol: str, stable: bool) -> DescribedMember:
+    return DescribedMember(
+        member.member_id,
+        member.group_instance_id,
+        member.client_id,
+        member.client_host,
+        member.subscription(protocol) if stable else b"",
+        member.assignment if stable else b"",
+    )
+
+
+def list_groups(
+    turn: GroupTurn, op: ListGroups, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Of this shard; what is told waits for all that the shard has written."""
+    states = {state.lower() for state in op.states}
+    types = {kind.lower() for kind in op.types}
+    listed = tuple(
+        ListedGroup(group.group_id, _protocol_type(group.stored), state, CLASSIC)
+        for group in turn.state.groups.values()
+        for state in (state_of(turn, group.group_id),)
+        if (not states or state.lower() in states) and (not types or CLASSIC.lower() in types)
+    )
+    return CoordinatorOutcome(key=None, replies=(Reply(token, GroupsListed(listed)),))
+
+
+def _protocol_type(stored: GroupStored | None) -> str:
+    return "" if stored is None else stored.protocol_type
+
+
+def delete_group(
+    turn: GroupTurn, op: DeleteGroup, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Offsets first: until the last tombstone the group is one that exists."""
+    group = turn.state.groups.get(op.group_id)
+    if group is None:
+        message = f"There is no group {op.group_id}."
+        reply = refused(token, Code.GROUP_ID_NOT_FOUND, message)
+        return CoordinatorOutcome(key=op.group_id, replies=(reply,))
+    if not is_empty(turn, op.group_id):
+        message = f"Group {op.group_id} has members; stop them first."
+        reply = refused(token, Code.NON_EMPTY_GROUP, message)
+        return CoordinatorOutcome(key=op.group_id, replies=(reply,))
+    offsets = (
+        OffsetForgotten(group_id=op.group_id, topic=topic, partition=index)
+        for topic, partitions in group.offsets.items()
+        for index in partitions
+    )
+    records: list[GroupRecord] = list(islice(offsets, OFFSETS_AT_ONCE))
+    whole = next(offsets, None) is None
+    if whole and group.stored is not None:
+        records.append(GroupForgotten(group_id=op.group_id))
+    replies = (Reply(token, GroupDeleted() if whole else GroupShrunk()),)
+    return CoordinatorOutcome(key=op.group_id, records=tuple(records), replies=replies)

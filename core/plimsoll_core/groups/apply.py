@@ -1,0 +1,84 @@
+"""Applies the records of `__consumer_offsets`: the only writer of a shard's durable state.
+
+Called for each record that a decision makes, where it will stand in the log, and for each that a
+load reads.  It never refuses: what is in the log *is* the state.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from plimsoll_core.groups.records import (
+    GroupForgotten,
+    GroupRecord,
+    GroupStored,
+    OffsetCommitted,
+    OffsetForgotten,
+)
+from plimsoll_core.groups.state import CommittedOffset, Group, GroupsState
+
+
+def apply(state: GroupsState, record: GroupRecord, offset: int) -> None:
+    """`offset`: the record's own place in the log."""
+    state.end = max(state.end, offset + 1)
+    match record:
+        case OffsetCommitted():
+            _commit(state, record, offset)
+        case OffsetForgotten():
+            _forget_offset(state, record, offset)
+        case GroupStored():
+            group = _group(state, record.group_id)
+            group.stored = record
+            group.written_to = offset + 1
+        case GroupForgotten():
+            group = _group(state, record.group_id)
+            group.stored = None
+            group.written_to = offset + 1
+            _drop_if_empty(state, group)
+        case _:
+            assert_never(record)
+
+
+def skip(state: GroupsState, offset: int) -> None:
+    """A record of a kind that this software does not know stands at `offset`."""
+    state.end = max(state.end, offset + 1)
+
+
+def _group(state: GroupsState, group_id: str) -> Group:
+    group = state.groups.get(group_id)
+    if group is None:
+        group = state.groups[group_id] = Group(group_id)
+        state.begins(group_id)
+    return group
+
+
+def _commit(state: GroupsState, record: OffsetCommitted, offset: int) -> None:
+    group = _group(state, record.group_id)
+    partitions = group.offsets.setdefault(record.topic, {})
+    state.offsets += record.partition not in partitions
+    partitions[record.partition] = CommittedOffset(
+        record.offset,
+        record.leader_epoch,
+        record.metadata,
+        record.commit_ms,
+        record.expire_ms,
+        record.topic_id,
+    )
+    group.written_to = offset + 1
+
+
+def _forget_offset(state: GroupsState, record: OffsetForgotten, offset: int) -> None:
+    group = _group(state, record.group_id)
+    partitions = group.offsets.get(record.topic, {})
+    if partitions.pop(record.partition, None) is not None:
+        state.offsets -= 1
+        if not partitions:
+            del group.offsets[record.topic]
+    group.written_to = offset + 1
+    _drop_if_empty(state, group)
+
+
+def _drop_if_empty(state: GroupsState, group: Group) -> None:
+    if group.stored is None and not group.offsets:
+        del state.groups[group.group_id]
+        state.gone_at(group.group_id, group.written_to)

@@ -1,0 +1,1 @@
+"""Groups whose members share out partitions themselves: join, sync, heartbeat, leave."""

@@ -1,0 +1,157 @@
+"""What follows when a member was silent, did not come, or its connection went; and from what
+became of records.
+
+Called by `groups.step`, for nobody who waits.  Source: Kafka's `GroupMetadataManager`, KIP-134,
+KIP-394; docs/protocol.md, "Classic groups".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from plimsoll_core.coordination.outcome import CoordinatorOutcome
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.classic.effects import Effects
+from plimsoll_core.groups.classic.phases import (
+    complete_if_all_joined,
+    complete_joining,
+    generation_of,
+    prepare,
+    rebalance,
+)
+from plimsoll_core.groups.classic.seats import find, let_go, stand_up, take_id
+from plimsoll_core.groups.members import Completing, Empty, FirstDelay, Preparing, Stable
+from plimsoll_core.groups.membership import (
+    BeginningStored,
+    CloseRequest,
+    EmptinessStored,
+    EndJoining,
+    EndPending,
+    EndSession,
+    EndSyncing,
+    StoreEmptiness,
+    WakeGroup,
+)
+from plimsoll_core.groups.operations import Operation
+from plimsoll_core.groups.records import GroupRecord
+from plimsoll_core.groups.turn import GroupTurn
+
+_Outcome = CoordinatorOutcome[GroupRecord, Operation]
+
+STORE_AGAIN_MS = 1_000
+"""When a group's emptiness is tried again to be stored."""
+
+
+def end_session(turn: GroupTurn, op: EndSession, token: object) -> _Outcome:
+    """The member is out, be it static or not."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    if group is not None and op.member_id in group.members and op not in turn.soft.deadlines:
+        stand_up(turn, group, op.member_id, effects)
+        rebalance(turn, group, effects)
+    return effects.outcome(op.group_id)
+
+
+def end_pending(turn: GroupTurn, op: EndPending, token: object) -> _Outcome:
+    """The group waits for that id no longer."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    if group is not None and op.member_id in group.pending and op not in turn.soft.deadlines:
+        take_id(turn, group, op.member_id)
+        complete_if_all_joined(turn, group, effects)
+        let_go(turn, group)
+    return effects.outcome(op.group_id)
+
+
+def end_joining(turn: GroupTurn, op: EndJoining, token: object) -> _Outcome:
+    """A first rebalance goes on while newcomers come, up to their rebalance timeout."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    if group is None or op in turn.soft.deadlines or not isinstance(group.phase, Preparing):
+        return effects.outcome(op.group_id)
+    first = group.phase.first
+    if first is not None and first.newcomers and first.left_ms > 0:
+        delay_ms = min(turn.settings.initial_rebalance_delay_ms, first.left_ms)
+        group.phase = Preparing(FirstDelay(delay_ms, first.left_ms - delay_ms))
+        turn.soft.deadlines.set(op, turn.now_ms + delay_ms)
+    else:
+        complete_joining(turn, group, effects)
+    return effects.outcome(op.group_id)
+
+
+def end_syncing(turn: GroupTurn, op: EndSyncing, token: object) -> _Outcome:
+    """Who knows the generation and did not ask for its assignment is out."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    if group is None or op in turn.soft.deadlines:
+        return effects.outcome(op.group_id)
+    match group.phase:
+        case Completing(unsynced=unsynced) | Stable(unsynced=unsynced) if unsynced:
+            for member_id in sorted(unsynced):
+                stand_up(turn, group, member_id, effects)
+            prepare(turn, group, effects)
+    return effects.outcome(op.group_id)
+
+
+def close_request(turn: GroupTurn, op: CloseRequest, token: object) -> _Outcome:
+    """A newcomer that was never told its generation cannot come back: nobody waits for it.  A
+    known member may, within its session."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    held = {} if group is None else group.joins
+    member_id = next((one for one, parked in held.items() if parked is op.token), None)
+    if group is not None and member_id is not None and group.members[member_id].is_new:
+        stand_up(turn, group, member_id, effects)
+        complete_if_all_joined(turn, group, effects)
+    return effects.outcome(op.group_id)
+
+
+def wake_group(turn: GroupTurn, op: WakeGroup, token: object) -> _Outcome:
+    """A loaded group's sessions begin, if nobody has asked for the group before."""
+    find(turn, op.group_id)
+    return CoordinatorOutcome(key=op.group_id)
+
+
+def beginning_stored(turn: GroupTurn, op: BeginningStored, token: object) -> _Outcome:
+    """A group whose beginning is not in the log has not begun: whoever joined it hears why."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    durable = turn.state.groups.get(op.group_id)
+    begun = durable is not None and durable.stored is not None
+    if group is None or begun or op.code is Code.NONE:
+        return effects.outcome(op.group_id)
+    for member_id in list(group.members):
+        parked = group.joins.pop(member_id, None)
+        if parked is not None:
+            effects.refuse(parked, op.code)
+        stand_up(turn, group, member_id, effects)
+    group.phase = Empty()
+    turn.soft.deadlines.clear(EndJoining(op.group_id))
+    let_go(turn, group)
+    return effects.outcome(op.group_id)
+
+
+def emptiness_stored(turn: GroupTurn, op: EmptinessStored, token: object) -> _Outcome:
+    """The group is empty whatever became of the record: until it is in the log, it is tried
+    again."""
+    group = turn.soft.classic.get(op.group_id)
+    if group is not None and isinstance(group.phase, Empty):
+        let_go(turn, group)
+        if op.group_id in turn.soft.classic and not group.pending:
+            key = StoreEmptiness(op.group_id)
+            turn.soft.deadlines.set(key, turn.now_ms + STORE_AGAIN_MS)
+    return CoordinatorOutcome(key=op.group_id)
+
+
+def store_emptiness(turn: GroupTurn, op: StoreEmptiness, token: object) -> _Outcome:
+    """Once more, if it is still empty."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    durable = turn.state.groups.get(op.group_id)
+    if group is None or not isinstance(group.phase, Empty):
+        return effects.outcome(op.group_id)
+    if durable is not None and durable.stored is not None and durable.stored.members:
+        effects.records.append(generation_of(turn, group))
+        effects.then = partial(EmptinessStored, op.group_id)
+    let_go(turn, group)
+    return effects.outcome(op.group_id)

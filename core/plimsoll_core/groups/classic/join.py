@@ -1,0 +1,235 @@
+"""JoinGroup: who may join, who has to come again with an id, and whom everybody has to wait for.
+
+Called by `groups.step`.  Source: Kafka's `classicGroupJoin`, KIP-345 (static members), KIP-394
+(ids), KIP-814 (leaders that need not assign); docs/protocol.md, "Classic groups".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import check_named, check_room
+from plimsoll_core.groups.classic.effects import Effects
+from plimsoll_core.groups.classic.phases import (
+    generation_of,
+    joined,
+    members_of,
+    park_join,
+    rebalance,
+)
+from plimsoll_core.groups.classic.seats import (
+    answer_parked,
+    check_member,
+    find,
+    find_or_make,
+    give_id,
+    let_go,
+    prolong,
+    sit,
+    take_id,
+)
+from plimsoll_core.groups.classic.vote import may_share, vote
+from plimsoll_core.groups.members import (
+    ClassicGroup,
+    Completing,
+    Empty,
+    Member,
+    Preparing,
+    Stable,
+    protocol_bytes,
+)
+from plimsoll_core.groups.membership import (
+    BeginningStored,
+    EndSession,
+    GroupJoined,
+    JoinGroup,
+    MemberIdGiven,
+)
+from plimsoll_core.groups.operations import Operation
+from plimsoll_core.groups.records import GroupRecord, GroupStored
+from plimsoll_core.groups.settings import GROUP_BYTES_MAX, MEMBER_BYTES_MAX, SEATS_MAX
+from plimsoll_core.groups.soft import ExpiryDue
+from plimsoll_core.groups.turn import GroupTurn
+
+
+def join_group(
+    turn: GroupTurn, op: JoinGroup, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Answered when the rebalance's first half is over, or at once where there is none."""
+    refusal = check_named(op.group_id) or _check_request(turn, op)
+    if refusal is not None:
+        return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
+    effects = Effects()
+    group = find(turn, op.group_id)
+    refusal = check_room(turn, op.group_id) or _check(turn, group, op)
+    if refusal is not None:
+        return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
+    group = find_or_make(turn, op.group_id)
+    holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
+    if op.member_id in group.pending:
+        take_id(turn, group, op.member_id)
+        _add(turn, group, op, op.member_id, token, effects)
+    elif op.member_id:
+        _join_again(turn, group, op, token, effects)
+    elif holder is not None:
+        _replace(turn, group, op, holder, token, effects)
+    elif op.group_instance_id is None and op.must_know_its_id:
+        give_id(turn, group, op.new_member_id, op.session_timeout_ms)
+        effects.reply(token, MemberIdGiven(op.new_member_id))
+    else:
+        _add(turn, group, op, op.new_member_id, token, effects)
+    let_go(turn, group)
+    return effects.outcome(op.group_id, parked=token)
+
+
+def _check_request(turn: GroupTurn, op: JoinGroup) -> RefusedAsWhole | None:
+    """What follows from the request alone."""
+    least, most = turn.settings.session_timeout_ms_min, turn.settings.session_timeout_ms_max
+    if not least <= op.session_timeout_ms <= most:
+        message = f"session.timeout.ms must be from {least} to {most} here."
+        return RefusedAsWhole(Code.INVALID_SESSION_TIMEOUT, message)
+    texts = len(op.client_id) + len(op.client_host) + len(op.group_instance_id or "")
+    if protocol_bytes(op.protocols) + texts > MEMBER_BYTES_MAX:
+        message = f"A member's subscriptions may take {MEMBER_BYTES_MAX} bytes."
+        return RefusedAsWhole(Code.INVALID_REQUEST, message)
+    if op.rebalance_timeout_ms < 0 or op.group_instance_id == "":
+        message = "The rebalance timeout must not be negative, nor group.instance.id empty."
+        return RefusedAsWhole(Code.INVALID_REQUEST, message)
+    return None
+
+
+def _check(turn: GroupTurn, group: ClassicGroup | None, op: JoinGroup) -> RefusedAsWhole | None:
+    """What follows from the group: whether it has room, whether the member is one."""
+    if group is None:
+        group = ClassicGroup(op.group_id)
+    holder = None if op.group_instance_id is None else group.holder(op.group_instance_id)
+    if not op.member_id and holder is None:
+        full = group.size >= turn.settings.group_size_max or turn.soft.seats >= SEATS_MAX
+        if full or group.size_bytes >= GROUP_BYTES_MAX:
+            message = f"Group {op.group_id} or its coordinator has no room for another member."
+            return RefusedAsWhole(Code.GROUP_MAX_SIZE_REACHED, message)
+    if op.member_id in group.pending:
+        if op.group_instance_id is not None:
+            return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID)
+    elif op.member_id:
+        code = check_member(group, op.member_id, op.group_instance_id)
+        if code is not Code.NONE:
+            return RefusedAsWhole(code)
+    if not may_share(group, op.protocol_type, op.protocols, op.member_id or holder):
+        message = f"Group {op.group_id} has members that share no protocol with this one."
+        return RefusedAsWhole(Code.INCONSISTENT_GROUP_PROTOCOL, message)
+    return None
+
+
+def _add(
+    turn: GroupTurn,
+    group: ClassicGroup,
+    op: JoinGroup,
+    member_id: str,
+    token: object,
+    effects: Effects,
+) -> None:
+    """A new member: everybody joins again, and it waits for them."""
+    durable = turn.state.groups.get(op.group_id)
+    if not group.members:
+        group.protocol_type = op.protocol_type
+    if durable is None or durable.stored is None:
+        effects.records.append(_beginning(turn, op))
+        effects.then = partial(BeginningStored, op.group_id)
+        expiry = ExpiryDue(op.group_id)
+        if expiry not in turn.soft.deadlines:
+            turn.soft.deadlines.set(expiry, turn.now_ms + turn.settings.retention_check_ms)
+    member = Member(member_id, op.group_instance_id)
+    member.client_id, member.client_host = op.client_id, op.client_host
+    sit(turn, group, member)
+    _update(group, member, op)
+    if isinstance(group.phase, Preparing) and group.phase.first is not None:
+        group.phase.first.newcomers = True
+    park_join(turn, group, member, token, effects)
+    rebalance(turn, group, effects)
+
+
+def _beginning(turn: GroupTurn, op: JoinGroup) -> GroupStored:
+    return GroupStored(
+        group_id=op.group_id,
+        protocol_type=op.protocol_type,
+        generation=0,
+        protocol=None,
+        leader=None,
+        state_ms=turn.wall_ms,
+    )
+
+
+def _update(group: ClassicGroup, member: Member, op: JoinGroup) -> None:
+    group.tell(member, op.protocols)
+    if len(group.members) == 1:
+        group.protocol_type = op.protocol_type
+    member.session_timeout_ms = op.session_timeout_ms
+    member.rebalance_timeout_ms = op.rebalance_timeout_ms
+
+
+def _join_again(
+    turn: GroupTurn, group: ClassicGroup, op: JoinGroup, token: object, effects: Effects
+) -> None:
+    """A known member.  The same again is answered with what is: its first answer may be lost.  A
+    leader of a stable group joins again when it wants another assignment."""
+    member = group.members[op.member_id]
+    same = member.protocols == op.protocols
+    match group.phase:
+        case Empty():
+            raise AssertionError(f"{op.member_id} is a member of an empty group")
+        case Completing() if same:
+            effects.reply(token, joined(group, op.member_id))
+            prolong(turn, group, member)
+        case Stable() if same and op.member_id != group.leader:
+            effects.reply(token, joined(group, op.member_id))
+            prolong(turn, group, member)
+        case _:
+            _update(group, member, op)
+            park_join(turn, group, member, token, effects)
+            rebalance(turn, group, effects)
+
+
+def _replace(
+    turn: GroupTurn,
+    group: ClassicGroup,
+    op: JoinGroup,
+    holder: str,
+    token: object,
+    effects: Effects,
+) -> None:
+    """A static member came back without its id: whoever had the instance before is fenced.  In a
+    stable group that goes without a rebalance, if the vote stays as it was."""
+    old_leader = group.leader
+    answer_parked(group, holder, Code.FENCED_INSTANCE_ID, effects)
+    turn.soft.deadlines.clear(EndSession(group.group_id, holder))
+    member = group.rename(holder, op.new_member_id)
+    _update(group, member, op)
+    if isinstance(group.phase, Stable) and vote(group) == group.protocol:
+        effects.records.append(generation_of(turn, group))
+        effects.reply(token, _current(group, member, op, old_leader))
+        prolong(turn, group, member)
+        return
+    park_join(turn, group, member, token, effects)
+    rebalance(turn, group, effects)
+
+
+def _current(
+    group: ClassicGroup, member: Member, op: JoinGroup, old_leader: str | None
+) -> GroupJoined:
+    """A leader that may skip assigning hears so; an older one hears that another leads."""
+    assert group.protocol is not None
+    assert old_leader is not None
+    assert group.leader is not None
+    leads = member.member_id == group.leader
+    return GroupJoined(
+        member_id=member.member_id,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader if op.may_skip_assignment else old_leader,
+        skip_assignment=leads and op.may_skip_assignment,
+        members=members_of(group) if leads and op.may_skip_assignment else (),
+    )

@@ -1,0 +1,184 @@
+"""How a classic group gets from one phase to the next, and what its members hear then.
+
+Called by the rules of this package.  Stable or Empty -> Preparing (members join) -> Completing (the
+leader assigns) -> Stable; or Empty, when nobody came.  A generation is written when the leader's
+assignments come, and when the group becomes empty: `docs/protocol.md`, "Classic groups", has the
+table.  Source: Kafka's `GroupMetadataManager`, KIP-134.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.classic.effects import Effects
+from plimsoll_core.groups.classic.seats import prolong, stand_up
+from plimsoll_core.groups.classic.vote import vote
+from plimsoll_core.groups.members import (
+    ClassicGroup,
+    Completing,
+    Empty,
+    FirstDelay,
+    Member,
+    Preparing,
+)
+from plimsoll_core.groups.membership import (
+    EmptinessStored,
+    EndJoining,
+    EndSession,
+    EndSyncing,
+    GroupJoined,
+    JoinedMember,
+)
+from plimsoll_core.groups.records import GroupStored, StoredMember
+from plimsoll_core.groups.turn import GroupTurn
+
+NEW_MEMBER_JOIN_MS = 300_000
+"""How long one that was never told a generation waits for one: Kafka's."""
+_NOBODY_CAME_MS_MIN = 1_000
+"""However short the rebalance timeout is, a group that nobody joined is left alone so long."""
+
+
+def prepare(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
+    """Everybody has to join again."""
+    assert not isinstance(group.phase, Preparing)
+    refuse_syncs(turn, group, Code.REBALANCE_IN_PROGRESS, effects)
+    turn.soft.deadlines.clear(EndSyncing(group.group_id))
+    first = None
+    wait_ms = group.rebalance_timeout_ms
+    if isinstance(group.phase, Empty):
+        delay_ms = turn.settings.initial_rebalance_delay_ms
+        first = FirstDelay(delay_ms, max(wait_ms - delay_ms, 0))
+        wait_ms = delay_ms
+    group.phase = Preparing(first)
+    turn.soft.deadlines.set(EndJoining(group.group_id), turn.now_ms + wait_ms)
+    complete_if_all_joined(turn, group, effects)
+
+
+def refuse_syncs(turn: GroupTurn, group: ClassicGroup, code: Code, effects: Effects) -> None:
+    """Whoever waits for its assignment hears that there will be none."""
+    waiting, group.syncs = group.syncs, {}
+    for member_id, token in waiting.items():
+        effects.refuse(token, code)
+        prolong(turn, group, group.members[member_id])
+
+
+def park_join(
+    turn: GroupTurn, group: ClassicGroup, member: Member, token: object, effects: Effects
+) -> None:
+    """It is answered when the phase ends; an older request of the same member, now."""
+    older = group.joins.pop(member.member_id, None)
+    if older is not None:
+        effects.refuse(older, Code.REBALANCE_IN_PROGRESS)
+    group.joins[member.member_id] = token
+    session = EndSession(group.group_id, member.member_id)
+    if member.is_new:
+        turn.soft.deadlines.set(session, turn.now_ms + NEW_MEMBER_JOIN_MS)
+    else:
+        turn.soft.deadlines.clear(session)
+
+
+def rebalance(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
+    """Members changed: prepare, or see whether that was the last one to wait for."""
+    if isinstance(group.phase, Preparing):
+        complete_if_all_joined(turn, group, effects)
+    else:
+        prepare(turn, group, effects)
+
+
+def complete_if_all_joined(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
+    """A group's first rebalance ends with its delay alone."""
+    if isinstance(group.phase, Preparing) and group.phase.first is None and group.all_joined:
+        complete_joining(turn, group, effects)
+
+
+def complete_joining(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
+    """The next generation: of those who came, and of static members, who may come later."""
+    joining = EndJoining(group.group_id)
+    turn.soft.deadlines.clear(joining)
+    for member_id, member in list(group.members.items()):
+        if member_id not in group.joins and member.group_instance_id is None:
+            stand_up(turn, group, member_id, effects)
+    if group.members and not group.joins:
+        # Nobody is there who could lead: until sessions end, or somebody comes.
+        group.phase = Preparing(None)
+        wait_ms = max(group.rebalance_timeout_ms, _NOBODY_CAME_MS_MIN)
+        turn.soft.deadlines.set(joining, turn.now_ms + wait_ms)
+        return
+    group.generation += 1
+    if not group.members:
+        _become_empty(turn, group, effects)
+        return
+    if group.leader not in group.joins:
+        group.leader = next(one for one in group.members if one in group.joins)
+    group.protocol = vote(group)
+    joins, group.joins = group.joins, {}
+    group.phase = Completing(set(joins))
+    for member_id, token in joins.items():
+        member = group.members[member_id]
+        member.is_new = False
+        effects.reply(token, joined(group, member_id))
+        prolong(turn, group, member)
+    syncing = EndSyncing(group.group_id)
+    turn.soft.deadlines.set(syncing, turn.now_ms + group.rebalance_timeout_ms)
+
+
+def _become_empty(turn: GroupTurn, group: ClassicGroup, effects: Effects) -> None:
+    group.phase = Empty()
+    group.protocol = group.leader = None
+    effects.records.append(generation_of(turn, group))
+    effects.then = partial(EmptinessStored, group.group_id)
+
+
+def joined(group: ClassicGroup, member_id: str) -> GroupJoined:
+    """What a member hears of the current generation; its leader hears of all members."""
+    assert group.protocol is not None
+    assert group.leader is not None
+    leads = member_id == group.leader
+    return GroupJoined(
+        member_id=member_id,
+        generation=group.generation,
+        protocol_type=group.protocol_type,
+        protocol=group.protocol,
+        leader=group.leader,
+        members=members_of(group) if leads else (),
+    )
+
+
+def members_of(group: ClassicGroup) -> tuple[JoinedMember, ...]:
+    """As a leader hears them."""
+    return tuple(
+        JoinedMember(one.member_id, one.group_instance_id, one.subscription(group.protocol))
+        for one in group.members.values()
+    )
+
+
+def generation_of(
+    turn: GroupTurn, group: ClassicGroup, assignments: dict[str, bytes] | None = None
+) -> GroupStored:
+    """The record of the group as it is.  `assignments`: by member, None: those it has."""
+
+    def assignment(member: Member) -> bytes:
+        return member.assignment if assignments is None else assignments.get(member.member_id, b"")
+
+    return GroupStored(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        generation=group.generation,
+        protocol=group.protocol,
+        leader=group.leader,
+        state_ms=turn.wall_ms,
+        members=tuple(
+            StoredMember(
+                member_id=one.member_id,
+                group_instance_id=one.group_instance_id,
+                client_id=one.client_id,
+                client_host=one.client_host,
+                rebalance_timeout_ms=one.rebalance_timeout_ms,
+                session_timeout_ms=one.session_timeout_ms,
+                subscription=one.subscription(group.protocol),
+                assignment=assignment(one),
+            )
+            for one in group.members.values()
+        ),
+    )

@@ -1,0 +1,120 @@
+"""Finds a group as it is in memory, and who holds a seat in it: members and pending ids.
+
+A group that was loaded is made when it is first asked for, and its members' sessions begin then;
+one in which nobody is any more and whose end is stored is let go of.  Every seat is counted here.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.classic.effects import Effects
+from plimsoll_core.groups.members import ClassicGroup, Completing, Empty, Member, Stable
+from plimsoll_core.groups.membership import EndPending, EndSession
+from plimsoll_core.groups.turn import GroupTurn
+
+
+def find(turn: GroupTurn, group_id: str) -> ClassicGroup | None:
+    """None: nobody is in it, and nobody is expected."""
+    group = turn.soft.classic.get(group_id)
+    if group is not None:
+        return group
+    durable = turn.state.groups.get(group_id)
+    if durable is None or durable.stored is None or not durable.stored.members:
+        return None
+    group = turn.soft.classic[group_id] = ClassicGroup.of_stored(durable.stored)
+    turn.soft.seats += len(group.members)
+    for member in group.members.values():
+        prolong(turn, group, member)
+    return group
+
+
+def find_or_make(turn: GroupTurn, group_id: str) -> ClassicGroup:
+    """One that nobody is in is made as its log has it."""
+    group = find(turn, group_id)
+    if group is None:
+        durable = turn.state.groups.get(group_id)
+        stored = None if durable is None else durable.stored
+        group = ClassicGroup(group_id) if stored is None else ClassicGroup.of_stored(stored)
+        turn.soft.classic[group_id] = group
+    return group
+
+
+def is_empty(turn: GroupTurn, group_id: str) -> bool:
+    """Whether nobody is in it: its offsets and itself may go."""
+    group = find(turn, group_id)
+    return group is None or isinstance(group.phase, Empty)
+
+
+def let_go_of(turn: GroupTurn, group_id: str) -> None:
+    """As `let_go`, by id."""
+    group = turn.soft.classic.get(group_id)
+    if group is not None:
+        let_go(turn, group)
+
+
+def let_go(turn: GroupTurn, group: ClassicGroup) -> None:
+    """Forget what can be made again of the log."""
+    durable = turn.state.groups.get(group.group_id)
+    stored = None if durable is None else durable.stored
+    if isinstance(group.phase, Empty) and not group.size and not (stored and stored.members):
+        turn.soft.classic.pop(group.group_id, None)
+
+
+def prolong(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
+    """A sign of life.  Who waits for an answer is not expected to give any."""
+    member_id = member.member_id
+    if member_id not in group.joins and member_id not in group.syncs:
+        key = EndSession(group.group_id, member_id)
+        turn.soft.deadlines.set(key, turn.now_ms + member.session_timeout_ms)
+
+
+def sit(turn: GroupTurn, group: ClassicGroup, member: Member) -> None:
+    group.add(member)
+    turn.soft.seats += 1
+
+
+def stand_up(turn: GroupTurn, group: ClassicGroup, member_id: str, effects: Effects) -> None:
+    """The member is in the group no more; what it waits for is answered."""
+    group.remove(member_id)
+    turn.soft.seats -= 1
+    turn.soft.deadlines.clear(EndSession(group.group_id, member_id))
+    answer_parked(group, member_id, Code.UNKNOWN_MEMBER_ID, effects)
+
+
+def answer_parked(group: ClassicGroup, member_id: str, code: Code, effects: Effects) -> None:
+    """Whatever the member waits for ends with this code."""
+    for parked in (group.joins, group.syncs):
+        token = parked.pop(member_id, None)
+        if token is not None:
+            effects.refuse(token, code)
+
+
+def give_id(turn: GroupTurn, group: ClassicGroup, member_id: str, session_ms: int) -> None:
+    group.pending[member_id] = None
+    turn.soft.seats += 1
+    turn.soft.deadlines.set(EndPending(group.group_id, member_id), turn.now_ms + session_ms)
+
+
+def take_id(turn: GroupTurn, group: ClassicGroup, member_id: str) -> None:
+    """It came back, or will not."""
+    del group.pending[member_id]
+    turn.soft.seats -= 1
+    turn.soft.deadlines.clear(EndPending(group.group_id, member_id))
+
+
+def check_member(group: ClassicGroup | None, member_id: str, instance: str | None) -> Code:
+    """Whether it is a member; a static one is fenced when another has taken its instance."""
+    if group is None:
+        return Code.UNKNOWN_MEMBER_ID
+    if instance is not None:
+        holder = group.holder(instance)
+        if holder is None:
+            return Code.UNKNOWN_MEMBER_ID
+        return Code.NONE if holder == member_id else Code.FENCED_INSTANCE_ID
+    return Code.NONE if member_id in group.members else Code.UNKNOWN_MEMBER_ID
+
+
+def saw_sync(group: ClassicGroup, member_id: str) -> None:
+    """The member has asked for its assignment."""
+    if isinstance(group.phase, Completing | Stable):
+        group.phase.unsynced.discard(member_id)

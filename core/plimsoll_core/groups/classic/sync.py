@@ -1,0 +1,112 @@
+"""SyncGroup: the leader's assignments get into the log, and then every member hears its own.
+
+Called by `groups.step`.  Nobody hears an assignment that is not committed.  Source: Kafka's
+`classicGroupSync`, KIP-559; docs/protocol.md, "Classic groups".
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import check_named
+from plimsoll_core.groups.classic.effects import Effects
+from plimsoll_core.groups.classic.phases import generation_of, prepare, refuse_syncs
+from plimsoll_core.groups.classic.seats import check_member, find, prolong, saw_sync
+from plimsoll_core.groups.members import ClassicGroup, Completing, Member, Preparing, Stable
+from plimsoll_core.groups.membership import (
+    EndSession,
+    GenerationStored,
+    GroupSynced,
+    SyncGroup,
+)
+from plimsoll_core.groups.operations import Operation
+from plimsoll_core.groups.records import GroupRecord
+from plimsoll_core.groups.turn import GroupTurn
+
+
+def sync_group(
+    turn: GroupTurn, op: SyncGroup, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """A follower waits for the leader, the leader for the commit."""
+    refusal = check_named(op.group_id)
+    if refusal is not None:
+        return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
+    effects = Effects()
+    group = find(turn, op.group_id)
+    code = _check(group, op)
+    if group is None or code is not Code.NONE:
+        effects.refuse(token, code)
+        return effects.outcome(op.group_id)
+    saw_sync(group, op.member_id)
+    member = group.members[op.member_id]
+    if isinstance(group.phase, Stable):
+        effects.reply(token, _synced(group, member))
+        prolong(turn, group, member)
+        return effects.outcome(op.group_id)
+    older = group.syncs.pop(op.member_id, None)
+    if older is not None:
+        effects.refuse(older, Code.REBALANCE_IN_PROGRESS)
+    group.syncs[op.member_id] = token
+    turn.soft.deadlines.clear(EndSession(group.group_id, op.member_id))
+    phase = group.phase
+    assert isinstance(phase, Completing)
+    if op.member_id == group.leader and not phase.storing:
+        phase.storing = True
+        effects.records.append(generation_of(turn, group, dict(op.assignments)))
+        effects.then = partial(GenerationStored, group.group_id, group.generation)
+    return effects.outcome(op.group_id, parked=token)
+
+
+def _check(group: ClassicGroup | None, op: SyncGroup) -> Code:
+    code = check_member(group, op.member_id, op.group_instance_id)
+    if group is None or code is not Code.NONE:
+        return code
+    if op.generation != group.generation:
+        return Code.ILLEGAL_GENERATION
+    if op.protocol_type is not None and op.protocol_type != group.protocol_type:
+        return Code.INCONSISTENT_GROUP_PROTOCOL
+    if isinstance(group.phase, Preparing):
+        return Code.REBALANCE_IN_PROGRESS
+    if op.protocol is not None and op.protocol != group.protocol:
+        return Code.INCONSISTENT_GROUP_PROTOCOL
+    return Code.NONE
+
+
+def _synced(group: ClassicGroup, member: Member) -> GroupSynced:
+    assert group.protocol is not None
+    return GroupSynced(group.protocol_type, group.protocol, member.assignment)
+
+
+def generation_stored(
+    turn: GroupTurn, op: GenerationStored, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """Committed, it is what the members hear; else they join again, and no generation of this
+    number is told to anybody."""
+    effects = Effects()
+    group = turn.soft.classic.get(op.group_id)
+    if (
+        group is None
+        or not isinstance(group.phase, Completing)
+        or not group.phase.storing
+        or group.generation != op.generation
+    ):
+        return effects.outcome(op.group_id)
+    if op.code is not Code.NONE:
+        refuse_syncs(turn, group, op.code, effects)
+        prepare(turn, group, effects)
+        return effects.outcome(op.group_id)
+    stored = turn.state.groups[op.group_id].stored
+    assert stored is not None
+    assert stored.generation == op.generation
+    for one in stored.members:
+        if one.member_id in group.members:
+            group.members[one.member_id].assignment = one.assignment
+    group.phase = Stable(group.phase.unsynced)
+    waiting, group.syncs = group.syncs, {}
+    for member_id, asker in waiting.items():
+        member = group.members[member_id]
+        effects.reply(asker, _synced(group, member))
+        prolong(turn, group, member)
+    return effects.outcome(op.group_id)

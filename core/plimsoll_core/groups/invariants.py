@@ -1,0 +1,172 @@
+"""What must hold of classic groups at any time, by the names of docs/protocol.md: for tests and the
+simulator.
+
+`GroupLog` reads a log, `ToldGenerations` hears what members hear, `unsound` looks into a shard's
+memory.  Each gives a sentence for what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from plimsoll_core.groups.members import (
+    ClassicGroup,
+    Completing,
+    Empty,
+    Preparing,
+    Stable,
+)
+from plimsoll_core.groups.membership import EndJoining, EndPending, EndSession, EndSyncing
+from plimsoll_core.groups.records import (
+    GroupForgotten,
+    GroupRecord,
+    GroupStored,
+    OffsetCommitted,
+    StoredMember,
+)
+from plimsoll_core.groups.turn import GroupTurn
+
+
+def _seat(member: StoredMember) -> str:
+    """A static member may get another id within a generation."""
+    return member.group_instance_id or member.member_id
+
+
+class GroupLog:
+    """One partition's records, in log order.  `generation_of`: what a commit says of the generation
+    in which it was made, None: nothing."""
+
+    def __init__(self, generation_of: Callable[[OffsetCommitted], int | None]) -> None:
+        self._generation_of = generation_of
+        self._stored: dict[str, GroupStored] = {}
+
+    def add(self, record: GroupRecord) -> Iterator[str]:
+        """What is wrong with a record in this place."""
+        match record:
+            case GroupStored():
+                yield from self._store(record)
+                self._stored[record.group_id] = record
+            case GroupForgotten(group_id=group_id):
+                self._stored.pop(group_id, None)
+            case OffsetCommitted(group_id=group_id):
+                made_in, stored = self._generation_of(record), self._stored.get(group_id)
+                if made_in is not None and stored is not None and made_in < stored.generation:
+                    yield (
+                        f"NoStaleCommit: a commit of generation {made_in} of {group_id} lies "
+                        f"behind generation {stored.generation}"
+                    )
+
+    def _store(self, record: GroupStored) -> Iterator[str]:
+        before = self._stored.get(record.group_id)
+        if before is None:
+            return
+        if record.generation < before.generation:
+            yield (
+                f"EpochsForward: generation {record.generation} of {record.group_id} lies behind "
+                f"{before.generation}"
+            )
+        if record.generation == before.generation and before.members:
+            was = {_seat(one): one.assignment for one in before.members}
+            now = {_seat(one): one.assignment for one in record.members}
+            if was != now:
+                yield f"OneGeneration: {record.generation} of {record.group_id} is stored as two"
+
+
+class ToldGenerations:
+    """What SyncGroup told without an error, over all coordinators that there were."""
+
+    def __init__(self) -> None:
+        # Assignments that a leader sent and that were accepted, and those that members heard, each
+        # by group and generation, and by member.
+        self._sent: dict[tuple[str, int], dict[str, bytes]] = {}
+        self._told: dict[tuple[str, int], dict[str, bytes]] = {}
+
+    def sent(self, group_id: str, generation: int, assignments: dict[str, bytes]) -> Iterator[str]:
+        """A leader heard that its assignments are taken."""
+        key = (group_id, generation)
+        before = self._sent.setdefault(key, assignments)
+        if before != assignments:
+            yield f"OneGeneration: two leaders assigned in generation {generation} of {group_id}"
+        yield from self._compare(key)
+
+    def told(self, group_id: str, generation: int, member: str, part: bytes) -> Iterator[str]:
+        """A member heard its part."""
+        key = (group_id, generation)
+        before = self._told.setdefault(key, {}).setdefault(member, part)
+        if before != part:
+            yield f"OneGeneration: {member} heard two assignments in {generation} of {group_id}"
+        yield from self._compare(key)
+
+    def forgotten(self, group_id: str) -> None:
+        """The group was deleted: its generations begin anew."""
+        for held in (self._sent, self._told):
+            for key in [key for key in held if key[0] == group_id]:
+                del held[key]
+
+    def _compare(self, key: tuple[str, int]) -> Iterator[str]:
+        sent = self._sent.get(key)
+        if sent is None:
+            return
+        for member, part in self._told.get(key, {}).items():
+            if sent.get(member, b"") != part:
+                yield f"OneOwner: {member} of {key[0]} heard in {key[1]} what no leader sent"
+
+
+def unsound(turn: GroupTurn) -> Iterator[str]:
+    """What contradicts itself in a shard's memory."""
+    seats = sum(group.size for group in turn.soft.classic.values())
+    if seats != turn.soft.seats:
+        yield f"{turn.soft.seats} seats are counted, {seats} are taken"
+    for group in turn.soft.classic.values():
+        for wrong in (*_miscounted(group), *_untimed(turn, group), *_behind(turn, group)):
+            yield f"{group.group_id}: {wrong}"
+
+
+def _miscounted(group: ClassicGroup) -> Iterable[str]:
+    members = group.members
+    supported = Counter(name for one in members.values() for name, _ in set(one.protocols))
+    common = {name for name, count in supported.items() if count == len(members)}
+    if group.common() != common:
+        yield "the protocols that all support are miscounted"
+    if members and not common:
+        yield "its members share no protocol"
+    if not (group.joins.keys() <= members.keys() and group.syncs.keys() <= members.keys()):
+        yield "a request is parked of one that is no member"
+    if group.joins and not isinstance(group.phase, Preparing):
+        yield "a join is parked that no end of a phase answers"
+    if group.syncs and not isinstance(group.phase, Completing):
+        yield "a sync is parked that no commit answers"
+    if isinstance(group.phase, Empty) if members else isinstance(group.phase, Completing | Stable):
+        yield "its phase is not that of its members"
+    if group.size_bytes != sum(one.size_bytes for one in members.values()):
+        yield "its bytes are miscounted"
+
+
+def _untimed(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
+    """Whatever is waited for has an end."""
+    deadlines = turn.soft.deadlines
+    for member_id, member in group.members.items():
+        parked = member_id in group.syncs or (member_id in group.joins and not member.is_new)
+        if parked == (EndSession(group.group_id, member_id) in deadlines):
+            yield f"the session of {member_id} is not watched as it should be"
+    for member_id in group.pending:
+        if EndPending(group.group_id, member_id) not in deadlines:
+            yield f"{member_id} is waited for without an end"
+    if isinstance(group.phase, Preparing) != (EndJoining(group.group_id) in deadlines):
+        yield "its joining has no deadline, or one too much"
+    syncing = EndSyncing(group.group_id) in deadlines
+    if isinstance(group.phase, Completing) and group.phase.unsynced and not syncing:
+        yield "its syncing has no deadline"
+    if isinstance(group.phase, Preparing | Empty) and syncing:
+        yield "it is not syncing, but has a deadline for that"
+
+
+def _behind(turn: GroupTurn, group: ClassicGroup) -> Iterable[str]:
+    durable = turn.state.groups.get(group.group_id)
+    stored = None if durable is None else durable.stored
+    if stored is not None and stored.generation > group.generation:
+        yield f"generation {stored.generation} is stored, {group.generation} is known"
+    told = isinstance(group.phase, Stable)
+    if told and (stored is None or stored.generation != group.generation):
+        yield "it is stable in a generation that is not stored"

@@ -1,0 +1,260 @@
+"""A classic group's members and phase, as its coordinator has them in memory.
+
+Lost at a failover: a successor makes it anew of the last stored generation (`of_stored`), in which
+a group with members is stable.  `groups.classic` alone changes it, and only in ways that hold
+whether the records of a decision get into the log or not.  Source: Kafka's `ClassicGroup`;
+docs/protocol.md, "Classic groups".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from plimsoll_core.groups.records import GroupStored
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Names of assignors with what the member tells each, as the member prefers them."""
+_PROTOCOL_OVERHEAD = 64
+"""Bytes that a protocol takes beside its name and metadata, roughly."""
+
+
+@dataclass(slots=True)
+class FirstDelay:
+    """The first rebalance of a group waits for others to come: KIP-134."""
+
+    delay_ms: int
+    """How long it waits this time."""
+    left_ms: int
+    """For how much longer it may be prolonged after that."""
+    newcomers: bool = False
+    """Whether somebody came since it began: then it is prolonged."""
+
+
+@dataclass(slots=True)
+class Empty:
+    """Nobody is in it."""
+
+
+@dataclass(slots=True)
+class Preparing:
+    """Kafka's PreparingRebalance: members join."""
+
+    first: FirstDelay | None
+    """None: it is over when every member has joined."""
+
+
+@dataclass(slots=True)
+class Completing:
+    """Kafka's CompletingRebalance: members know the generation, and wait for the leader's
+    assignments."""
+
+    unsynced: set[str]
+    """Who was told the generation and has not asked for its assignment."""
+    storing: bool = False
+    """Whether the leader's assignments are on their way into the log."""
+
+
+@dataclass(slots=True)
+class Stable:
+    """Members have their assignments."""
+
+    unsynced: set[str] = field(default_factory=set)
+    """As in `Completing`."""
+
+
+Phase = Empty | Preparing | Completing | Stable
+
+
+class Member:
+    """One member."""
+
+    __slots__ = (
+        "assignment",
+        "client_host",
+        "client_id",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(self, member_id: str, group_instance_id: str | None) -> None:
+        self.member_id = member_id
+        # Of a static member (KIP-345).
+        self.group_instance_id = group_instance_id
+        # Who it is on the network, for tools.
+        self.client_id = ""
+        self.client_host = ""
+        # What it said when it joined last.
+        self.rebalance_timeout_ms = 0
+        self.session_timeout_ms = 0
+        self.protocols: Protocols = ()
+        # Of the last generation that was stored with it.
+        self.assignment = b""
+        # Whether it has never been told a generation.
+        self.is_new = True
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes, roughly."""
+        return protocol_bytes(self.protocols) + len(self.client_id) + len(self.client_host)
+
+    def subscription(self, protocol: str | None) -> bytes:
+        """Its metadata for a protocol."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+def protocol_bytes(protocols: Protocols) -> int:
+    """What they take, roughly: names and metadata."""
+    return sum(_PROTOCOL_OVERHEAD + len(name) + len(metadata) for name, metadata in protocols)
+
+
+class ClassicGroup:
+    """One group that has members, or ids that it gave out, or an end that is not stored yet."""
+
+    __slots__ = (
+        "_instances",
+        "_members",
+        "_supported",
+        "generation",
+        "group_id",
+        "joins",
+        "leader",
+        "pending",
+        "phase",
+        "protocol",
+        "protocol_type",
+        "size_bytes",
+        "syncs",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.phase: Phase = Empty()
+        # The last that any member may have been told: never below the last stored one.
+        self.generation = 0
+        # "consumer", "connect", ...: the members'; kept until others come.
+        self.protocol_type = ""
+        # What this generation's members agreed on.
+        self.protocol: str | None = None
+        # A member's id.
+        self.leader: str | None = None
+        # By id, in the order in which they came.
+        self._members: dict[str, Member] = {}
+        # Static members' ids by instance.
+        self._instances: dict[str, str] = {}
+        # How many members support each protocol.
+        self._supported: Counter[str] = Counter()
+        # Ids that were given out and did not come back yet (KIP-394).
+        self.pending: dict[str, None] = {}
+        # Tokens of parked requests, by member.
+        self.joins: dict[str, object] = {}
+        self.syncs: dict[str, object] = {}
+        # What all members take, roughly.
+        self.size_bytes = 0
+
+    @staticmethod
+    def of_stored(stored: GroupStored) -> ClassicGroup:
+        """As it is after a load: stable, if it has members."""
+        group = ClassicGroup(stored.group_id)
+        group.generation = stored.generation
+        group.protocol_type = stored.protocol_type
+        if not stored.members:
+            return group
+        group.protocol, group.leader = stored.protocol or "", stored.leader
+        group.phase = Stable()
+        for one in stored.members:
+            member = Member(one.member_id, one.group_instance_id)
+            member.client_id, member.client_host = one.client_id, one.client_host
+            member.rebalance_timeout_ms = one.rebalance_timeout_ms
+            member.session_timeout_ms = one.session_timeout_ms
+            member.protocols = ((stored.protocol or "", one.subscription),)
+            member.assignment = one.assignment
+            member.is_new = False
+            group.add(member)
+        if group.leader not in group.members:
+            group.leader = stored.members[0].member_id
+        return group
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        return self._members
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that any member asked for."""
+        return max((one.rebalance_timeout_ms for one in self._members.values()), default=0)
+
+    @property
+    def size(self) -> int:
+        """Members, and ids that may become some."""
+        return len(self._members) + len(self.pending)
+
+    @property
+    def all_joined(self) -> bool:
+        return len(self.joins) == len(self._members) and not self.pending
+
+    def holder(self, group_instance_id: str) -> str | None:
+        """The id of the static member that has this instance."""
+        return self._instances.get(group_instance_id)
+
+    def common(self, but: str | None = None) -> set[str]:
+        """The protocols that all members support, whatever the member `but` does."""
+        supported, members = self._supported, len(self._members)
+        if but is not None:
+            member = self._members[but]
+            supported = supported.copy()
+            supported.subtract({name for name, _ in member.protocols})
+            members -= 1
+        return {name for name, count in supported.items() if count == members}
+
+    def add(self, member: Member) -> None:
+        self._members[member.member_id] = member
+        if member.group_instance_id is not None:
+            self._instances[member.group_instance_id] = member.member_id
+        self._count(member, 1)
+
+    def remove(self, member_id: str) -> Member:
+        """Its parked requests, if any, are the caller's to answer."""
+        member = self._members.pop(member_id)
+        if member.group_instance_id is not None:
+            del self._instances[member.group_instance_id]
+        self._count(member, -1)
+        if self.leader == member_id:
+            self.leader = None
+        match self.phase:
+            case Completing(unsynced=unsynced) | Stable(unsynced=unsynced):
+                unsynced.discard(member_id)
+        return member
+
+    def rename(self, member_id: str, new_id: str) -> Member:
+        """A static member has another id; its place among the others stays."""
+        member = self._members[member_id]
+        assert member.group_instance_id is not None
+        led = self.leader == member_id
+        order = list(self._members)
+        self.remove(member_id)
+        member.member_id = new_id
+        self.add(member)
+        order[order.index(member_id)] = new_id
+        self._members = {one: self._members[one] for one in order}
+        if led:
+            self.leader = new_id
+        return member
+
+    def tell(self, member: Member, protocols: Protocols) -> None:
+        """The member has other protocols, or other metadata."""
+        self._count(member, -1)
+        member.protocols = protocols
+        self._count(member, 1)
+
+    def _count(self, member: Member, by: int) -> None:
+        self.size_bytes += by * member.size_bytes
+        for name in {name for name, _ in member.protocols}:
+            self._supported[name] += by
+            if not self._supported[name]:
+                del self._supported[name]

@@ -1,0 +1,218 @@
+"""What members ask of their group and hear, and what becomes of deadlines: part of `Operation`.
+
+Handlers make the first half of requests, `groups.step.due` and outcomes' `then` the second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.members import Protocols
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinGroup:
+    """Answered by `GroupJoined`, by `MemberIdGiven`, or refused."""
+
+    group_id: str
+    member_id: str = ""
+    """Empty: it has none."""
+    group_instance_id: str | None = None
+    new_member_id: str
+    """The id that it gets if it has none: never used before."""
+    client_id: str = ""
+    client_host: str = ""
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    must_know_its_id: bool = True
+    """From version 4: one without an id gets one and comes again (KIP-394)."""
+    may_skip_assignment: bool = True
+    """From version 9: a leader may hear that its group needs no other assignments (KIP-814)."""
+
+
+class JoinedMember(NamedTuple):
+    """A member as its leader hears it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupJoined:
+    """`members`: for the leader alone."""
+
+    member_id: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    skip_assignment: bool = False
+    members: tuple[JoinedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemberIdGiven:
+    """MEMBER_ID_REQUIRED: join again with this one."""
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncGroup:
+    """Answered by `GroupSynced`."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None = None
+    generation: int
+    protocol_type: str | None = None
+    """None: the client did not say (before version 5)."""
+    protocol: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()
+    """By member; the leader's."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSynced:
+    """The member's part."""
+
+    protocol_type: str
+    protocol: str
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Answered by `HeartbeatTaken`."""
+
+    group_id: str
+    member_id: str
+    group_instance_id: str | None = None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatTaken:
+    """The member belongs to the group."""
+
+
+class Leaver(NamedTuple):
+    """Who leaves: by id; a static member by its instance alone, if an administrator removes it."""
+
+    member_id: str
+    group_instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveGroup:
+    """Answered by `MembersLeft`."""
+
+    group_id: str
+    members: tuple[Leaver, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MembersLeft:
+    """In the order of the request."""
+
+    codes: tuple[Code, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseRequest:
+    """The connection of a parked request is gone.  No answer."""
+
+    group_id: str
+    token: object
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """A deadline: the member was not heard of for its session's time."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndPending:
+    """A deadline: an id was given out, and nobody came with it."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndJoining:
+    """A deadline: members had time to join."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EndSyncing:
+    """A deadline: members had time to ask for their assignments."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeGroup:
+    """A deadline: the group was loaded, its members' sessions begin."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreEmptiness:
+    """A deadline: that the group is empty could not be stored, and is tried again."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginningStored:
+    """What became of the record with which a group begins."""
+
+    group_id: str
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationStored:
+    """What became of the leader's assignments."""
+
+    group_id: str
+    generation: int
+    code: Code
+
+
+@dataclass(frozen=True, slots=True)
+class EmptinessStored:
+    """What became of the record of a group that its last member left."""
+
+    group_id: str
+    code: Code
+
+
+MembershipOperation = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | CloseRequest
+    | EndSession
+    | EndPending
+    | EndJoining
+    | EndSyncing
+    | WakeGroup
+    | StoreEmptiness
+    | BeginningStored
+    | GenerationStored
+    | EmptinessStored
+)

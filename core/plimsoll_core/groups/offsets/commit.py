@@ -1,0 +1,105 @@
+"""OffsetCommit: who may commit for a group, and what is written then.
+
+Called by `groups.step`.  Source: KIP-98's generations, KIP-345 (static members), KIP-848 (codes
+from version 9); docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import check_room
+from plimsoll_core.groups.classic.seats import check_member, find, prolong
+from plimsoll_core.groups.members import Completing, Empty
+from plimsoll_core.groups.operations import (
+    CommitOffsets,
+    OffsetsCommitted,
+    Operation,
+    PartitionCode,
+    PartitionOffset,
+)
+from plimsoll_core.groups.records import GroupRecord, OffsetCommitted
+from plimsoll_core.groups.soft import ExpiryDue
+from plimsoll_core.groups.turn import GroupTurn
+
+
+def commit_offsets(
+    turn: GroupTurn, op: CommitOffsets, token: object
+) -> CoordinatorOutcome[GroupRecord, Operation]:
+    """One record for each partition that may be committed; the others hear why not."""
+    refusal = check_committer(turn, op) or check_room(turn, op.group_id)
+    if refusal is not None:
+        return CoordinatorOutcome(key=op.group_id, replies=(Reply(token, refusal),))
+    codes: list[PartitionCode] = []
+    records: list[GroupRecord] = []
+    for offset in op.offsets:
+        code = _check(turn, offset)
+        codes.append(PartitionCode(offset.topic, offset.partition, code))
+        if code is Code.NONE:
+            records.append(_record(turn, op, offset))
+    expiry = ExpiryDue(op.group_id)
+    if records and expiry not in turn.soft.deadlines:
+        turn.soft.deadlines.set(expiry, turn.now_ms + turn.settings.retention_check_ms)
+    return CoordinatorOutcome(
+        key=op.group_id,
+        records=tuple(records),
+        replies=(Reply(token, OffsetsCommitted(tuple(codes))),),
+    )
+
+
+def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
+    """Whether who commits is of the group's generation, or nobody's while it has no members."""
+    group = find(turn, op.group_id)
+    if group is None or isinstance(group.phase, Empty):
+        return _check_nobody(turn, op)
+    if op.generation >= 0 or op.member_id or op.group_instance_id is not None:
+        code = check_member(group, op.member_id, op.group_instance_id)
+        if code is not Code.NONE:
+            return RefusedAsWhole(code)
+    if op.generation != group.generation:
+        alone = op.generation < 0
+        return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID if alone else Code.ILLEGAL_GENERATION)
+    durable = turn.state.groups.get(op.group_id)
+    stored = None if durable is None else durable.stored
+    is_stored = stored is not None and stored.generation == group.generation
+    if isinstance(group.phase, Completing) or not is_stored:
+        # Nobody knows yet what this generation consumes.
+        return RefusedAsWhole(Code.REBALANCE_IN_PROGRESS)
+    prolong(turn, group, group.members[op.member_id])
+    return None
+
+
+def _check_nobody(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
+    if op.generation < 0:
+        return None
+    durable = turn.state.groups.get(op.group_id)
+    if durable is not None and durable.stored is not None:
+        return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID)
+    known = op.tells_missing_groups
+    return RefusedAsWhole(Code.GROUP_ID_NOT_FOUND if known else Code.ILLEGAL_GENERATION)
+
+
+def _check(turn: GroupTurn, offset: PartitionOffset) -> Code:
+    if len(offset.metadata.encode()) > turn.settings.metadata_bytes_max:
+        return Code.OFFSET_METADATA_TOO_LARGE
+    image: ClusterImage = turn.image
+    topic_id = image.topic_ids.get(offset.topic)
+    if topic_id is None or PartitionKey(topic_id, offset.partition) not in image.partitions:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    return Code.NONE
+
+
+def _record(turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset) -> OffsetCommitted:
+    retention_ms = op.retention_ms
+    return OffsetCommitted(
+        group_id=op.group_id,
+        topic=offset.topic,
+        partition=offset.partition,
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_ms=turn.wall_ms,
+        expire_ms=None if retention_ms is None else turn.wall_ms + retention_ms,
+        topic_id=turn.image.topic_ids[offset.topic],
+    )

@@ -1,0 +1,185 @@
+"""What may be asked of a shard's groups, and the answers to it: the input and output of `step`.
+
+Handlers make operations of requests, deadlines and metadata make the others.  They name
+everything that is asked; who asked stands in the token beside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.membership import MembershipOperation
+
+
+class PartitionOffset(NamedTuple):
+    """One offset that a client commits."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class PartitionCode(NamedTuple):
+    """What became of one partition."""
+
+    topic: str
+    partition: int
+    code: Code
+
+
+class FetchedOffset(NamedTuple):
+    """One committed offset as a client hears it; offset -1: none is committed."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets:
+    """Answered by `OffsetsCommitted`."""
+
+    group_id: str
+    member_id: str = ""
+    group_instance_id: str | None = None
+    generation: int = -1
+    """-1: of no member."""
+    offsets: tuple[PartitionOffset, ...]
+    retention_ms: int | None = None
+    """The request's own; None: the cluster's."""
+    tells_missing_groups: bool = False
+    """From version 9: a generation of a group that does not exist is GROUP_ID_NOT_FOUND."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsCommitted:
+    """In the order of the request."""
+
+    partitions: tuple[PartitionCode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchOffsets:
+    """Answered by `OffsetsFetched`.  `partitions` None: all that the group has."""
+
+    group_id: str
+    partitions: tuple[tuple[str, int], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFetched:
+    """In the order of the request."""
+
+    offsets: tuple[FetchedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets:
+    """Answered by `OffsetsCommitted`."""
+
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup:
+    """Answered by `GroupDeleted`, or by `GroupShrunk`: then it is to be asked again."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeleted:
+    """It is gone, with all its offsets."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupShrunk:
+    """Some of its offsets are gone; it had more than are deleted at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribeGroup:
+    """Answered by `GroupDescribed`."""
+
+    group_id: str
+
+
+class DescribedMember(NamedTuple):
+    """A member as DescribeGroups tells it."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescribed:
+    """`state`: Kafka's word.  `protocol`: what its members agreed on, empty: nothing."""
+
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[DescribedMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListGroups:
+    """Answered by `GroupsListed`.  Empty filters let everything through; case does not matter."""
+
+    states: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+
+
+class ListedGroup(NamedTuple):
+    """One group as ListGroups tells it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsListed:
+    """Of one shard."""
+
+    groups: tuple[ListedGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOffsets:
+    """A deadline: nobody waits for an answer."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetTopics:
+    """Topics are gone for good, by id: one group's offsets of them go, too.  No answer."""
+
+    group_id: str
+    topic_ids: frozenset[UUID]
+
+
+Operation = (
+    CommitOffsets
+    | FetchOffsets
+    | DeleteOffsets
+    | DeleteGroup
+    | DescribeGroup
+    | ListGroups
+    | ExpireOffsets
+    | ForgetTopics
+    | MembershipOperation
+)

@@ -1,0 +1,73 @@
+"""The records of `__consumer_offsets` as values: everything about groups that outlives a broker.
+
+`plimsoll_wire.coordinator_records` gives them Kafka's own bytes, `groups.apply` their effect.  A
+rule makes them, nobody changes them.  Times are the wall clock's, in milliseconds since 1970.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+
+class OffsetCommitted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Type 1: how far a group has consumed one partition."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    """Of the last consumed record; -1: the client did not say."""
+    metadata: str = ""
+    commit_ms: int
+    expire_ms: int | None = None
+    """From a request that carried a retention of its own; None: as the cluster keeps offsets."""
+    topic_id: UUID | None = None
+    """None: a record of an older version."""
+
+
+class OffsetForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A tombstone of type 1."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+class StoredMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A member of a classic group, as its last stored generation has it."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    """Its metadata for the protocol that was chosen."""
+    assignment: bytes
+
+
+class GroupStored(msgspec.Struct, frozen=True, kw_only=True):
+    """Type 2: a classic group and all its members, as of one generation."""
+
+    group_id: str
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    """A member's id."""
+    state_ms: int = -1
+    """When the group came into this state; -1: a record of an older version."""
+    members: tuple[StoredMember, ...] = ()
+
+
+class GroupForgotten(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A tombstone of type 2."""
+
+    group_id: str
+
+
+GroupRecord = OffsetCommitted | OffsetForgotten | GroupStored | GroupForgotten

@@ -1,0 +1,58 @@
+"""The limits of groups and offsets, as a cluster's configs state them; in one place.
+
+`cluster.topic_configs` says which values the configs may have.  Source: Kafka's group coordinator
+configs; docs/protocol.md §5.8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from plimsoll_core.cluster.topic_configs import own_integer
+
+GROUPS_MAX = 10_000
+"""Groups of one partition: beyond it no group is begun."""
+GROUP_ID_BYTES_MAX = 255
+MEMBER_BYTES_MAX = 64 * 2**10
+"""What one member may say of itself."""
+GROUP_BYTES_MAX = 4 * 2**20
+"""A group whose members say as much takes no other."""
+SEATS_MAX = 20_000
+"""Members of all groups of one partition, and ids that were given out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Of one broker, for all its shards."""
+
+    metadata_bytes_max: int = 4_096
+    """`offset.metadata.max.bytes`."""
+    commit_timeout_ms: int = 5_000
+    """`offsets.commit.timeout.ms`: for how long an answer waits until it is committed."""
+    retention_ms: int = 7 * 24 * 3_600_000
+    """`offsets.retention.minutes`."""
+    retention_check_ms: int = 600_000
+    """`offsets.retention.check.interval.ms`: how often each group's offsets are looked at."""
+    group_size_max: int = 2_000
+    """`group.max.size`."""
+    session_timeout_ms_min: int = 6_000
+    """`group.min.session.timeout.ms`."""
+    session_timeout_ms_max: int = 1_800_000
+    """`group.max.session.timeout.ms`."""
+    initial_rebalance_delay_ms: int = 3_000
+    """`group.initial.rebalance.delay.ms`: a group that begins waits so long for others to come."""
+
+    @staticmethod
+    def of(configs: Mapping[str, str]) -> GroupSettings:
+        """From a broker's configs, which have been checked."""
+        return GroupSettings(
+            metadata_bytes_max=own_integer(configs, "offset.metadata.max.bytes"),
+            commit_timeout_ms=own_integer(configs, "offsets.commit.timeout.ms"),
+            retention_ms=own_integer(configs, "offsets.retention.minutes") * 60_000,
+            retention_check_ms=own_integer(configs, "offsets.retention.check.interval.ms"),
+            group_size_max=own_integer(configs, "group.max.size"),
+            session_timeout_ms_min=own_integer(configs, "group.min.session.timeout.ms"),
+            session_timeout_ms_max=own_integer(configs, "group.max.session.timeout.ms"),
+            initial_rebalance_delay_ms=own_integer(configs, "group.initial.rebalance.delay.ms"),
+        )

@@ -1,0 +1,1 @@
+"""What authorization will ask for, once it is switched on."""

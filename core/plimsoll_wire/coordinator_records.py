@@ -1,0 +1,269 @@
+"""Records of `__consumer_offsets` as Kafka's own bytes: keys and values by its schemas.
+
+Called by the broker's group shards.  A key is a type of two bytes and its fields, a value a version
+of two bytes and its fields; no value is a tombstone.  So Kafka's tools decode what is written, and
+what Kafka wrote is read.  Source: `common/message` in Kafka's group coordinator
+(`coordinator_schema` is generated from it).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import Any, NamedTuple, assert_never
+from uuid import UUID
+
+from plimsoll_core.groups.records import (
+    GroupForgotten,
+    GroupRecord,
+    GroupStored,
+    OffsetCommitted,
+    OffsetForgotten,
+    StoredMember,
+)
+from plimsoll_wire.coordinator_schema import (
+    group_metadata_key,
+    group_metadata_value,
+    offset_commit_key,
+    offset_commit_value,
+)
+from plimsoll_wire.decoding import decoder
+from plimsoll_wire.encoding import Values, encoder
+from plimsoll_wire.primitives import BytesReader, MalformedMessage
+from plimsoll_wire.record_sets import KeyValue
+
+_NUMBER = struct.Struct(">h")
+
+OFFSET_COMMIT = 1
+GROUP_METADATA = 2
+
+_OFFSET_KEY = offset_commit_key.OffsetCommitKeyV0
+_GROUP_KEY = group_metadata_key.GroupMetadataKeyV0
+_OFFSET_VALUES: tuple[type, ...] = (
+    offset_commit_value.OffsetCommitValueV0,
+    offset_commit_value.OffsetCommitValueV1,
+    offset_commit_value.OffsetCommitValueV2,
+    offset_commit_value.OffsetCommitValueV3,
+    offset_commit_value.OffsetCommitValueV4,
+)
+_GROUP_VALUES: tuple[type, ...] = (
+    group_metadata_value.GroupMetadataValueV0,
+    group_metadata_value.GroupMetadataValueV1,
+    group_metadata_value.GroupMetadataValueV2,
+    group_metadata_value.GroupMetadataValueV3,
+    group_metadata_value.GroupMetadataValueV4,
+)
+_OFFSET_WRITTEN = 4
+_OFFSET_WITH_EXPIRY = 1
+"""The only version that has the field: for a commit with a retention of its own."""
+_GROUP_WRITTEN = 3
+
+
+class UnknownGroupRecord(NamedTuple):
+    """A key of a type, or a value of a version, that a newer software writes."""
+
+    record_type: int
+    version: int | None
+
+
+def encode_group_record(record: GroupRecord) -> KeyValue:
+    """Its key and value."""
+    match record:
+        case OffsetCommitted():
+            return KeyValue(_offset_key(record), _offset_value(record))
+        case OffsetForgotten():
+            return KeyValue(_offset_key(record), None)
+        case GroupStored():
+            return KeyValue(_group_key(record.group_id), _group_value(record))
+        case GroupForgotten():
+            return KeyValue(_group_key(record.group_id), None)
+        case _:
+            assert_never(record)
+
+
+def decode_group_record(key: bytes | None, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
+    """The record; raises MalformedMessage where the bytes are none of a version that is known."""
+    if key is None:
+        raise MalformedMessage("a record of an internal topic without a key")
+    record_type = _number(key)
+    if record_type == OFFSET_COMMIT:
+        if value is not None and (plain := _plain_offset(key, value)) is not None:
+            return plain
+        return _offset_record(_read(_OFFSET_KEY, key), value)
+    if record_type == GROUP_METADATA:
+        return _group_record(_read(_GROUP_KEY, key), value)
+    return UnknownGroupRecord(record_type, None)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def _written(number: int, entity: type, values: Values) -> bytes:
+    out = bytearray(_NUMBER.pack(number))
+    encoder(entity)(out, values)
+    return bytes(out)
+
+
+def _offset_key(record: OffsetCommitted | OffsetForgotten) -> bytes:
+    values = {"group": record.group_id, "topic": record.topic, "partition": record.partition}
+    return _written(OFFSET_COMMIT, _OFFSET_KEY, values)
+
+
+def _offset_value(record: OffsetCommitted) -> bytes:
+    version = _OFFSET_WRITTEN if record.expire_ms is None else _OFFSET_WITH_EXPIRY
+    values = {
+        "offset": record.offset,
+        "leader_epoch": record.leader_epoch,
+        "metadata": record.metadata,
+        "commit_timestamp": record.commit_ms,
+        "expire_timestamp": -1 if record.expire_ms is None else record.expire_ms,
+        "topic_id": record.topic_id,
+    }
+    return _written(version, _OFFSET_VALUES[version], values)
+
+
+def _group_key(group_id: str) -> bytes:
+    return _written(GROUP_METADATA, _GROUP_KEY, {"group": group_id})
+
+
+def _group_value(record: GroupStored) -> bytes:
+    members = [
+        {
+            "member_id": member.member_id,
+            "group_instance_id": member.group_instance_id,
+            "client_id": member.client_id,
+            "client_host": member.client_host,
+            "rebalance_timeout": member.rebalance_timeout_ms,
+            "session_timeout": member.session_timeout_ms,
+            "subscription": member.subscription,
+            "assignment": member.assignment,
+        }
+        for member in record.members
+    ]
+    values = {
+        "protocol_type": record.protocol_type,
+        "generation": record.generation,
+        "protocol": record.protocol,
+        "leader": record.leader,
+        "current_state_timestamp": record.state_ms,
+        "members": members,
+    }
+    return _written(_GROUP_WRITTEN, _GROUP_VALUES[_GROUP_WRITTEN], values)
+
+
+# --- reading what a load meets nearly always -----------------------------------------------------
+
+_KEY_HEAD = struct.Struct(">hh")
+_VALUE_HEAD = struct.Struct(">hqiB")
+_VALUE_TAIL = struct.Struct(">qB")
+_PARTITION = struct.Struct(">i")
+_TOPIC_ID_TAG = b"\0\x10"
+
+
+@lru_cache(maxsize=4_096)
+def _topic_id(raw: bytes) -> UUID | None:
+    return UUID(bytes=raw) if any(raw) else None
+
+
+def _plain_offset(key: bytes, value: bytes) -> OffsetCommitted | None:
+    """An offset as it is written here, read in a fraction of the time that its schema takes: a
+    load may meet hundreds of thousands.  None: it has another form, or none, which the schema
+    says."""
+    try:
+        _, group_size = _KEY_HEAD.unpack_from(key)
+        group_end = _KEY_HEAD.size + group_size
+        (topic_size,) = _NUMBER.unpack_from(key, group_end)
+        topic_end = group_end + _NUMBER.size + topic_size
+        version, offset, leader_epoch, length = _VALUE_HEAD.unpack_from(value)
+        metadata_end = _VALUE_HEAD.size + length - 1
+        commit_ms, tags = _VALUE_TAIL.unpack_from(value, metadata_end)
+        if group_size < 0 or topic_size < 0 or topic_end + _PARTITION.size != len(key):
+            return None
+        if version != _OFFSET_WRITTEN or not 1 <= length < 0x80 or tags > 1:
+            return None
+        rest = value[metadata_end + _VALUE_TAIL.size :]
+        if rest and not (tags and len(rest) == 18 and rest.startswith(_TOPIC_ID_TAG)):
+            return None
+        if tags and not rest:
+            return None
+        return OffsetCommitted(
+            group_id=str(key[_KEY_HEAD.size : group_end], "utf-8"),
+            topic=str(key[group_end + _NUMBER.size : topic_end], "utf-8"),
+            partition=_PARTITION.unpack_from(key, topic_end)[0],
+            offset=offset,
+            leader_epoch=leader_epoch,
+            metadata=str(value[_VALUE_HEAD.size : metadata_end], "utf-8"),
+            commit_ms=commit_ms,
+            topic_id=_topic_id(rest[2:]) if rest else None,
+        )
+    except (struct.error, UnicodeDecodeError):
+        return None
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def _number(data: bytes) -> int:
+    if len(data) < _NUMBER.size:
+        raise MalformedMessage("a record of an internal topic ends inside its first number")
+    number: int = _NUMBER.unpack_from(data)[0]
+    return number
+
+
+def _read(entity: type, data: bytes) -> Any:
+    """The structure behind the first number.  What stands behind it is stepped over."""
+    flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
+    return decoder(entity).read(BytesReader(data, flexible, _NUMBER.size))
+
+
+def _offset_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
+    if value is None:
+        return OffsetForgotten(group_id=key.group, topic=key.topic, partition=key.partition)
+    version = _number(value)
+    if not 0 <= version < len(_OFFSET_VALUES):
+        return UnknownGroupRecord(OFFSET_COMMIT, version)
+    found = _read(_OFFSET_VALUES[version], value)
+    expire_ms = getattr(found, "expire_timestamp", -1)
+    return OffsetCommitted(
+        group_id=key.group,
+        topic=key.topic,
+        partition=key.partition,
+        offset=found.offset,
+        leader_epoch=getattr(found, "leader_epoch", -1),
+        metadata=found.metadata,
+        commit_ms=found.commit_timestamp,
+        expire_ms=None if expire_ms < 0 else expire_ms,
+        topic_id=getattr(found, "topic_id", None),
+    )
+
+
+def _group_record(key: Any, value: bytes | None) -> GroupRecord | UnknownGroupRecord:
+    if value is None:
+        return GroupForgotten(group_id=key.group)
+    version = _number(value)
+    if not 0 <= version < len(_GROUP_VALUES):
+        return UnknownGroupRecord(GROUP_METADATA, version)
+    found = _read(_GROUP_VALUES[version], value)
+    return GroupStored(
+        group_id=key.group,
+        protocol_type=found.protocol_type,
+        generation=found.generation,
+        protocol=found.protocol,
+        leader=found.leader,
+        state_ms=getattr(found, "current_state_timestamp", -1),
+        members=tuple(_member(member) for member in found.members),
+    )
+
+
+def _member(found: Any) -> StoredMember:
+    session_ms = found.session_timeout
+    return StoredMember(
+        member_id=found.member_id,
+        group_instance_id=getattr(found, "group_instance_id", None),
+        client_id=found.client_id,
+        client_host=found.client_host,
+        rebalance_timeout_ms=getattr(found, "rebalance_timeout", session_ms),
+        session_timeout_ms=session_ms,
+        subscription=found.subscription,
+        assignment=found.assignment,
+    )

@@ -1,0 +1,122 @@
+"""Whole records of a batch, keys and values: written and read for the internal topics alone.
+
+Called by the coordinators' shells: what clients send stays opaque (`records`, `batches`).  Batches
+are written without compression and without headers; one that is compressed is not read here.
+Source: the protocol's RecordBatch v2 (zigzag varints throughout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from plimsoll_wire.batches import MAGIC, BatchHeader, seal
+from plimsoll_wire.records import BadRecords, read_varint
+
+NO_PRODUCER = -1
+
+
+class KeyValue(NamedTuple):
+    """One record to write; `value` None: a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class ReadRecord(NamedTuple):
+    """One record as it stands in a log."""
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+def varint(value: int) -> bytes:
+    """A zigzag number; of 64 bits at most."""
+    left = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while left > 0x7F:
+        out.append(left & 0x7F | 0x80)
+        left >>= 7
+    out.append(left)
+    return bytes(out)
+
+
+def size_of(record: KeyValue) -> int:
+    """How many bytes of a batch it takes, at most."""
+    return 32 + len(record.key) + len(record.value or b"")
+
+
+def write_batch(records: Sequence[KeyValue], timestamp_ms: int) -> bytearray:
+    """A batch of them, all of the same time; its place in the log is stamped later."""
+    assert records, "a batch has a record"
+    body = bytearray()
+    for delta, (key, value) in enumerate(records):
+        one = bytearray(b"\0\0")  # attributes; a timestamp delta of zero
+        one += varint(delta)
+        one += varint(len(key))
+        one += key
+        if value is None:
+            one += b"\x01"  # a length of -1
+        else:
+            one += varint(len(value))
+            one += value
+        one += b"\0"  # no headers
+        body += varint(len(one))
+        body += one
+    header = BatchHeader(
+        base_offset=0,
+        length=0,
+        leader_epoch=0,
+        magic=MAGIC,
+        crc=0,
+        attributes=0,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=NO_PRODUCER,
+        producer_epoch=-1,
+        base_sequence=-1,
+        count=len(records),
+    )
+    return bytearray(seal(header, body))
+
+
+def iter_records(header: BatchHeader, body: bytes) -> Iterator[ReadRecord]:
+    """The records behind a batch's header, as they are asked for.
+
+    Raises BadRecords: what is there is not that many records, or is compressed.
+    """
+    if header.codec:
+        raise BadRecords("a batch of an internal topic is compressed")
+    position, base = 0, header.base_offset
+    for index in range(header.count):
+        try:
+            length, position = read_varint(body, position)
+            end = position + length
+            if length < 0 or end > len(body):
+                raise BadRecords("a record is longer than its batch", index)
+            delta, key, value = _fields(body, position + 1)
+        except IndexError:
+            raise BadRecords("the batch ends inside a record", index) from None
+        if not 0 <= delta <= header.last_offset_delta:
+            raise BadRecords("a record's offset is outside its batch", index)
+        yield ReadRecord(base + delta, key, value)
+        position = end
+
+
+def _fields(body: bytes, position: int) -> tuple[int, bytes | None, bytes | None]:
+    """Offset delta, key and value of the record whose timestamp delta stands at `position`."""
+    _, position = read_varint(body, position)
+    delta, position = read_varint(body, position)
+    size, position = read_varint(body, position)
+    key = None if size < 0 else _bytes(body, position, size)
+    size, position = read_varint(body, position + max(size, 0))
+    value = None if size < 0 else _bytes(body, position, size)
+    return delta, key, value
+
+
+def _bytes(body: bytes, position: int, size: int) -> bytes:
+    if position + size > len(body):
+        raise IndexError
+    return body[position : position + size]

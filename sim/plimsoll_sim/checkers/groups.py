@@ -1,0 +1,293 @@
+"""Groups held against the committed logs: what is told is committed, and never goes back.
+
+`GroupChecker.look` is called with each broker that did something in a step.  It replays the logs of
+led partitions of `__consumer_offsets` by itself and compares (StateIsLog), and hears what their
+coordinators tell from memory (ReadUnderLease); committers tell it what they were told (CommitKept,
+OffsetForward, NothingUncommitted).  G1, G2, G7, G8 and G9 of the protocol.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
+from plimsoll_core.cluster.internal_topics import GROUP_OFFSETS
+from plimsoll_core.cluster.model import PartitionKey
+from plimsoll_core.coordination.hashing import partition_of
+from plimsoll_core.groups.apply import apply
+from plimsoll_core.groups.invariants import GroupLog
+from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten
+from plimsoll_core.groups.state import GroupsState
+from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.checkers.generations import GenerationChecker, a_log, check_record
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.oracle.committed import MetadataGhost
+from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
+from plimsoll_wire.batches import HEADER_SIZE, iter_headers
+from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
+from plimsoll_wire.record_sets import iter_records
+
+NOTHING = -1
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One shard, and an independent replay of its log."""
+
+    shard: GroupShard
+    replay: GroupsState = field(default_factory=GroupsState)
+    history: GroupLog = field(default_factory=a_log)
+    compared: bool = False
+
+
+class LogPlaceOfRecord(NamedTuple):
+    """Where a record stands in a log, and of which leader epoch its batch is."""
+
+    offset: int
+    epoch: int
+
+
+class AskedOffset(NamedTuple):
+    """What was known when an OffsetFetch was sent: the offset that its answer must not be below,
+    the one up to which all were deleted, and whether who was asked does not lead."""
+
+    least: int
+    dead: int
+    deposed: bool
+
+
+@dataclass(slots=True)
+class _ToldGroup:
+    """About one group: what its only client sent and was told."""
+
+    tried: int = NOTHING
+    least: int = NOTHING
+    """The newest commit that was acknowledged, or a greater offset that was fetched since."""
+    dead: int = NOTHING
+    """All up to this one were certainly deleted."""
+    places: dict[int, dict[LogPlaceOfRecord, None]] = field(default_factory=dict)
+    """By offset, where in a log it was seen, and of which leader epoch the batch there is; -1 for
+    tombstones."""
+
+
+class GroupChecker:
+    """`plimsoll_sim.hosts.committers.GroupWitness`."""
+
+    def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int]) -> None:
+        self._ghost = ghost
+        self._now_us = now_us
+        self._watched: dict[tuple[int, PartitionKey], _Watched] = {}
+        self._told: dict[str, _ToldGroup] = {}
+        self._violation: Violation | None = None
+        self.commits = self.fetches = 0
+        self.generations = GenerationChecker(self._partition)
+
+    # --- after a step -----------------------------------------------------------------------------
+
+    def look(self, host: BrokerHost) -> None:
+        """After a step in which this broker did something."""
+        if self._violation is not None:
+            raise self._violation
+        manager, node = host.manager, host.node
+        if manager is None or node is None or node._serving is None:
+            return
+        for shard in node._serving.coordinators.shards():
+            place = (host.id, shard.hosted.key)
+            watched = self._watched.get(place)
+            if watched is None or watched.shard is not shard:
+                watched = self._watched[place] = _Watched(shard)
+                self._listen(host.id, shard)
+            self._compare(watched)
+
+    def _compare(self, watched: _Watched) -> None:
+        """G8: an active shard equals an independent replay of its log, once it has written what it
+        decided in this turn."""
+        shard, replay = watched.shard, watched.replay
+        log = shard.hosted.log
+        if not shard.leads:
+            return
+        touched = self._replay(watched, log.log_end_offset)
+        if shard.phase is not ShardPhase.ACTIVE or shard.state.end != log.log_end_offset:
+            return
+        if not watched.compared:
+            watched.compared = True
+            touched = dict.fromkeys((*shard.state.groups, *replay.groups))
+        for group_id in touched:
+            held, true = shard.state.groups.get(group_id), replay.groups.get(group_id)
+            if held != true:
+                raise Violation(
+                    "StateIsLog",
+                    f"{shard.hosted!r}: group {group_id} is not what its log says up to "
+                    f"{log.log_end_offset}: {_shown(held)}, not {_shown(true)}",
+                )
+
+    def _replay(self, watched: _Watched, end: int) -> dict[str, None]:
+        """The groups of the records that came since."""
+        log, replay = watched.shard.hosted.log, watched.replay
+        offset = max(replay.end, log.log_start_offset)
+        touched: dict[str, None] = {}
+        while offset < end:
+            data = bytes(log.read(offset, 2**30, end))
+            at = 0
+            for header in iter_headers(data):
+                body = data[at + HEADER_SIZE : at + header.length]
+                at += header.length
+                for place, key, value in iter_records(header, body):
+                    record = decode_group_record(key, value)
+                    if place < offset or isinstance(record, UnknownGroupRecord):
+                        continue
+                    apply(replay, record, place)
+                    check_record(watched.history, record)
+                    self.generations.saw(record, place)
+                    touched[record.group_id] = None
+                    self._saw(record, LogPlaceOfRecord(place, header.leader_epoch))
+                offset = header.next_offset
+            if not data:
+                break
+        return touched
+
+    def _saw(self, record: GroupRecord, place: LogPlaceOfRecord) -> None:
+        told = self._told.get(record.group_id)
+        if told is not None and isinstance(record, OffsetCommitted | OffsetForgotten):
+            offset = record.offset if isinstance(record, OffsetCommitted) else NOTHING
+            told.places.setdefault(offset, {})[place] = None
+
+    def _listen(self, broker_id: int, shard: GroupShard) -> None:
+        may_tell = shard.may_tell
+
+        def heard() -> bool:
+            may = may_tell()
+            if may:
+                self._check_reader(broker_id, shard)
+            return may
+
+        shard.may_tell = heard  # type: ignore[method-assign]
+
+    def _check_reader(self, broker_id: int, shard: GroupShard) -> None:
+        """G9: what is only remembered is not told once another has led for longer than a lease."""
+        ghost = self._ghost.partitions.get(shard.hosted.key)
+        if ghost is None or self._ghost.restored or ghost.unclean_epoch > shard.leader.epoch:
+            return
+        window_ms = shard._manager.serving.lease.window_ms
+        for epoch, since in ghost.led.items():
+            for other, since_us in since.items():
+                silent_ms = (self._now_us() - since_us) // 1_000
+                newer = epoch > shard.leader.epoch and other != broker_id
+                if newer and silent_ms > window_ms and self._violation is None:
+                    # Who asks must not catch it: it is raised after the step.
+                    self._violation = Violation(
+                        "ReadUnderLease",
+                        f"{ghost.name}: {broker_id} tells what it remembers of LE "
+                        f"{shard.leader.epoch}, {silent_ms} ms after {other} began to lead at LE "
+                        f"{epoch}",
+                    )
+
+    # --- what clients say -------------------------------------------------------------------------
+
+    def _of(self, group: str) -> _ToldGroup:
+        return self._told.setdefault(group, _ToldGroup())
+
+    def _partition(self, group: str) -> PartitionGhost | None:
+        """That holds the group; None: nothing can be said of it."""
+        image = self._ghost.image
+        topic_id = image.topic_ids.get(GROUP_OFFSETS)
+        if topic_id is None:
+            return None
+        index = partition_of(group, image.topics[topic_id].partitions)
+        ghost = self._ghost.by_name.get(TopicPartition(GROUP_OFFSETS, index))
+        excused = self._ghost.restored or self._ghost.topics_recreated
+        return None if excused or ghost is None or ghost.unclean_epoch >= 0 else ghost
+
+    def committing(self, group: str, offset: int | None) -> None:
+        told = self._of(group)
+        if offset is None:
+            told.least = NOTHING
+        else:
+            told.tried = max(told.tried, offset)
+
+    def committed(self, group: str, offset: int | None) -> None:
+        """G7: what was acknowledged is committed."""
+        self.commits += 1
+        told = self._of(group)
+        if offset is None:
+            told.dead = told.tried
+            return
+        told.least = max(told.least, offset)
+        self._check_place(group, offset, "acknowledged")
+
+    def asks(self, group: str, host: str) -> AskedOffset:
+        told = self._of(group)
+        return AskedOffset(told.least, told.dead, not self._leads(group, host))
+
+    def _leads(self, group: str, host: str) -> bool:
+        ghost = self._partition(group)
+        partition = None if ghost is None else self._ghost.image.partitions.get(ghost.key)
+        return partition is not None and f"broker-{partition.leader}" == host
+
+    def fetched(self, group: str, asked: object, offset: int) -> None:
+        """G1 and G2: not below what was told before it was asked, by who leads; never more than was
+        sent, and (G7) committed."""
+        self.fetches += 1
+        assert isinstance(asked, AskedOffset)
+        told, ghost = self._of(group), self._partition(group)
+        if ghost is None:
+            return
+        if offset > told.tried:
+            raise Violation(
+                "NothingUncommitted", f"{group}: {offset} is told, {told.tried} was sent at most"
+            )
+        if offset != NOTHING:
+            self._check_place(group, offset, "told")
+        elif not asked.deposed:
+            self._check_nothing(group, ghost)
+        if NOTHING < offset <= asked.dead and not asked.deposed:
+            raise Violation("OffsetForward", f"{group}: {offset} is told, which was deleted")
+        # Who was replaced and does not know it may tell what was so, for as long as a lease (G9).
+        if offset < asked.least and not asked.deposed:
+            name = "CommitKept" if offset == NOTHING else "OffsetForward"
+            raise Violation(
+                name, f"{group}: {offset} is told, after {asked.least} was told or acknowledged"
+            )
+        if not asked.deposed and told.least != NOTHING:
+            told.least = max(told.least, offset)
+
+    def _check_nothing(self, group: str, ghost: PartitionGhost) -> None:
+        """G7: that nothing is committed is told once the tombstone is."""
+        newest = {NOTHING: NOTHING}
+        for offset, places in self._of(group).places.items():
+            for place, epoch in places:
+                if _is_committed(ghost, place, epoch):
+                    newest[offset] = max(newest.get(offset, NOTHING), place)
+        gone = newest.pop(NOTHING)
+        if max(newest.values(), default=NOTHING) > gone:
+            raise Violation(
+                "NothingUncommitted",
+                f"{group}: told that nothing is committed, and {max(newest)} is, in {ghost.name}",
+            )
+
+    def _check_place(self, group: str, offset: int, what: str) -> None:
+        """G7: nothing is told that is not below the true high watermark."""
+        ghost, places = self._partition(group), self._of(group).places.get(offset, {})
+        if ghost is None or not places:
+            return
+        if not any(_is_committed(ghost, *place) for place in places):
+            raise Violation(
+                "NothingUncommitted",
+                f"{group}: {offset} is {what}, at {list(places)} in {ghost.name}, committed up to "
+                f"{ghost.true_high_watermark}",
+            )
+
+
+def _is_committed(ghost: PartitionGhost, place: int, epoch: int) -> bool:
+    """Whether the record of this leader epoch at this place is below the true high watermark."""
+    at = bisect_left(ghost.committed, place, key=lambda batch: batch.last)
+    if at == len(ghost.committed):
+        return place < ghost.start
+    return ghost.committed[at].base > place or ghost.committed[at].epoch == epoch
+
+
+def _shown(group: object) -> str:
+    return "nothing" if group is None else str(getattr(group, "offsets", group))

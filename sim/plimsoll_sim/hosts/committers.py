@@ -1,0 +1,149 @@
+"""Simulated clients that commit offsets and fetch them, for partitions that they assigned by hand.
+
+Each owns one group and one partition of a topic, commits ever greater offsets, again and again
+until the answer is certain, and asks what is committed: at the coordinator, and at brokers that it
+knew as coordinators before.  What it was told goes to the `GroupWitness`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Protocol
+
+from plimsoll_core.errors import Code
+from plimsoll_sim.hosts.client_calls import ClientConnection, Lost
+from plimsoll_sim.hosts.clients import Client, Habits, Witness
+from plimsoll_wire.api_versions import ApiKey
+
+FORMER_SHARE = 0.2
+"""How often a broker is asked that was the coordinator before."""
+FETCH_SHARE = 0.5
+FORGET_SHARE = 0.1
+"""How often what was committed is deleted, in place of another commit."""
+
+
+class GroupWitness(Protocol):
+    """Who remembers what committers did and were told."""
+
+    def committing(self, group: str, offset: int | None) -> None:
+        """None: its offset is to be forgotten."""
+
+    def committed(self, group: str, offset: int | None) -> None: ...
+    def asks(self, group: str, host: str) -> object:
+        """Before an OffsetFetch is sent; what it says is handed to `fetched`."""
+
+    def fetched(self, group: str, asked: object, offset: int) -> None: ...
+
+
+def commit_values(group: str, topic: str, partition: int, offset: int) -> dict[str, Any]:
+    """An OffsetCommit request (version 8) of no member."""
+    row = {
+        "partition_index": partition,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": [row]}],
+    }
+
+
+def delete_offset_values(group: str, topic: str, partition: int) -> dict[str, Any]:
+    """An OffsetDelete request (version 0) for one partition."""
+    topics = [{"name": topic, "partitions": [{"partition_index": partition}]}]
+    return {"group_id": group, "topics": topics}
+
+
+def fetch_offset_values(group: str, topic: str, partition: int) -> dict[str, Any]:
+    """An OffsetFetch request (version 7) for one partition."""
+    topics = [{"name": topic, "partition_indexes": [partition]}]
+    return {"group_id": group, "topics": topics, "require_stable": False}
+
+
+class OffsetCommitter(Client):
+    """One group's only client."""
+
+    def __init__(
+        self, habits: Habits, rng: random.Random, witness: Witness, groups: GroupWitness
+    ) -> None:
+        super().__init__(habits, rng, witness)
+        self._groups = groups
+        self._offset = 0
+        # What is being asked for until the answer is certain; None: the offset is forgotten.
+        self._wanted: int | None = None
+        self._former: list[str] = []
+        self.group = habits.name
+
+    async def session(self) -> None:
+        host = await self._coordinator()
+        self._former = [*self._former[-3:], host]
+        connection = await self.connect(host)
+        try:
+            while not (self.habits.stopped() and self.idle):
+                # Also while it is not known what became of what was asked for last.
+                if self._rng.random() < FETCH_SHARE:
+                    await self._fetch(connection, host)
+                await self._change(connection)
+                if self._rng.random() < FORMER_SHARE:
+                    await self._ask_former()
+                await self.think()
+        finally:
+            connection.close()
+
+    async def _coordinator(self) -> str:
+        """Its host, from any broker."""
+        connection = await self.connect(self._rng.choice(self.habits.hosts))
+        try:
+            values = {"key_type": 0, "coordinator_keys": [self.group]}
+            reply = await self.ask(connection, ApiKey.FIND_COORDINATOR, 4, values)
+        finally:
+            connection.close()
+        (found,) = reply.coordinators
+        if int(found.error_code):
+            raise Lost(f"find coordinator: {found.error_code}")
+        return str(found.host)
+
+    async def _change(self, connection: ClientConnection) -> None:
+        """The next offset, or again the one of which it is not known what became of it."""
+        if self.idle:
+            self._offset += self._rng.randint(1, 5)
+            self._wanted = None if self._rng.random() < FORGET_SHARE else self._offset
+            self.idle = False
+        wanted, at = self._wanted, self.at
+        self._groups.committing(self.group, wanted)
+        if wanted is None:
+            values = delete_offset_values(self.group, at.topic, at.partition)
+            reply = await self.ask(connection, ApiKey.OFFSET_DELETE, 0, values)
+            code = int(reply.error_code)
+        else:
+            values = commit_values(self.group, at.topic, at.partition, wanted)
+            reply = await self.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
+            code = int(reply.topics[0].partitions[0].error_code)
+        if code not in (Code.NONE, Code.GROUP_ID_NOT_FOUND):
+            raise Lost(f"commit: {code}")
+        self._groups.committed(self.group, wanted)
+        self.idle = True
+
+    async def _fetch(self, connection: ClientConnection, host: str) -> None:
+        asked = self._groups.asks(self.group, host)
+        values = fetch_offset_values(self.group, self.at.topic, self.at.partition)
+        reply = await self.ask(connection, ApiKey.OFFSET_FETCH, 7, values)
+        if int(reply.error_code):
+            raise Lost(f"fetch: {reply.error_code}")
+        self._groups.fetched(self.group, asked, int(reply.topics[0].partitions[0].committed_offset))
+
+    async def _ask_former(self) -> None:
+        """It may not know yet that it is no coordinator any more."""
+        host = self._rng.choice(self._former)
+        try:
+            connection = await self.connect(host)
+            try:
+                await self._fetch(connection, host)
+            finally:
+                connection.close()
+        except Lost:
+            return

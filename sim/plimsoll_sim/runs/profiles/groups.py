@@ -1,0 +1,46 @@
+"""Runs about groups: coordinators move, die and come back while offsets are committed."""
+
+from __future__ import annotations
+
+from plimsoll_sim.environment.latency import LatencyUs
+from plimsoll_sim.runs.profiles.profile import CLOSE, Profile
+
+GROUPS: dict[str, Profile] = {
+    "groups": Profile(
+        faults={
+            "kill_broker": 6,
+            "stop_broker": 4,
+            "pause_broker": 4,
+            "cut_link_between_brokers": 5,
+            "cut_broker_from_controllers": 4,
+            "cut_client_from_broker": 2,
+            "isolate_broker": 5,
+            "stall_metadata_stream": 3,
+            "slow_link": 2,
+            "elect_preferred_leaders": 4,
+        },
+        choices={
+            **CLOSE,
+            "brokers": (3, 3, 4),
+            "replication_factor": (3,),
+            "min_isr": (1, 2),
+            "partitions": (1, 2),
+            "heal_ms": (2_000, 14_000, 25_000),
+            "flap_wait_ms_max": (1_000,),
+            "lag_time_max_ms": (1_000, 5_000),
+            "latency_us": (LatencyUs(100, 5_000), LatencyUs(1_000, 40_000)),
+            "think_ms": ((10, 500), (200, 2_000)),
+            "segment_bytes": (200, 1_000, 1_000_000),
+            "producers": (((-1, True),),),
+            "consumers": (0,),
+            "committers": (2, 3, 5),
+            "members": (
+                (),
+                (("eager", "eager", "static"),),
+                (("cooperative", "cooperative", "cooperative"), ("static", "eager")),
+                (("static", "static"), ("eager",), ("eager", "eager", "eager", "static")),
+            ),
+            "offsets_partitions": (1, 2, 3),
+        },
+    ),
+}

@@ -1,0 +1,70 @@
+"""Kafka's own tools on committed offsets: what they set, list and delete, and what they decode."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from tests.conformance.kafka_jars import KafkaJars
+from tests.integration.local_cluster import LocalCluster, wait_for
+
+TOOL_S = 120
+
+
+def tool(jars: KafkaJars, main_class: str, *arguments: str) -> str:
+    """What it printed; a failure is the test's."""
+    done = subprocess.run(
+        jars.command(main_class, *arguments), capture_output=True, text=True, timeout=TOOL_S
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    return said
+
+
+def groups(jars: KafkaJars, cluster: LocalCluster, *arguments: str) -> str:
+    own = ("--bootstrap-server", cluster.bootstrap)
+    return tool(jars, jars.consumer_groups, *own, *arguments)
+
+
+def test_consumer_groups_tool_resets_describes_lists_and_deletes(
+    cluster: LocalCluster, topic: str, jars: KafkaJars
+) -> None:
+    group = f"group-of-{topic}"
+    named = ("--group", group)
+    groups(jars, cluster, *named, "--topic", topic, "--reset-offsets", "--to-earliest", "--execute")
+    described = groups(jars, cluster, *named, "--describe")
+    rows = [line.split() for line in described.splitlines() if line.startswith(group)]
+    assert sorted((row[1], row[2], row[3]) for row in rows) == [
+        (topic, str(index), "0") for index in range(3)
+    ]
+    assert group in groups(jars, cluster, "--list")
+    state = groups(jars, cluster, *named, "--describe", "--state")
+    assert "Empty" in state
+    groups(jars, cluster, *named, "--delete-offsets", "--topic", f"{topic}:1")
+    described = groups(jars, cluster, *named, "--describe")
+    rows = [line.split() for line in described.splitlines() if line.startswith(group)]
+    assert sorted(row[2] for row in rows) == ["0", "2"]
+    groups(jars, cluster, *named, "--delete")
+    assert group not in groups(jars, cluster, "--list")
+
+
+def test_kafkas_decoder_prints_the_commits_and_tombstones_that_were_written(
+    cluster: LocalCluster, topic: str, jars: KafkaJars
+) -> None:
+    group = f"decoded-{topic}"
+    named = ("--group", group)
+    groups(
+        jars, cluster, *named, "--topic", topic, "--reset-offsets", "--to-offset", "0", "--execute"
+    )
+    groups(jars, cluster, *named, "--delete-offsets", "--topic", f"{topic}:2")
+
+    def segments() -> list[Path]:
+        files = cluster.directory.glob("broker-*/__consumer_offsets-*/*.log")
+        return [path for path in files if group.encode() in path.read_bytes()]
+
+    found = wait_for("the commit in a segment", segments)
+    printed = tool(jars, jars.dump_log_segments, "--offsets-decoder", "--files", str(found[0]))
+    lines = [line for line in printed.splitlines() if group in line]
+    assert len(lines) == 4, printed  # three commits and a tombstone
+    assert all(topic in line for line in lines)
+    assert sum(line.rstrip().endswith(("<DELETE>", "null")) for line in lines) == 1, printed

@@ -1,0 +1,295 @@
+"""The APIs of groups in every version, asked of a coordinator as a client would."""
+
+from collections.abc import Awaitable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from immutables import Map
+from tests.plimsoll_broker.described import a_broker, a_partition, an_image, versions
+from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, store, topic_id
+from tests.plimsoll_core.groups.coordinator_model import an_image as topics
+
+from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_shard import ShardPhase
+from plimsoll_broker.coordinator.internal_topics import InternalTopics
+from plimsoll_broker.handlers.groups import asking
+from plimsoll_broker.handlers.groups.table import group_handlers
+from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.server.dispatch import RequestContext
+from plimsoll_core.cluster.model import ClusterImage, Topic
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.operations import Operation
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import decode_response, encode_request
+from plimsoll_wire.primitives import MalformedMessage
+
+GROUP = {"group_id": "g"}
+MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
+
+
+class FakeCoordinators:
+    """All groups are here, in one shard without a log."""
+
+    def __init__(self) -> None:
+        self.model = CoordinatorModel(topics(orders=3))
+        self.refusal: RefusedAsWhole | None = None
+        self.topics = InternalTopics(self._never)
+        self.phase = ShardPhase.ACTIVE
+        self.asked: list[Operation] = []
+
+    async def _never(self, *_: object) -> Any:
+        raise AssertionError("nothing is to be made")
+
+    def ask(self, op: Any, shard_op: Any = None) -> Asker:
+        op = op if shard_op is None else shard_op
+        self.asked.append(op)
+        asker = Asker()
+        if self.refusal is not None:
+            asker.answer(self.refusal)
+            return asker
+        self.model.submit(op, asker)
+        for token, answer in self.model.answers:
+            if token is asker:
+                asker.answer(answer)
+        return asker
+
+    def shards(self) -> list[Any]:
+        return [self]
+
+
+class Harness:
+    """`ask` goes through the handler's table as the sessions do."""
+
+    def __init__(self, image: ClusterImage | None = None) -> None:
+        self.coordinators = FakeCoordinators()
+        view = SimpleNamespace(image=image or an_image(), aside=Aside())
+        self.handlers = group_handlers(view, self.coordinators)  # type: ignore[arg-type]
+
+    async def ask(self, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
+        return await self.raw(key, version, encode_request(key, version, values))
+
+    async def raw(self, key: ApiKey, version: int, body: bytes) -> Any:
+        context = RequestContext(key, version, 7, memoryview(bytearray(body)))
+        reply: Any = self.handlers[key](context)
+        if isinstance(reply, Awaitable):
+            reply = await reply
+        return decode_response(key, version, reply)
+
+    async def commit(self, version: int, *offsets: tuple[int, int], **more: Any) -> list[int]:
+        rows = [
+            {"partition_index": i, "committed_offset": o, "committed_metadata": None}
+            for i, o in offsets
+        ]
+        values = {**GROUP, **MEMBER, "topics": [{"name": "orders", "partitions": rows}], **more}
+        if version <= 4:
+            values.setdefault("retention_time", -1)
+        reply = await self.ask(ApiKey.OFFSET_COMMIT, version, values)
+        return [int(one.error_code) for topic in reply.topics for one in topic.partitions]
+
+    async def fetch(self, version: int, indexes: list[int] | None) -> tuple[int, dict[int, int]]:
+        """The group's code and its offsets by partition."""
+        asked = None if indexes is None else [{"name": "orders", "partition_indexes": indexes}]
+        one = {**GROUP, "topics": asked}
+        values = {"groups": [one], "require_stable": True} if version >= 8 else one
+        values = {"require_stable": True, **values} if version >= 7 else values
+        reply = await self.ask(ApiKey.OFFSET_FETCH, version, values)
+        group = reply.groups[0] if version >= 8 else reply
+        rows = [row for topic in group.topics for row in topic.partitions]
+        codes = {int(row.error_code) for row in rows}
+        code = int(getattr(group, "error_code", 0)) or max(codes, default=0)
+        return code, {row.partition_index: row.committed_offset for row in rows}
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
+async def test_commit_answers_each_partition(version: int) -> None:
+    harness = Harness()
+    assert await harness.commit(version, (0, 10), (2, 12), (3, 1)) == [0, 0, 3]
+    assert (await harness.fetch(9, [0, 2]))[1] == {0: 10, 2: 12}
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
+async def test_refusal_of_a_commit_is_told_for_each_partition(version: int) -> None:
+    harness = Harness()
+    codes = await harness.commit(version, (0, 1), (1, 1), generation_id_or_member_epoch=3)
+    assert codes == [69 if version >= 9 else 22] * 2
+
+
+async def test_retention_of_old_versions_is_the_commits_own() -> None:
+    harness = Harness()
+    await harness.commit(4, (0, 1), retention_time=5_000)
+    group = harness.coordinators.model.turn.state.groups["g"]
+    committed = group.offsets["orders"][0]
+    assert committed.expire_ms == committed.commit_ms + 5_000
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
+async def test_fetch_tells_offsets_and_minus_one_where_there_is_none(version: int) -> None:
+    harness = Harness()
+    assert await harness.fetch(version, [0]) == (0, {0: -1})
+    await harness.commit(9, (0, 10), (1, 11))
+    assert await harness.fetch(version, [0, 1, 2]) == (0, {0: 10, 1: 11, 2: -1})
+    if version >= 2:
+        assert await harness.fetch(version, None) == (0, {0: 10, 1: 11})
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.OFFSET_FETCH))
+async def test_refusal_of_a_fetch_is_told_by_the_group_or_by_each_partition(version: int) -> None:
+    harness = Harness()
+    harness.coordinators.refusal = RefusedAsWhole(Code.NOT_COORDINATOR)
+    code, offsets = await harness.fetch(version, [0, 1])
+    assert code == Code.NOT_COORDINATOR
+    assert set(offsets) == ({0, 1} if version < 2 else set())
+
+
+async def test_request_of_very_many_partitions_is_asked_in_portions() -> None:
+    harness = Harness()
+    rows = [(index, 1) for index in range(2 * asking.PARTITIONS_AT_ONCE + 1)]
+    codes = await harness.commit(8, *rows)
+    assert len(codes) == len(rows)
+    assert codes.count(0) == 3
+    assert len(harness.coordinators.asked) == 3
+    code, offsets = await harness.fetch(8, [index for index, _ in rows])
+    assert (code, len(offsets), offsets[0]) == (0, len(rows), 1)
+    assert len(harness.coordinators.asked) == 6
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_GROUPS))
+async def test_groups_are_described_and_missing_ones_are_dead_or_an_error(version: int) -> None:
+    harness = Harness()
+    store(harness.coordinators.model, "m1")
+    reply = await harness.ask(
+        ApiKey.DESCRIBE_GROUPS,
+        version,
+        {"groups": ["g", "none"], "include_authorized_operations": False},
+    )
+    found, missing = reply.groups
+    assert (found.group_state, found.protocol_data, len(found.members)) == ("Stable", "range", 1)
+    assert (missing.group_state, int(missing.error_code)) == ("Dead", 69 if version >= 6 else 0)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.LIST_GROUPS))
+async def test_groups_are_listed_in_every_version(version: int) -> None:
+    harness = Harness()
+    await harness.commit(9, (0, 1))
+    reply = await harness.ask(
+        ApiKey.LIST_GROUPS, version, {"states_filter": [], "types_filter": []}
+    )
+    assert (int(reply.error_code), [one.group_id for one in reply.groups]) == (0, ["g"])
+    harness.coordinators.refusal = RefusedAsWhole(Code.COORDINATOR_LOAD_IN_PROGRESS)
+    reply = await harness.ask(
+        ApiKey.LIST_GROUPS, version, {"states_filter": [], "types_filter": []}
+    )
+    assert (int(reply.error_code), len(reply.groups)) == (14, 0)
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.DELETE_GROUPS))
+async def test_groups_are_deleted_each_with_its_code(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plimsoll_core.groups.admin.OFFSETS_AT_ONCE", 1)
+    harness = Harness()
+    await harness.commit(9, (0, 1), (1, 1), (2, 1))
+    reply = await harness.ask(ApiKey.DELETE_GROUPS, version, {"groups_names": ["g", "none", "g"]})
+    told = [(one.group_id, int(one.error_code)) for one in reply.results]
+    assert told == [("g", 0), ("none", 69)]
+    assert harness.coordinators.model.turn.state.groups == {}
+    assert len(harness.coordinators.asked) == 5, "three offsets, one at a time"
+
+
+async def test_offsets_are_deleted_each_with_its_code() -> None:
+    harness = Harness()
+    values = {**GROUP, "topics": [{"name": "orders", "partitions": [{"partition_index": 0}]}]}
+    reply = await harness.ask(ApiKey.OFFSET_DELETE, 0, values)
+    assert (int(reply.error_code), reply.topics) == (69, ())
+    await harness.commit(9, (0, 1))
+    reply = await harness.ask(ApiKey.OFFSET_DELETE, 0, values)
+    assert [int(one.error_code) for one in reply.topics[0].partitions] == [0]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+    ],
+)
+async def test_hostile_bytes_are_malformed_and_reach_no_shard(key: ApiKey) -> None:
+    harness = Harness()
+    for version in versions(key):
+        for body in (b"", b"\xff" * 5, b"\x7f\xff\xff\xff" * 3, b"\0\xff\xff\xff\xff\xff\x7f"):
+            try:
+                await harness.raw(key, version, body)
+            except MalformedMessage:
+                continue
+    assert harness.coordinators.model.log == []
+
+
+# --- FindCoordinator ------------------------------------------------------------------------------
+
+
+def with_offsets_topic(leader: int | None) -> ClusterImage:
+    made = topic_id("offsets")
+    image = an_image(a_broker(0), a_broker(1), a_broker(2, fenced=True))
+    row = a_partition(made, 0, leader)
+    topic = Topic(id=made, name="__consumer_offsets", partitions=1, replication_factor=3, min_isr=2)
+    fields = {name: getattr(image, name) for name in image.__struct_fields__}
+    return ClusterImage(
+        **{
+            **fields,
+            "metadata_version": 2,
+            "topics": image.topics.set(made, topic),
+            "topic_ids": image.topic_ids.set("__consumer_offsets", made),
+            "partitions": Map({row.key: row}),
+        }
+    )
+
+
+async def find(harness: Harness, version: int, kind: int = 0, key: str = "g") -> Any:
+    values = {"key": key, "key_type": kind, "coordinator_keys": [key]}
+    reply = await harness.ask(ApiKey.FIND_COORDINATOR, version, values)
+    return reply.coordinators[0] if version >= 4 else reply
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
+async def test_coordinator_is_the_leader_of_the_groups_partition(version: int) -> None:
+    found = await find(Harness(with_offsets_topic(1)), version)
+    assert (int(found.error_code), found.node_id, found.host) == (0, 1, "host-1")
+
+
+@pytest.mark.parametrize("version", versions(ApiKey.FIND_COORDINATOR))
+@pytest.mark.parametrize("leader", [None, 2])
+async def test_coordinator_is_not_available_without_a_live_leader(
+    version: int, leader: int | None
+) -> None:
+    found = await find(Harness(with_offsets_topic(leader)), version)
+    assert (int(found.error_code), found.node_id) == (15, -1)
+
+
+async def test_first_group_has_the_topic_made_unless_the_cluster_is_too_old() -> None:
+    image = an_image()
+    harness = Harness(image)
+    assert int((await find(harness, 4)).error_code) == 15
+    assert harness.coordinators.topics._wanted == {}, "an older controller may not understand it"
+    fields = {name: getattr(image, name) for name in image.__struct_fields__}
+    harness = Harness(ClusterImage(**{**fields, "metadata_version": 2}))
+    assert int((await find(harness, 4)).error_code) == 15
+    assert list(harness.coordinators.topics._wanted) == ["__consumer_offsets"]
+
+
+@pytest.mark.parametrize("kind", [1, 2, -1])
+async def test_coordinators_of_other_kinds_are_refused_with_a_sentence(kind: int) -> None:
+    found = await find(Harness(with_offsets_topic(1)), 4, kind)
+    assert (int(found.error_code), found.node_id) == (42, -1)
+    assert found.error_message
+
+
+async def test_group_id_that_is_too_long_is_refused() -> None:
+    found = await find(Harness(with_offsets_topic(1)), 4, key="ö" * 128)
+    assert int(found.error_code) == Code.INVALID_GROUP_ID

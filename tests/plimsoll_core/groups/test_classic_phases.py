@@ -1,0 +1,623 @@
+"""Every row of the table of docs/protocol.md, "Classic groups": phase, event, effect."""
+
+import pytest
+from tests.plimsoll_core.groups.classic_members import (
+    REBALANCE_MS,
+    SESSION_MS,
+    a_heartbeat,
+    a_join,
+    a_sync,
+    alive,
+    begins,
+    given,
+    joined_by,
+    leave,
+    phase,
+    stable,
+)
+from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, a_commit, an_image
+
+from plimsoll_core.errors import Code
+from plimsoll_core.groups import membership as m
+from plimsoll_core.groups import operations as o
+from plimsoll_core.groups.records import GroupForgotten, GroupStored
+
+
+@pytest.fixture
+def model() -> CoordinatorModel:
+    return CoordinatorModel(an_image(orders=3, bills=1))
+
+
+def stored(model: CoordinatorModel) -> GroupStored:
+    record = model.log[-1]
+    assert isinstance(record, GroupStored)
+    return record
+
+
+# --- joining -------------------------------------------------------------------------------------
+
+
+def test_member_without_an_id_gets_one_and_comes_again(model: CoordinatorModel) -> None:
+    member_id = given(model)
+    assert (model.log, phase(model)) == ([], "Empty")
+    token = model.asked(a_join(member_id))
+    assert phase(model) == "Preparing"
+    assert stored(model) == GroupStored(
+        group_id="g",
+        protocol_type="consumer",
+        generation=0,
+        protocol=None,
+        leader=None,
+        state_ms=model.turn.wall_ms,
+    )
+    model.advance(3_000)
+    assert model.answer(token) == m.GroupJoined(
+        member_id=member_id,
+        generation=1,
+        protocol_type="consumer",
+        protocol="range",
+        leader=member_id,
+        members=(m.JoinedMember(member_id, None, b"topics"),),
+    )
+    assert phase(model) == "Completing"
+
+
+def test_member_of_an_old_client_joins_without_an_id(model: CoordinatorModel) -> None:
+    op = a_join(must_know_its_id=False)
+    token = model.asked(op)
+    model.advance(3_000)
+    assert joined_by(model, token).member_id == op.new_member_id
+
+
+def test_first_rebalance_goes_on_while_members_come_up_to_their_timeout(
+    model: CoordinatorModel,
+) -> None:
+    tokens = []
+    for ms in range(0, 8_000, 500):
+        assert ms == 0 or model.answer(tokens[0]) is None
+        if ms in (0, 500, 3_500, 6_500):
+            tokens.append(model.asked(a_join(given(model), rebalance_timeout_ms=8_000)))
+        model.advance(500)
+    assert [joined_by(model, token).generation for token in tokens] == [1] * 4
+    assert [len(joined_by(model, token).members) for token in tokens] == [4, 0, 0, 0]
+
+
+def test_id_that_does_not_come_back_holds_a_rebalance_up_to_its_session(
+    model: CoordinatorModel,
+) -> None:
+    (first,) = stable(model, None)
+    given(model)
+    token = model.asked(a_join(first.member_id))
+    assert model.answer(token) is None
+    model.advance(SESSION_MS)
+    assert joined_by(model, token).generation == 2
+
+
+def test_second_member_makes_the_first_join_again(model: CoordinatorModel) -> None:
+    (first,) = stable(model, None)
+    second = model.asked(a_join(given(model)))
+    assert phase(model) == "Preparing"
+    assert alive(model, first) == [Code.REBALANCE_IN_PROGRESS]
+    again = model.asked(a_join(first.member_id))
+    assert joined_by(model, again).leader == first.member_id
+    assert joined_by(model, second).generation == 2
+    assert [one.member_id for one in joined_by(model, again).members] == [
+        first.member_id,
+        joined_by(model, second).member_id,
+    ]
+
+
+def test_dynamic_member_that_does_not_join_in_time_is_out_and_a_static_one_stays(
+    model: CoordinatorModel,
+) -> None:
+    first, second, third = stable(model, None, None, "s")
+    token = model.asked(a_join(second.member_id, protocols=(("range", b"other"),)))
+    for _ in range(5):
+        model.advance(REBALANCE_MS // 5)
+        alive(model, first, third)
+    assert joined_by(model, token).leader == second.member_id
+    assert [one.member_id for one in joined_by(model, token).members] == [
+        second.member_id,
+        third.member_id,
+    ]
+    assert alive(model, first) == [Code.UNKNOWN_MEMBER_ID]
+
+
+def test_rebalance_that_only_absent_static_members_are_left_of_waits_for_them(
+    model: CoordinatorModel,
+) -> None:
+    first, static = stable(model, None, "s")
+    model.ask(leave((first.member_id, None)))
+    for _ in range(8):
+        model.advance(SESSION_MS // 2)
+        assert alive(model, static) == [Code.REBALANCE_IN_PROGRESS]
+    assert phase(model) == "Preparing"
+    token = model.asked(a_join(static.member_id, "s"))
+    assert joined_by(model, token).generation == 2
+
+
+def test_follower_that_joins_again_with_the_same_hears_the_same(model: CoordinatorModel) -> None:
+    leader, follower = begins(model, None, None)
+    assert model.ask(a_join(follower.member_id)) == follower
+    assert model.ask(a_join(leader.member_id)) == leader
+    model.fail_over()
+    leader, follower = stable(model, None, None)
+    assert model.ask(a_join(follower.member_id)) == follower
+    assert phase(model) == "Stable"
+    model.asked(a_join(leader.member_id))
+    assert phase(model) == "Preparing"
+
+
+@pytest.mark.parametrize("after", ["joins", "syncs"])
+def test_member_with_other_metadata_makes_all_join_again(
+    model: CoordinatorModel, after: str
+) -> None:
+    leader, follower = (begins if after == "joins" else stable)(model, None, None)
+    waiting = model.asked(a_sync(leader)) if after == "syncs" else model.asked(a_sync(follower))
+    model.asked(a_join(follower.member_id, protocols=(("range", b"more"),)))
+    assert phase(model) == "Preparing"
+    told = m.GroupSynced("consumer", "range", leader.member_id.encode())
+    expected = told if after == "syncs" else Code.REBALANCE_IN_PROGRESS
+    assert model.answer(waiting) == expected
+
+
+def test_join_that_is_sent_twice_is_answered_once(model: CoordinatorModel) -> None:
+    member_id = given(model)
+    lost = model.asked(a_join(member_id))
+    token = model.asked(a_join(member_id))
+    assert model.answer(lost) is Code.REBALANCE_IN_PROGRESS
+    model.advance(3_000)
+    assert joined_by(model, token).generation == 1
+
+
+def test_protocol_is_the_one_that_most_prefer_among_those_that_all_support(
+    model: CoordinatorModel,
+) -> None:
+    wishes = ("abc", "bca", "cb")
+    tokens = [
+        model.asked(a_join(instance=names, protocols=tuple((name, b"") for name in names)))
+        for names in wishes
+    ]
+    model.advance(3_000)
+    model.advance(3_000)
+    assert joined_by(model, tokens[0]).protocol == "b"
+
+
+# --- static members ------------------------------------------------------------------------------
+
+
+def test_static_member_that_comes_back_to_a_stable_group_gets_what_it_had(
+    model: CoordinatorModel,
+) -> None:
+    leader, follower = stable(model, None, "s")
+    op = a_join(instance="s")
+    answer = joined_by(model, model.asked(op))
+    assert (answer.generation, answer.leader, answer.members) == (1, leader.member_id, ())
+    assert (phase(model), stored(model).members[1].member_id) == ("Stable", op.new_member_id)
+    old = follower.member_id
+    assert model.ask(a_heartbeat(old, 1, "s")) is Code.FENCED_INSTANCE_ID
+    assert model.ask(a_sync(answer)) == m.GroupSynced("consumer", "range", old.encode())
+
+
+@pytest.mark.parametrize("may_skip", [False, True])
+def test_static_leader_that_comes_back_does_not_assign(
+    model: CoordinatorModel, may_skip: bool
+) -> None:
+    (old,) = stable(model, "s")
+    op = a_join(instance="s", may_skip_assignment=may_skip)
+    answer = joined_by(model, model.asked(op))
+    assert answer.leader == (op.new_member_id if may_skip else old.member_id)
+    assert (answer.skip_assignment, len(answer.members)) == (may_skip, may_skip)
+    assert stored(model).leader == op.new_member_id
+
+
+def test_static_member_that_comes_back_while_its_request_waits_fences_that(
+    model: CoordinatorModel,
+) -> None:
+    leader, static = begins(model, None, "s")
+    sync = model.asked(a_sync(static))
+    join = model.asked(a_join(instance="s"))
+    assert model.answer(sync) is Code.FENCED_INSTANCE_ID
+    assert phase(model) == "Preparing"
+    again = model.asked(a_join(instance="s"))
+    assert model.answer(join) is Code.FENCED_INSTANCE_ID
+    model.asked(a_join(leader.member_id))
+    assert joined_by(model, again).generation == 2
+
+
+def test_static_member_that_comes_back_and_changes_the_vote_makes_all_join_again(
+    model: CoordinatorModel,
+) -> None:
+    both = (("range", b""), ("sticky", b""))
+    tokens = [model.asked(a_join(instance=name, protocols=both)) for name in ("s", "t")]
+    model.advance(3_000)
+    model.advance(3_000)
+    leader, follower = (joined_by(model, token) for token in tokens)
+    model.asked(a_sync(follower))
+    model.ask(a_sync(leader))
+    other = (("sticky", b""),)
+    model.asked(a_join(instance="t", protocols=other))
+    assert phase(model) == "Preparing"
+
+
+def test_static_member_whose_return_is_not_stored_is_told_so(model: CoordinatorModel) -> None:
+    stable(model, "s")
+    model.refuses = Code.COORDINATOR_NOT_AVAILABLE
+    assert model.ask(a_join(instance="s")) is Code.COORDINATOR_NOT_AVAILABLE
+    model.refuses = Code.NONE
+    answer = joined_by(model, model.asked(a_join(instance="s")))
+    assert answer.skip_assignment
+    assert stored(model).members[0].member_id == answer.member_id
+
+
+# --- syncing -------------------------------------------------------------------------------------
+
+
+def test_follower_waits_for_the_leader_and_the_leader_for_the_commit(
+    model: CoordinatorModel,
+) -> None:
+    leader, follower = begins(model, None, None)
+    waits = model.asked(a_sync(follower))
+    model.holds = True
+    leads = model.asked(a_sync(leader, **{follower.member_id: b"f"}))
+    late = model.asked(a_sync(leader, **{follower.member_id: b"other"}))
+    assert (phase(model), model.answer(waits)) == ("Completing", None)
+    assert (model.answer(leads), model.answer(late)) == (Code.REBALANCE_IN_PROGRESS, None)
+    model.commit()
+    assert model.answer(waits) == m.GroupSynced("consumer", "range", b"f")
+    assert model.answer(late) == m.GroupSynced("consumer", "range", b"")
+    assert phase(model) == "Stable"
+
+
+def test_assignments_that_are_not_stored_are_told_to_nobody_and_all_join_again(
+    model: CoordinatorModel,
+) -> None:
+    leader, follower = begins(model, None, None)
+    waits = model.asked(a_sync(follower))
+    model.refuses = Code.COORDINATOR_NOT_AVAILABLE
+    assert model.ask(a_sync(leader)) is Code.COORDINATOR_NOT_AVAILABLE
+    assert model.answer(waits) is Code.COORDINATOR_NOT_AVAILABLE
+    assert phase(model) == "Preparing"
+    model.refuses = Code.NONE
+    tokens = [model.asked(a_join(one.member_id)) for one in (leader, follower)]
+    assert [joined_by(model, token).generation for token in tokens] == [2, 2]
+
+
+def test_commit_that_comes_after_a_newcomer_answers_nobody(model: CoordinatorModel) -> None:
+    (leader,) = begins(model, None)
+    model.holds = True
+    waits = model.asked(a_sync(leader))
+    model.asked(a_join(given(model)))
+    assert model.answer(waits) is Code.REBALANCE_IN_PROGRESS
+    model.commit()
+    assert phase(model) == "Preparing"
+
+
+def test_commit_of_a_generation_that_is_over_answers_nobody(model: CoordinatorModel) -> None:
+    (leader,) = begins(model, None)
+    model.holds = True
+    model.asked(a_sync(leader))
+    newcomer = model.asked(a_join(given(model)))
+    again = joined_by(model, model.asked(a_join(leader.member_id)))
+    sync = model.asked(a_sync(again, **{again.member_id: b"two"}))
+    then, code = model.thens.pop(0)
+    model.submit(then(code), None)
+    assert (phase(model), model.answer(sync)) == ("Completing", None)
+    model.commit()
+    assert model.answer(sync) == m.GroupSynced("consumer", "range", b"two")
+    assert joined_by(model, newcomer).generation == 2
+
+
+def test_assignment_is_told_again_also_after_a_failover(model: CoordinatorModel) -> None:
+    _, follower = stable(model, None, None)
+    own = m.GroupSynced("consumer", "range", follower.member_id.encode())
+    assert model.ask(a_sync(follower)) == own
+    model.fail_over()
+    assert model.ask(a_sync(follower)) == own
+
+
+def test_members_that_do_not_sync_in_time_are_out(model: CoordinatorModel) -> None:
+    leader, follower = begins(model, None, None)
+    waits = model.asked(a_sync(follower))
+    for _ in range(4):
+        model.advance(REBALANCE_MS // 4)
+        alive(model, leader)
+    assert model.answer(waits) is Code.REBALANCE_IN_PROGRESS
+    assert alive(model, leader) == [Code.UNKNOWN_MEMBER_ID]
+    token = model.asked(a_join(follower.member_id))
+    assert joined_by(model, token).leader == follower.member_id
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"generation": 0}, 22),
+        ({"generation": 2}, 22),
+        ({"member_id": "m"}, 25),
+        ({"group_instance_id": "s"}, 25),
+        ({"protocol_type": "connect"}, 23),
+        ({"protocol": "sticky"}, 23),
+    ],
+)
+def test_sync_of_another_generation_or_member_is_refused(
+    model: CoordinatorModel, change: dict[str, object], code: int
+) -> None:
+    (leader,) = begins(model, None)
+    op = a_sync(leader)
+    fields = {name: getattr(op, name) for name in op.__dataclass_fields__}
+    assert model.ask(m.SyncGroup(**{**fields, **change})) is Code(code)  # type: ignore[arg-type]
+
+
+# --- staying and leaving ----------------------------------------------------------------------
+
+
+def test_heartbeats_keep_a_member_and_silence_ends_it(model: CoordinatorModel) -> None:
+    leader, follower = stable(model, None, None)
+    for _ in range(4):
+        model.advance(SESSION_MS // 2)
+        assert alive(model, leader, follower) == [m.HeartbeatTaken()] * 2
+    for _ in range(2):
+        model.advance(SESSION_MS // 2)
+        model.ask(a_heartbeat(leader.member_id, 1))
+    assert alive(model, leader, follower) == [
+        Code.REBALANCE_IN_PROGRESS,
+        Code.UNKNOWN_MEMBER_ID,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "instance", "code"),
+    [("m", 1, None, 25), ("", 1, "s", 82), ("", 1, "t", 25), ("own", 0, None, 22)],
+)
+def test_heartbeat_of_a_stranger_is_refused(
+    model: CoordinatorModel, member: str, generation: int, instance: str | None, code: int
+) -> None:
+    (own,) = stable(model, "s")
+    member_id = own.member_id if member == "own" else member
+    assert model.ask(a_heartbeat(member_id, generation, instance)) is Code(code)
+
+
+def test_group_without_members_knows_nobody(model: CoordinatorModel) -> None:
+    for _ in range(2):
+        assert model.ask(a_heartbeat("m", 0)) is Code.UNKNOWN_MEMBER_ID
+        op = m.SyncGroup(group_id="g", member_id="m", generation=0)
+        assert model.ask(op) is Code.UNKNOWN_MEMBER_ID
+        assert model.ask(leave(("m", None))) == m.MembersLeft((Code.UNKNOWN_MEMBER_ID,))
+        assert model.ask(a_join("m")) is Code.UNKNOWN_MEMBER_ID
+        given(model)
+
+
+def test_last_member_that_leaves_makes_the_group_empty(model: CoordinatorModel) -> None:
+    (only,) = stable(model, None)
+    model.ask(a_commit(("orders", 0, 1), generation=1, member_id=only.member_id))
+    assert model.ask(leave((only.member_id, None))) == m.MembersLeft((Code.NONE,))
+    assert (stored(model).generation, stored(model).members) == (2, ())
+    assert (phase(model), model.turn.soft.seats) == ("none", 0)
+    assert model.ask(o.DeleteGroup(group_id="g")) == o.GroupDeleted()
+    assert isinstance(model.log[-1], GroupForgotten)
+
+
+def test_emptiness_that_is_not_stored_is_tried_again(model: CoordinatorModel) -> None:
+    (only,) = stable(model, None)
+    model.refuses = Code.COORDINATOR_NOT_AVAILABLE
+    assert model.ask(leave((only.member_id, None))) is Code.COORDINATOR_NOT_AVAILABLE
+    model.advance(1_000)
+    assert (phase(model), stored(model).generation) == ("Empty", 1)
+    model.refuses = Code.NONE
+    model.advance(1_000)
+    assert (phase(model), stored(model).generation) == ("none", 2)
+
+
+def test_members_leave_by_id_by_instance_and_before_they_came(model: CoordinatorModel) -> None:
+    dynamic, static = stable(model, None, "s")
+    pending = given(model)
+    op = leave((dynamic.member_id, None), ("", "s"), (pending, None), ("", "t"), ("x", "s"))
+    answer = model.ask(op)
+    assert answer == m.MembersLeft((Code.NONE, Code.NONE, Code.NONE, Code(25), Code(25)))
+    assert (stored(model).generation, stored(model).members) == (2, ())
+    assert static.generation == 1
+
+
+def test_member_that_is_removed_while_its_request_waits_hears_so(model: CoordinatorModel) -> None:
+    leader, follower = begins(model, None, None)
+    sync = model.asked(a_sync(follower))
+    model.ask(leave((follower.member_id, None)))
+    assert model.answer(sync) is Code.UNKNOWN_MEMBER_ID
+    given(model)
+    join = model.asked(a_join(leader.member_id))
+    assert model.answer(join) is None
+    model.ask(leave((leader.member_id, None)))
+    assert model.answer(join) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_member_that_leaves_ends_the_wait_of_the_others(model: CoordinatorModel) -> None:
+    leader, follower = stable(model, None, None)
+    token = model.asked(a_join(leader.member_id))
+    assert model.answer(token) is None
+    model.ask(leave((follower.member_id, None)))
+    assert len(joined_by(model, token).members) == 1
+
+
+def test_newcomer_whose_connection_closes_is_waited_for_no_longer(
+    model: CoordinatorModel,
+) -> None:
+    (first,) = stable(model, None)
+    newcomer = model.asked(a_join(given(model)))
+    model.submit(m.CloseRequest(group_id="g", token=newcomer), None)
+    token = model.asked(a_join(first.member_id))
+    assert len(joined_by(model, token).members) == 1
+    assert model.answer(newcomer) is Code.UNKNOWN_MEMBER_ID or model.answer(newcomer) is None
+
+
+def test_known_member_whose_connection_closes_while_it_joins_stays(
+    model: CoordinatorModel,
+) -> None:
+    first, second = stable(model, None, None)
+    token = model.asked(a_join(first.member_id))
+    model.submit(m.CloseRequest(group_id="g", token=token), None)
+    model.asked(a_join(second.member_id))
+    assert len(joined_by(model, token).members) == 2
+
+
+def test_newcomer_waits_five_minutes_at_most(model: CoordinatorModel) -> None:
+    (first,) = stable(model, "s")
+    newcomer = model.asked(a_join(given(model), rebalance_timeout_ms=1_000_000))
+    for _ in range(60):
+        model.advance(5_000)
+        alive(model, first)
+    assert model.answer(newcomer) is Code.UNKNOWN_MEMBER_ID
+
+
+# --- commits -------------------------------------------------------------------------------------
+
+
+def test_commits_are_taken_in_their_generation_unless_the_next_one_is_not_shared_out(
+    model: CoordinatorModel,
+) -> None:
+    (first,) = stable(model, None)
+
+    def commit(generation: int) -> object:
+        op = a_commit(("orders", 0, 1), generation=generation, member_id=first.member_id)
+        answer = model.ask(op)
+        return answer.partitions[0].code if isinstance(answer, o.OffsetsCommitted) else answer
+
+    assert (commit(1), commit(0)) == (Code.NONE, Code.ILLEGAL_GENERATION)
+    model.asked(a_join(given(model)))
+    assert (phase(model), commit(1)) == ("Preparing", Code.NONE)
+    model.asked(a_join(first.member_id))
+    assert phase(model) == "Completing"
+    assert (commit(1), commit(2)) == (Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS)
+
+
+def test_commit_prolongs_the_session(model: CoordinatorModel) -> None:
+    (first,) = stable(model, None)
+    for _ in range(4):
+        model.advance(SESSION_MS // 2)
+        model.ask(a_commit(("orders", 0, 1), generation=1, member_id=first.member_id))
+    assert alive(model, first) == [m.HeartbeatTaken()]
+
+
+def test_commit_of_nobody_is_refused_while_the_first_members_join(
+    model: CoordinatorModel,
+) -> None:
+    model.asked(a_join(given(model)))
+    assert model.ask(a_commit(("orders", 0, 1))) is Code.UNKNOWN_MEMBER_ID
+
+
+# --- failover ------------------------------------------------------------------------------------
+
+
+def test_sessions_begin_anew_after_a_failover(model: CoordinatorModel) -> None:
+    leader, follower = stable(model, None, None)
+    model.advance(SESSION_MS - 1)
+    model.fail_over()
+    model.advance(SESSION_MS - 1)
+    assert alive(model, leader, follower) == [m.HeartbeatTaken()] * 2
+    model.advance(SESSION_MS)
+    assert phase(model) == "none"
+    assert (stored(model).generation, stored(model).members) == (2, ())
+
+
+def test_silent_members_of_a_loaded_group_are_out_after_their_session(
+    model: CoordinatorModel,
+) -> None:
+    stable(model, None, "s")
+    model.fail_over()
+    model.advance(0)
+    assert phase(model) == "Stable"
+    model.advance(SESSION_MS)
+    assert (phase(model), stored(model).members) == ("none", ())
+
+
+def test_generation_of_which_only_the_joins_were_answered_is_given_again(
+    model: CoordinatorModel,
+) -> None:
+    (first,) = stable(model, None)
+    second = model.asked(a_join(given(model)))
+    again = model.asked(a_join(first.member_id))
+    assert joined_by(model, again).generation == 2
+    model.fail_over()
+    assert model.ask(a_sync(joined_by(model, again))) is Code.ILLEGAL_GENERATION
+    assert model.ask(a_sync(joined_by(model, second))) is Code.UNKNOWN_MEMBER_ID
+    assert joined_by(model, model.asked(a_join(first.member_id))).generation == 2
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"group_id": ""}, 24),
+        ({"group_id": "g" * 256}, 24),
+        ({"session_timeout_ms": 5_999}, 26),
+        ({"session_timeout_ms": 1_800_001}, 26),
+        ({"session_timeout_ms": -(2**31)}, 26),
+        ({"rebalance_timeout_ms": -1}, 42),
+        ({"group_instance_id": ""}, 42),
+        ({"protocols": (("range", b"x" * 65_536),)}, 42),
+        ({"protocols": (("", b""),) * 1_100}, 42),
+        ({"protocols": ()}, 23),
+        ({"protocol_type": ""}, 23),
+    ],
+)
+def test_join_that_asks_for_what_cannot_be_is_refused_and_leaves_nothing(
+    model: CoordinatorModel, change: dict[str, object], code: int
+) -> None:
+    assert model.ask(a_join(**change)) is Code(code)  # type: ignore[arg-type]
+    assert model.turn.soft.classic == {}
+
+
+@pytest.mark.parametrize("change", [{"protocol_type": "connect"}, {"protocols": (("x", b""),)}])
+def test_join_of_one_that_shares_nothing_with_the_members_is_refused(
+    model: CoordinatorModel, change: dict[str, object]
+) -> None:
+    stable(model, None)
+    assert model.ask(a_join(**change)) is Code.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[arg-type]
+    assert phase(model) == "Stable"
+
+
+def test_last_member_may_come_with_other_protocols(model: CoordinatorModel) -> None:
+    (only,) = stable(model, None)
+    op = a_join(only.member_id, protocol_type="connect", protocols=(("x", b""),))
+    assert joined_by(model, model.asked(op)).protocol == "x"
+
+
+def test_group_takes_no_more_than_its_size_ids_that_were_given_out_among_them(
+    model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = model.turn.settings
+    fields = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    model.change(settings=type(settings)(**{**fields, "group_size_max": 2}))
+    (first,) = stable(model, None)
+    member_id = given(model)
+    assert model.ask(a_join()) is Code.GROUP_MAX_SIZE_REACHED
+    assert model.ask(a_join(instance="s")) is Code.GROUP_MAX_SIZE_REACHED
+    second = model.asked(a_join(member_id))
+    model.asked(a_join(first.member_id))
+    assert joined_by(model, second).generation == 2
+    monkeypatch.setattr("plimsoll_core.groups.classic.join.SEATS_MAX", 2)
+    assert model.ask(a_join(group_id="h")) is Code.GROUP_MAX_SIZE_REACHED
+
+
+def test_group_whose_beginning_cannot_be_stored_does_not_begin(model: CoordinatorModel) -> None:
+    first, second = given(model), given(model)
+    model.refuses = Code.COORDINATOR_NOT_AVAILABLE
+    assert model.ask(a_join(first)) is Code.COORDINATOR_NOT_AVAILABLE
+    model.refuses = Code.NONE
+    assert phase(model) == "Empty"
+    token = model.asked(a_join(second))
+    model.advance(3_000)
+    assert joined_by(model, token).generation == 1
+
+
+def test_group_that_is_described_while_it_joins_tells_no_assignments(
+    model: CoordinatorModel,
+) -> None:
+    stable(model, None)
+    model.asked(a_join(given(model)))
+    answer = model.ask(o.DescribeGroup(group_id="g"))
+    assert isinstance(answer, o.GroupDescribed)
+    assert (answer.state, answer.protocol) == ("PreparingRebalance", "")
+    assert [one.assignment for one in answer.members] == [b"", b""]
+    assert model.ask(o.DeleteGroup(group_id="g")) is Code.NON_EMPTY_GROUP
