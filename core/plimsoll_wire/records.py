@@ -33,7 +33,7 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
                 position += 1
                 length = (length >> 1) ^ -(length & 1)
             else:
-                length, position = _varint(records, position)
+                length, position = varint(records, position)
             end = position + length
             if length < 0 or end > size:
                 raise BadRecords("a record is longer than its batch")
@@ -42,8 +42,8 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
                 timestamp_delta = (timestamp_delta >> 1) ^ -(timestamp_delta & 1)
                 after = position + 2
             else:
-                timestamp_delta, after = _varint(records, position + 1)
-            offset_delta, after = _varint(records, after)
+                timestamp_delta, after = varint(records, position + 1)
+            offset_delta, after = varint(records, after)
             if after > end:
                 raise BadRecords("a record is shorter than its own fields")
             yield timestamp_delta, offset_delta
@@ -52,7 +52,7 @@ def iter_times(records: bytes, count: int) -> Iterator[tuple[int, int]]:
         raise BadRecords("the batch ends inside a record") from None
 
 
-def _varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """A zigzag number and where it ends; IndexError: the data ends first."""
     value = data[position]
     position += 1
@@ -138,7 +138,7 @@ def _follow(records: bytes | memoryview, count: int) -> int:
         if number == count:
             break
         try:
-            length, position = _varint(records, position)
+            length, position = varint(records, position)
         except IndexError:
             raise BadRecords("the batch ends inside a record", number) from None
         except BadRecords as error:
@@ -151,10 +151,10 @@ def _follow(records: bytes | memoryview, count: int) -> int:
 
 def _check_last(records: bytes | memoryview, position: int, index: int) -> None:
     try:
-        length, position = _varint(records, position)
+        length, position = varint(records, position)
         end = position + length
-        _, position = _varint(records, position + 1)  # one byte of attributes before the time
-        offset_delta, position = _varint(records, position)
+        _, position = varint(records, position + 1)  # one byte of attributes before the time
+        offset_delta, position = varint(records, position)
     except IndexError:
         raise BadRecords("the batch ends inside a record", index) from None
     except BadRecords as error:

@@ -36,9 +36,11 @@ _TYPE_BOOLEAN = 1
 _TYPE_STRING = 2
 _TYPE_INT = 3
 _TYPE_LONG = 5
+_TYPE_DOUBLE = 6
 _TYPE_LIST = 7
 _INTS = frozenset({"max.message.bytes", "segment.bytes", MIN_ISR})
-_LISTS = frozenset({"cleanup.policy"})
+_LISTS = frozenset({"cleanup.policy", "log.cleanup.policy"})
+_DOUBLES = frozenset({"min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"})
 
 _BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
 
@@ -223,6 +225,8 @@ def _type(name: str, value: str) -> int:
         return _TYPE_INT
     if name in _LISTS:
         return _TYPE_LIST
+    if name in _DOUBLES:
+        return _TYPE_DOUBLE
     if name == UNCLEAN_ENABLE:
         return _TYPE_BOOLEAN
     return _TYPE_LONG if value.lstrip("-").isdecimal() else _TYPE_STRING

@@ -56,7 +56,7 @@ class LogReader:
             if found is None:
                 continue
             position, header = found
-            if header.base_offset > offset:  # a hole: no reader may skip it silently
+            if header.base_offset > offset and not segment.holes:  # no reader may skip it silently
                 raise BatchError(BadBatch.PLACE, position)
             return segment, position, header.base_offset
         return None

@@ -12,6 +12,7 @@ from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.cluster.topic_configs import canonical, check_configs, split_min_isr
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.compaction_version import check_version
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     check_rows,
@@ -57,7 +58,7 @@ def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
     configs = canonical(rest)
     if isinstance(configs, Refusal):
         return configs
-    refusal = _may_create(turn, wish) or check_configs(configs)
+    refusal = _may_create(turn, wish) or check_configs(configs) or check_version(turn, configs)
     if refusal:
         return refusal
     rows = _rows(turn, wish)
