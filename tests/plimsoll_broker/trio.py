@@ -28,6 +28,7 @@ from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listener_peers import CLIENTS, REPLICATION, Port
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, Partition, TopicObject
+from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.cluster.records import ControllerChanged
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
 from plimsoll_core.ids import BrokerEpoch, BrokerId, ControllerEpoch
@@ -206,6 +207,7 @@ class Broker:
                 previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
                 directory_ids=(UUID(int=1000 + self.id),),
                 endpoints=tuple(reversed(endpoints) if self.replication_first else endpoints),
+                metadata_versions=UNDERSTOOD,
             )
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]

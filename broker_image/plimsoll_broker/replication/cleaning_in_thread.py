@@ -38,6 +38,9 @@ class CleaningInThread:
     async def end(self) -> None:
         self._round = None
 
+    async def close(self) -> None:
+        """There is nothing but the round."""
+
 
 def _any_rate(size: int) -> None:
     """As fast as it goes."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -95,10 +96,13 @@ class LogCleaner:
                 logger.error("cleaning: %s", error)
 
     async def run(self) -> None:
-        for _ in range(ROUNDS_AT_ONCE):
-            due = await self._dirtiest()
-            if due is None or not await self._round(due.hosted):
-                return
+        try:
+            for _ in range(ROUNDS_AT_ONCE):
+                due = await self._dirtiest()
+                if due is None or not await self._round(due.hosted):
+                    return
+        finally:
+            await self._work.close()
 
     # --- which one ------------------------------------------------------------------------------
 
@@ -146,7 +150,8 @@ class LogCleaner:
                 self._uncleanable.add(log)
             return False
         finally:
-            await self._work.end()
+            with suppress(CleaningFailed):
+                await self._work.end()
 
     async def _clean(self, hosted: Hosted, found: CleaningPlan) -> bool:
         manager, log, cuts = self._manager, hosted.log, hosted.log.cuts

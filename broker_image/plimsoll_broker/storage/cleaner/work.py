@@ -33,3 +33,6 @@ class CleaningWork(Protocol):
 
     async def end(self) -> None:
         """The round is over: its memory is given back."""
+
+    async def close(self) -> None:
+        """No log is due: nothing is kept for the next round."""
