@@ -17,6 +17,7 @@ class RunOptions:
 
     `burst`: how likely a fault comes right after another; `nervous`: how likely one comes right
     after a proposal or a commit; `at_once`: how many that last may do so at the same time.
+    `compacted`: topics keep the last record of each key alone, and records have keys.
     `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
     """
 
@@ -38,6 +39,7 @@ class RunOptions:
     flush_ms: int | None = None
     retention_bytes: int | None = None
     retention_ms: int | None = None
+    compacted: bool = False
     unclean_recovery: Literal["Balanced", "Proactive"] = "Balanced"
     chores_faster: int = 1
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"

@@ -6,9 +6,12 @@ what it leaves open.
 
 from __future__ import annotations
 
+from plimsoll_sim.runs.profiles.cleaning import CLEANING
 from plimsoll_sim.runs.profiles.disks import DISKS
 from plimsoll_sim.runs.profiles.operations import OPERATIONS
 from plimsoll_sim.runs.profiles.profile import Profile
 from plimsoll_sim.runs.profiles.replication import REPLICATION
 
-PROFILES: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
+DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
+"""Those that a seed may draw."""
+PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING}
