@@ -34,6 +34,7 @@ _CRC_AT = 17
 _CRC_FROM = 21
 _MAX_TIMESTAMP_AT = 35
 _LEADER_EPOCH_AT = 12
+_COUNT_AT = 57
 
 MAGIC = 2
 CODEC_MASK = 0x07
@@ -202,6 +203,18 @@ def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int,
         position = end
         next_offset = base + last_delta + 1
     return position, next_offset
+
+
+def end_of_empty(data: Buffer) -> int | None:
+    """The offset behind whole batches none of which has a record; None: one has."""
+    position, end = 0, None
+    while position < len(data):
+        if any(data[position + _COUNT_AT : position + HEADER_SIZE]):
+            return None
+        base, length, last_delta = _STEP.unpack_from(data, position)
+        position += length + LENGTH_END
+        end = base + last_delta + 1
+    return end
 
 
 def check_places(

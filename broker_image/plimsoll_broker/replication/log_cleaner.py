@@ -146,8 +146,8 @@ class LogCleaner:
         except CleaningFailed as error:
             logger.error("%r is not cleaned: %s", hosted, error)
             if error.damaged:
-                self._uncleanable = {each for each in self._uncleanable if each.fault is None}
-                self._uncleanable.add(log)
+                here = {one.log for one in self._manager}
+                self._uncleanable = (self._uncleanable & here) | {log}
             return False
         finally:
             with suppress(CleaningFailed):

@@ -180,7 +180,8 @@ class LogStore(CheckpointFiles):
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
         log = _loaded(place, config, known, partial(self._before_cut, partition))
-        self._high_watermarks.lower(partition, log.log_end_offset)
+        for offsets in (self._high_watermarks, self.cleaned_ends):
+            offsets.lower(partition, log.log_end_offset)
         if not log.size:  # new, or made by a process that may have ended before it was durable
             with self._changing_new:
                 self._new[partition] = path

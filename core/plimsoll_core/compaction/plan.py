@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+GROUP_MAX = 64
+"""Segments that become one at a time: their files go in one turn of the event loop."""
 OFFSETS_MAX = 2**31 - 1
 """How far a record may be from the first offset of its segment: indexes have four bytes for it."""
 
@@ -103,15 +105,16 @@ def groups(
     segments: Iterable[SealedSegment], end: int, segment_bytes: int
 ) -> list[list[SealedSegment]]:
     """Runs of neighbours that become one segment each: together, as they are now, no larger than
-    one may be.  Only segments that begin below `end`."""
+    one may be, and no more than `GROUP_MAX`.  Only segments that begin below `end`."""
     found: list[list[SealedSegment]] = []
     size = 0
     for segment in segments:
         if segment.base_offset >= end:
             break
         size += segment.size
-        first = found[-1][0].base_offset if found else None
-        if first is None or size > segment_bytes or segment.end_offset - first > OFFSETS_MAX:
+        group = found[-1] if found else []
+        too_large = size > segment_bytes or len(group) == GROUP_MAX
+        if not group or too_large or segment.end_offset - group[0].base_offset > OFFSETS_MAX:
             found.append([])
             size = segment.size
         found[-1].append(segment)

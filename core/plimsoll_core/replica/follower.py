@@ -52,8 +52,10 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
             break
         # What begins elsewhere is not what its leader wrote there, unless a cleaner made a hole.
         fits = batch.base_offset == expected or (log.holes and batch.base_offset > expected)
-        if not fits and not count and log.log_start_offset == expected:
-            fits = batch.base_offset <= expected <= batch.base_offset + batch.last_offset_delta
+        if not count and log.log_start_offset == expected:
+            fits = (
+                fits or batch.base_offset <= expected <= batch.base_offset + batch.last_offset_delta
+            )
         if not fits or batch.leader_epoch < newest or batch.last_offset_delta < 0:
             return None
         newest = batch.leader_epoch

@@ -360,9 +360,9 @@ class Replica:
 
     def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
         """The driver appended a reply's batches (maybe none) that came with this high watermark."""
-        log, known = self.log, min(high_watermark, self.log.log_end_offset)
-        self.compacted_copy.committed(high_watermark if shows_compaction else known)
-        self.high_watermark = max(known, log.log_start_offset)
+        log = self.log
+        self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+        self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)
 
     # --- handing over -------------------------------------------------------------------------
 

@@ -29,14 +29,14 @@ def uncleaned(ghost: PartitionGhost, copy: Copy, found: Found, start: int) -> li
     whole: list[CommittedBatch] = []
     expected = start
     for batch, count in zip(found.batches, found.counts, strict=True):
-        for taken in _between(ghost, expected, batch.base):
+        for taken in _between(ghost, expected, batch):
             copy.emptied[taken.base] = copy.taken[taken.base] = None
             whole.append(taken)
         copy.emptied.pop(batch.base, None)
         copy.taken.pop(batch.base, None)
         if not count:
             copy.emptied[batch.base] = None
-        known = ghost.ever.get(batch.base)
+        known = ghost.ever.get(batch.base, {}).get(batch.epoch)
         if known is not None and _same(known, batch):
             batch = known
         elif count != batch.last - batch.base + 1:
@@ -56,10 +56,14 @@ def _same(known: CommittedBatch, batch: CommittedBatch) -> bool:
     )
 
 
-def _between(ghost: PartitionGhost, start: int, end: int) -> Iterator[CommittedBatch]:
-    """What was committed in a hole."""
+def _between(
+    ghost: PartitionGhost, start: int, following: CommittedBatch
+) -> Iterator[CommittedBatch]:
+    """What was committed in a hole: of the history that the batch behind it belongs to."""
+    end = following.base
     while start < end:
-        batch = ghost.ever.get(start)
+        known = ghost.ever.get(start, {})
+        batch = known.get(max((epoch for epoch in known if epoch <= following.epoch), default=-1))
         if batch is None or batch.last >= end:
             raise Violation(
                 "CleanedCommitted", f"{ghost.name}: nothing was committed from {start} to {end}"

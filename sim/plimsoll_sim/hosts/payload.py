@@ -27,12 +27,15 @@ KEYS = 3
 
 
 def key_of(ident: bytes) -> bytes:
-    """Of every record of a batch of that name."""
-    return b"k%d" % (crc32(ident) % KEYS)
+    """Of every record of a batch of that name; what is before a colon, if there is one."""
+    key, written, _ = ident.partition(b":")
+    return key if written else b"k%d" % (crc32(ident) % KEYS)
 
 
 def deletes(ident: bytes) -> bool:
-    """Whether its records are tombstones."""
+    """Whether its records are tombstones; with a colon, if nothing is behind it."""
+    if b":" in ident:
+        return ident.endswith(b":")
     return crc32(ident) // KEYS % 5 == 0
 
 

@@ -79,14 +79,14 @@ class PartitionGhost:
     """`committed` is the log that was ever under a leader's high watermark, less what unclean
     elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
     client let go of what is below; `deleted`: what clients asked for.  `led`: by leader epoch who
-    led, since when (µs).  `ever`: the batch that was committed last at an offset."""
+    led, since when (µs).  `ever`: what was ever committed at an offset, by leader epoch."""
 
     key: PartitionKey
     name: TopicPartition
     start: int = 0
     deleted: int = 0
     committed: list[CommittedBatch] = field(default_factory=list)
-    ever: dict[int, CommittedBatch] = field(default_factory=dict)
+    ever: dict[int, dict[int, CommittedBatch]] = field(default_factory=dict)
     index: dict[int, int] = field(default_factory=dict)
     idents: dict[bytes, int] = field(default_factory=dict)
     lost: dict[bytes, int] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class PartitionGhost:
     def commit(self, batch: CommittedBatch) -> None:
         self.index[batch.base] = len(self.committed)
         self.idents[batch.ident] = batch.base
-        self.ever[batch.base] = batch
+        self.ever.setdefault(batch.base, {})[batch.epoch] = batch
         self.committed.append(batch)
 
     def shift(self, copy: Copy) -> int:

@@ -14,7 +14,7 @@ from tests.plimsoll_broker.storage.simulated import Cuts, Machine
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_sim.engine.process import ProcessDied
-from plimsoll_wire.batches import BatchError, BatchHeader
+from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
 
 COMPACT = LogConfig(segment_bytes=400, compact=True, holes=True, delete=False)
 
@@ -210,6 +210,21 @@ def test_damaged_segment_is_not_cleaned(at: int) -> None:
         clean(log, machine.store.disk)
     assert machine.names() == names
     assert bytes(file.data) == data
+
+
+def test_read_goes_on_to_a_batch_that_has_a_record() -> None:
+    """librdkafka reports an error where a reply has none."""
+    machine = a_machine()
+    log = machine.log()
+    for _ in range(40):
+        put(log, (b"a", b"x" * 70))
+    log.flush()
+    clean(log, machine.store.disk)
+    assert len(log.segments) > 5
+    data = log.read(0, 100, log.log_end_offset)
+    assert [header.count for header in iter_headers(data)][-1] == 1
+    data = log.read(1, 100, log.segments[-1].base_offset)
+    assert list(iter_headers(data))[-1].next_offset == log.segments[-1].base_offset
 
 
 # --- crashes --------------------------------------------------------------------------------------
