@@ -119,10 +119,9 @@ def bring_up() -> Cluster:
         context = cluster.kubectl("config", "current-context").strip()
         steps.say(f"using the current kubectl context, {context}")
         return cluster
-    for verb, about in (("install", "the node's programs (minutes when cold)"), ("up", "the node")):
-        steps.say(f"{verb}: {about}")
-        subprocess.run([str(NODE), verb], check=True, stdout=subprocess.DEVNULL)
-    steps.say("images: operator, broker, spark")
+    steps.say("dev/node.sh up images: Kubernetes, compiled when it is not there yet")
+    subprocess.run([str(NODE), "up", "images"], check=True, stdout=subprocess.DEVNULL)
+    steps.say("dev/images.sh: the operator's, the broker's and Spark's, into the node")
     subprocess.run([str(ROOT / "dev" / "images.sh")], check=True)
     return Cluster(local_environment())
 

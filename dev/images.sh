@@ -1,8 +1,9 @@
 #!/bin/bash
 # Builds the images plimsoll/{operator,broker,spark} with buildah and loads them into the local node.
 #
-#   dev/images.sh [NAME...]     all three by default; what has not changed since is skipped
+#   dev/images.sh [--build-only] [NAME...]     all three by default; what has not changed is skipped
 #
+# With --build-only the node need not run: what is built then is loaded by the next call without it.
 # Each gets two tags: `dev`, and a hash of everything that went into it, so that a changed source
 # changes the pods that run it. dev/values-local.yaml (written here, not kept in git) holds chart values
 # that name the hash tags. A Dockerfile takes its base as BASE and defaults to a public one.
@@ -21,20 +22,21 @@ base() { case $1 in spark) echo "$JAVA_BASE" ;; *) echo "$PYTHON_BASE" ;; esac; 
 sources_hash() { # IMAGE
   (
     cd "$TOP"
-    cat "$ROOT/base/$(base "$1" | tr '/:' '__')/stamp"
+    cat "$(base_folder "$(base "$1")")/stamp"
     find "${SOURCES[@]}" -type f ! -path '*/__pycache__/*' ! -path '*.egg-info/*' ! -name '*.pyc' -print0 |
       sort -z | xargs -0 sha256sum
   ) | sha256sum | cut -c1-12
 }
 
-write_secrets() { # how this machine reaches its package index, for the build only
+write_secrets() { # how this machine reaches its package index, and what it has fetched, for the build only
   mkdir -p -m 700 "$ROOT/secrets"
   cp /etc/ssl/certs/ca-certificates.crt "$ROOT/secrets/ca"
   python3 - "$ROOT/secrets/pip" <<'PY'
 import re, subprocess, sys
 known = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True)
 wanted = {"index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries"}
-lines = ["[global]", "cert = /run/secrets/ca", "disable-pip-version-check = true", "root-user-action = ignore"]
+lines = ["[global]", "cert = /run/secrets/ca", "disable-pip-version-check = true", "root-user-action = ignore",
+         "cache-dir = /pip-cache"]
 found = dict(re.findall(r"^\S+\.([\w-]+)='(.*)'$", known.stdout, re.M))  # the environment comes last
 found = {key.lower().replace("_", "-"): value for key, value in found.items()}
 lines += [f"{key} = {found[key]}" for key in sorted(wanted & found.keys())]
@@ -43,7 +45,9 @@ PY
 }
 
 build_image() { # IMAGE TAG
-  buildah bud -q --layers "${POLICY[@]}" --build-arg "BASE=$(base "$1")" \
+  local cache=${XDG_CACHE_HOME:-$HOME/.cache}/pip # of .venv's pip too: nothing is fetched or built twice
+  mkdir -p "$cache"
+  buildah bud --layers "${POLICY[@]}" --build-arg "BASE=$(base "$1")" -v "$cache:/pip-cache" \
     --secret "id=pip,src=$ROOT/secrets/pip" --secret "id=ca,src=$ROOT/secrets/ca" \
     -t "docker.io/plimsoll/$1:$2" -f "$TOP/$(dockerfile "$1")" "$TOP"
 }
@@ -65,19 +69,25 @@ forget_old() { # IMAGE: all but the newest builds and those that somebody's pods
   done
 }
 
-one_image() { # NAME
-  local tag began=$SECONDS log=$LOG/image-$1.log
-  tag=$(sources_hash "$1")
-  if ! has_image "docker.io/plimsoll/$1:$tag"; then
-    [ "$1" != spark ] || "$TOP/spark/jars.sh" >"$log" 2>&1 || { cat "$log" >&2; die "fetching Spark's jars failed"; }
-    build_image "$1" "$tag" >"$log" 2>&1 || { tail -n 25 "$log" >&2; die "building plimsoll/$1 failed; all of it is in $log"; }
-    load_image "$1" "$tag" >>"$log" 2>&1 || { tail -n 25 "$log" >&2; die "loading plimsoll/$1 failed"; }
-    grep -vx "$tag" "$TAGS/$1.history" >"$TAGS/$1.new" 2>/dev/null || true
-    echo "$tag" >>"$TAGS/$1.new" && mv "$TAGS/$1.new" "$TAGS/$1.history"
+built() { # IMAGE TAG: into buildah's storage, unless it is there
+  local began=$SECONDS log=$LOG/image-$1.log
+  if buildah inspect --type image "docker.io/plimsoll/$1:$2" >/dev/null 2>&1; then return; fi
+  [ "$1" != spark ] || quietly spark-jars "$TOP/spark/jars.sh" || die "fetching Spark's jars failed"
+  quietly "image-$1" build_image "$1" "$2" || die "building plimsoll/$1 failed; all of it is in $log"
+  say "plimsoll/$1:$2 built in $((SECONDS - began)) s"
+}
+
+loaded() { # IMAGE TAG: into the node, unless it is there
+  local log=$LOG/load-$1.log
+  if ! has_image "docker.io/plimsoll/$1:$2"; then
+    built "$1" "$2"
+    load_image "$1" "$2" >"$log" 2>&1 || { tail -n 25 "$log" >&2; die "loading plimsoll/$1 failed"; }
+    grep -vx "$2" "$TAGS/$1.history" >"$TAGS/$1.new" 2>/dev/null || true
+    echo "$2" >>"$TAGS/$1.new" && mv "$TAGS/$1.new" "$TAGS/$1.history"
     forget_old "$1"
-    say "plimsoll/$1:$tag built and loaded in $((SECONDS - began)) s"
+    say "plimsoll/$1:$2 loaded"
   fi
-  echo "$tag" >"$TAGS/$1"
+  echo "$2" >"$TAGS/$1"
 }
 
 write_values() {
@@ -94,18 +104,19 @@ E
 }
 
 main_images() {
-  local name
+  local name do=loaded
+  if [ "${1:-}" = --build-only ]; then do=built; shift; fi
   [ $# -gt 0 ] || set -- operator broker spark
   for name in "$@"; do [ -f "$TOP/$(dockerfile "$name")" ] || die "no $(dockerfile "$name"): images are operator, broker, spark"; done
-  alive containerd || die "the node is not running: dev/node.sh up"
-  mkdir -p "$TAGS" "$ROOT/tmp"
+  [ $do = built ] || alive containerd || die "the node is not running: dev/node.sh up"
+  mkdir -p "$TAGS" "$ROOT/tmp" "$LOG"
   export TMPDIR=$ROOT/tmp # buildah keeps its caches where this points
   exec 9>"$ROOT/images.lock"
   flock -w 1800 9 || die "another build has held $ROOT/images.lock for half an hour"
   write_storage_conf
   write_secrets
-  for name in "$@"; do one_image "$name"; done
-  [ ! -f "$TAGS/operator" ] || [ ! -f "$TAGS/broker" ] || write_values
+  for name in "$@"; do "$do" "$name" "$(sources_hash "$name")"; done
+  [ $do = built ] || [ ! -f "$TAGS/operator" ] || [ ! -f "$TAGS/broker" ] || write_values
 }
 
 main_images "$@"

@@ -4,6 +4,8 @@
 #   dev/node.sh install   Debian packages, Go binaries (k8s, etcd, helm, CoreDNS, promtool), base images;
 #                         minutes when cold, under a second when nothing changed
 #   dev/node.sh up        start what is not running, return when the node is Ready (installs what it needs)
+#                         "install images" and "up images" also build the project's images, beside the
+#                         programs; dev/images.sh loads them
 #   dev/node.sh load TAR  import an image archive into the node
 #   dev/node.sh status    what runs; exit code 0 only if everything does and the node is Ready
 #   dev/node.sh env       print the shell lines that point kubectl, helm and promtool at the node
@@ -55,8 +57,8 @@ main() {
   flock -w 1800 9 || die "another $0 has held $ROOT/lock for half an hour"
   write_storage_conf
   case $verb in
-    install) node_install ;;
-    up) node_up ;;
+    install) node_install "$@" ;;
+    up) node_up "$@" ;;
     load) load_archive "$@" ;;
     down) node_down ;;
     destroy) node_destroy "${1:-}" ;;

@@ -1,12 +1,13 @@
-"""`make test`: every tier, two beside each other, one summary, one closing line that counts.
+"""`make test`: every tier, in lanes beside each other, one summary, one closing line that counts.
 
-What bounds real time (a real Kubernetes, local clusters) runs in turn, and what only computes runs
-beside it at the lowest priority.  A failing tier does not stop the others: one run tells all that
-is wrong.  Each tier's output is in `.cache/tests/`; what failed is
-printed.  `python dev/tiers.py unit integration` runs just those, in turn; a single one's output is
-shown as it comes.
+A real Kubernetes waits most of the time, and so do local clusters of processes: each has a lane,
+whose tiers run in turn.  What only computes has a third one, at the lowest priority.  A failing
+tier does not stop the others: one run tells all that is wrong.  Each tier's output is in
+`.cache/tests/`; what failed is printed.  `python dev/tiers.py unit integration` runs just those;
+a single one's output is shown as it comes.
 """
 
+import enum
 import os
 import re
 import signal
@@ -31,6 +32,14 @@ FAILURE_LINES = 300
 PROGRESS = re.compile(r"^(\S+::\S.*) (?:PASSED|FAILED|ERROR|SKIPPED).*\[ *(\d+)%\]", re.MULTILINE)
 
 
+class Lane(enum.Enum):
+    """What runs in turn; lanes run beside each other."""
+
+    NODE = enum.auto()  # on the one Kubernetes of this machine
+    PROCESSES = enum.auto()  # local clusters of real processes
+    COMPUTING = enum.auto()  # bounds no real time: it gets the processor time that others leave
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
     """A set of tests that need the same things around them."""
@@ -39,31 +48,26 @@ class Tier:
     about: str
     marker: str
     limit_s: int
+    lane: Lane
     paths: tuple[str, ...] = ("tests",)  # where its tests are: collecting all takes its time
     quiet_s: int = 120  # a test that takes longer has its stacks printed
-    needs_node: bool = False
-    computes: bool = False  # it bounds no real time: it runs beside the others, at low priority
     needs_tools: bool = False  # helm, promtool: built from their modules
 
 
 TIERS = (
-    Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo",
-         marker="e2e", limit_s=4500, paths=("tests/e2e",),
-         quiet_s=900, needs_node=True, needs_tools=True),
-    Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
-         marker="simulation", limit_s=4500, computes=True,
-         paths=("tests/plimsoll_sim",)),
+    Tier(name="e2e", about="a real Kubernetes: helm, pods, volumes, the demo", lane=Lane.NODE,
+         marker="e2e", limit_s=4500, paths=("tests/e2e",), quiet_s=900),
     Tier(name="integration", about="local clusters of real processes, kill -9",
-         marker="integration", limit_s=2400,
-         paths=("tests/integration",)),
+         lane=Lane.PROCESSES, marker="integration", limit_s=2400, paths=("tests/integration",)),
     Tier(name="conformance", about="unmodified Kafka clients and tools",
-         marker="conformance", limit_s=900,
-         paths=("tests/conformance",)),
-    Tier(name="spark", about="Spark jobs on this machine", marker="spark", limit_s=1200,
-         paths=("tests/plimsoll_spark",)),
-    Tier(name="unit", about="pure tests, properties, chart, manifests",
+         lane=Lane.PROCESSES, marker="conformance", limit_s=900, paths=("tests/conformance",)),
+    Tier(name="spark", about="Spark jobs on this machine", lane=Lane.PROCESSES,
+         marker="spark", limit_s=1200, paths=("tests/plimsoll_spark",)),
+    Tier(name="simulation", about="whole clusters on virtual time: scenarios, mutants, chance",
+         lane=Lane.COMPUTING, marker="simulation", limit_s=4500, paths=("tests/plimsoll_sim",)),
+    Tier(name="unit", about="pure tests, properties, chart, manifests", lane=Lane.COMPUTING,
          marker="not (simulation or integration or conformance or spark or e2e)", limit_s=2700,
-         computes=True, needs_tools=True),
+         needs_tools=True),
 )  # fmt: skip
 
 
@@ -142,25 +146,31 @@ class Run:
     def check(self) -> None:
         self._step("check", "format, lint, types, contracts, tidy", [str(ROOT / "dev/check.sh")])
 
+    def node(self) -> bool:
+        """Kubernetes with our images in it: minutes when cold, nothing when all is done."""
+        return self._step(
+            "node",
+            "Kubernetes and our images, built and started",
+            [str(NODE), "up", "images"],
+            [str(ROOT / "dev" / "images.sh")],
+        )
+
     def install(self) -> None:
-        """Kubernetes, helm and promtool, built from their modules: minutes when cold."""
+        """helm and promtool, built from their modules."""
         try:
-            self._step("tools", "Kubernetes, helm, promtool", [str(NODE), "install"])
+            self._step("tools", "helm, promtool", [str(NODE), "install"])
         finally:
             self.tools.set()
 
-    def _step(self, name: str, about: str, command: list[str]) -> None:
+    def _step(self, name: str, about: str, *commands: list[str]) -> bool:
+        """Commands that must succeed, one after another; counted as one test."""
         outcome = Outcome(name=name)
         with self._output(name, about) as (output, began):
-            good = self.processes.run(command, 1800, output) == 0
+            good = all(self.processes.run(one, 1800, output) == 0 for one in commands)
             outcome.seconds = time.monotonic() - began
         outcome.passed, outcome.failed = int(good), int(not good)
         self._over(outcome)
-
-    def _node_is_up(self, output: TextIO | None) -> bool:
-        """Start the node and load the images; each step does nothing when done."""
-        steps = ([str(NODE), "up"], [str(ROOT / "dev" / "images.sh")])
-        return all(self.processes.run(step, 1800, output) == 0 for step in steps)
+        return good
 
     # --- tiers ----------------------------------------------------------------------------------
 
@@ -175,18 +185,16 @@ class Run:
         outcome, report = Outcome(name=tier.name), LOGS / f"{tier.name}.xml"
         report.unlink(missing_ok=True)
         with self._output(tier.name, tier.about) as (output, began):
-            if tier.needs_node and not self._node_is_up(output):
-                outcome.failed, outcome.note = 1, "the Kubernetes node did not come up"
-            else:
-                # What gets only the processor time that others leave takes as long as it takes.
-                patience = ["-o", "timeout=1200"] if tier.computes else []
-                code = self.processes.run(
-                    [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
-                     "-m", tier.marker, *tier.paths, f"--junitxml={report}",
-                     "-o", f"faulthandler_timeout={tier.quiet_s}", *patience],
-                    tier.limit_s, output, low_priority=tier.computes and not self.live,
-                )  # fmt: skip
-                judge(outcome, code, report, tier.limit_s)
+            computes = tier.lane is Lane.COMPUTING
+            # What gets only the processor time that others leave takes as long as it takes.
+            patience = ["-o", "timeout=1200"] if computes else []
+            code = self.processes.run(
+                [str(PYTHON), "-m", "pytest", "-q" if self.live else "-v", "--no-header",
+                 "-m", tier.marker, *tier.paths, f"--junitxml={report}",
+                 "-o", f"faulthandler_timeout={tier.quiet_s}", *patience],
+                tier.limit_s, output, low_priority=computes and not self.live,
+            )  # fmt: skip
+            judge(outcome, code, report, tier.limit_s)
             outcome.seconds = time.monotonic() - began
         return outcome
 
@@ -293,21 +301,25 @@ def node_was_running() -> bool:
 
 
 def beside(run: Run, tiers: list[Tier], *, everything: bool) -> None:
-    """What bounds real time beside what computes, until both are done."""
-    waiting = [tier for tier in tiers if not tier.computes]
-    computing = [tier for tier in tiers if tier.computes]
+    """The lanes, until all are done."""
+    of = {lane: [tier for tier in tiers if tier.lane is lane] for lane in Lane}
 
-    def first_tools() -> None:
+    def on_the_node() -> None:
+        up = not of[Lane.NODE] or run.node()
+        # promtool is compiled while the node is in use already.
+        tools = threading.Thread(target=run.install, daemon=True)
         if any(tier.needs_tools for tier in tiers):
-            run.install()
-        run.tiers(waiting)
+            tools.start()
+        if up:
+            run.tiers(of[Lane.NODE])
 
-    def first_check() -> None:
+    def computing() -> None:
         if everything:
             run.check()
-        run.tiers(computing)
+        run.tiers(of[Lane.COMPUTING])
 
-    lanes = [threading.Thread(target=work, daemon=True) for work in (first_tools, first_check)]
+    work = (on_the_node, lambda: run.tiers(of[Lane.PROCESSES]), computing)
+    lanes = [threading.Thread(target=one, daemon=True) for one in work]
     for lane in lanes:
         lane.start()
     for lane in lanes:
@@ -329,7 +341,7 @@ def main(names: list[str]) -> int:
         beside(run, chosen, everything=not names)
     finally:
         run.processes.end()
-        if any(tier.needs_node for tier in chosen) and not running_before:
+        if any(tier.lane is Lane.NODE for tier in chosen) and not running_before:
             subprocess.run([str(NODE), "down"], cwd=ROOT, timeout=120, check=False)
     return summary(run.outcomes, time.monotonic() - run.began)
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dev.tiers import ROOT, TIERS, Outcome, Tier, judge, progress, summary
+from dev.tiers import ROOT, TIERS, Lane, Outcome, Run, Tier, beside, judge, progress, summary
 
 MARK = re.compile(r"pytest\.mark\.(\w+)")
 REPORT = """<testsuites><testsuite tests="3" failures="1" errors="0" skipped="1">
@@ -33,7 +33,8 @@ def test_tiers_look_where_tests_with_their_marker_lie() -> None:
 def test_unit_tier_takes_everything_that_no_other_tier_takes() -> None:
     (unit,) = [tier for tier in TIERS if tier.name == "unit"]
     others = [tier.marker for tier in TIERS if tier is not unit]
-    assert unit.paths == Tier(name="", about="", marker="", limit_s=1).paths == ("tests",)
+    default = Tier(name="", about="", marker="", limit_s=1, lane=Lane.COMPUTING)
+    assert unit.paths == default.paths == ("tests",)
     for marker in others:
         assert marker in unit.marker
 
@@ -76,3 +77,42 @@ def test_progress_names_the_test_that_ended_last(tmp_path: Path) -> None:
     assert progress(log) == ", 12 %, after test_b"
     log.write_text("")
     assert progress(log) == ""
+
+
+class RecordedRun(Run):
+    """Runs nothing; remembers what it was asked for, and whether the node comes up."""
+
+    def __init__(self, *, node_comes_up: bool) -> None:
+        super().__init__(live=False)
+        self.node_comes_up = node_comes_up
+        self.asked: list[str] = []
+
+    def _step(self, name: str, about: str, *commands: list[str]) -> bool:
+        self.asked.append(name)
+        return self.node_comes_up or name != "node"
+
+    def _tier(self, tier: Tier) -> Outcome:
+        if tier.needs_tools:
+            assert self.tools.wait(timeout=10)
+        self.asked.append(tier.name)
+        return Outcome(name=tier.name, passed=1)
+
+
+def test_run_of_everything_takes_every_tier_once_and_the_node_first() -> None:
+    run = RecordedRun(node_comes_up=True)
+    beside(run, list(TIERS), everything=True)
+    assert sorted(run.asked) == sorted(["node", "tools", "check", *(tier.name for tier in TIERS)])
+    assert run.asked.index("node") < run.asked.index("e2e")
+    assert run.asked.index("tools") < run.asked.index("unit")
+
+
+def test_run_without_a_node_leaves_out_the_tier_on_it_alone() -> None:
+    run = RecordedRun(node_comes_up=False)
+    beside(run, list(TIERS), everything=True)
+    assert {tier.name for tier in TIERS} - set(run.asked) == {"e2e"}
+
+
+def test_run_of_one_tier_of_processes_builds_nothing() -> None:
+    run = RecordedRun(node_comes_up=True)
+    beside(run, [tier for tier in TIERS if tier.name == "integration"], everything=False)
+    assert run.asked == ["integration"]

@@ -17,7 +17,7 @@ POLICY=()
 base_images() {
   pause_image
   base_image "$PYTHON_BASE" python3,python3-venv,ca-certificates
-  base_image "$JAVA_BASE" python3,python3-venv,ca-certificates,openjdk-17-jre-headless,procps
+  image_upon "$JAVA_BASE" openjdk-17-jre-headless,procps
 }
 
 pause_image() {
@@ -39,22 +39,42 @@ C
   buildah bud -q "${POLICY[@]}" -t "$PAUSE_IMAGE" "$work"
 }
 
+has_base() { # NAME STAMP
+  [ "$(cat "$(base_folder "$1")/stamp" 2>/dev/null)" = "$2" ] && buildah inspect --type image "$1" >/dev/null 2>&1
+}
+
+base_folder() { echo "$ROOT/base/$(echo "$1" | tr '/:' '__')"; }
+
+# Java's packages link their manual pages into a folder that they take for granted.
+DEBIAN=(mmdebstrap -q --essential-hook='mkdir -p "$1/usr/share/man/man1"' --dpkgopt='path-exclude=/usr/share/doc/*'
+  --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*')
+
 base_image() { # NAME PACKAGES
-  local work stamp=$2
-  work=$ROOT/base/$(echo "$1" | tr '/:' '__')
-  if [ "$(cat "$work/stamp" 2>/dev/null)" = "$stamp" ] && buildah inspect --type image "$1" >/dev/null 2>&1; then
-    return 0
-  fi
+  local work
+  work=$(base_folder "$1")
+  if [ -e "$work/base.tar" ] && has_base "$1" "$2"; then return 0; fi # the tar is what others build upon
   rm -rf "$work"
   mkdir -p "$work"
-  # Java's packages link their manual pages into a folder that they take for granted.
-  mmdebstrap -q --variant=minbase --include="$2" --essential-hook='mkdir -p "$1/usr/share/man/man1"' \
-    --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
-    --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$work/base.tar"
+  "${DEBIAN[@]}" --variant=minbase --include="$2" bookworm "$work/base.tar"
   printf 'FROM scratch\nADD base.tar /\nENV LANG=C.UTF-8\nCMD ["python3"]\n' >"$work/Dockerfile"
   buildah bud -q "${POLICY[@]}" -t "$1" "$work"
-  rm -f "$work/base.tar"
-  echo "$stamp" >"$work/stamp"
+  echo "$2" >"$work/stamp"
+}
+
+image_upon() { # NAME PACKAGES: a layer upon Python's base image, of what the packages add or change
+  local work below
+  work=$(base_folder "$1") below=$(base_folder "$PYTHON_BASE")
+  if has_base "$1" "$2 $(cat "$below/stamp")"; then return 0; fi
+  rm -rf "$work"
+  mkdir -p "$work"
+  "${DEBIAN[@]}" --variant=custom --include="$2" --setup-hook="tar-in '$below/base.tar' /" \
+    --setup-hook="touch '$work/begun'" --customize-hook="cd \"\$1\" && find . -xdev -cnewer '$work/begun' \
+      ! -path './var/lib/apt/*' ! -path './var/cache/*' ! -path './tmp/*' ! -path './dev/*' -print0 |
+      tar --null --no-recursion -T - -cf '$work/layer.tar'" bookworm /dev/null
+  printf 'FROM %s\nADD layer.tar /\n' "$PYTHON_BASE" >"$work/Dockerfile"
+  buildah bud -q "${POLICY[@]}" -t "$1" "$work"
+  rm -f "$work/layer.tar"
+  echo "$2 $(cat "$below/stamp")" >"$work/stamp"
 }
 
 load_archive() { # TAR

@@ -6,18 +6,26 @@ KUBERNETES_VERSION=1.34.4
 GO_MIN_MINOR=24 GO_TOOLCHAIN=v0.0.1-go1.25.5.linux-$(dpkg --print-architecture 2>/dev/null || echo amd64)
 
 node_install() { # everything
-  node_essentials
+  node_essentials "$@"
+  # A lock of its own from here on: the node can be used meanwhile.
+  exec 9>"$ROOT/promtools.lock"
+  flock -w 1800 9 || die "another $0 has held $ROOT/promtools.lock for half an hour"
   build_promtools
 }
 
-node_essentials() { # what the node itself and helm need
+node_essentials() { # [images]: what the node itself and helm need; beside it, the project's images
   install_packages
   find_go
-  # The base images need the network and little CPU, the Go builds the opposite.
-  base_images >"$LOG/base-images.log" 2>&1 9>&- &
+  # Images need the network and little CPU, the Go builds the opposite.
+  build_all_images "$@" 9>&- &
   local images=$!
   build_kubenode
-  wait "$images" || { tail -n 20 "$LOG/base-images.log" >&2; die "building the base images failed"; }
+  wait "$images" || die "building the images failed"
+}
+
+build_all_images() { # [images]
+  quietly base-images base_images || exit 1
+  case " $* " in *" images "*) "$DEV/images.sh" --build-only ;; esac
 }
 
 install_packages() { # a command that is there already (docker's containerd, say) is used as it is
@@ -95,16 +103,38 @@ step() { # NAME STAMP COMMAND...: skipped when it was done with the same stamp
   shift 2
   [ "$(cat "$BIN/.$name.stamp" 2>/dev/null)" != "$stamp" ] || return 0
   say "building $name"
-  "$@" >"$LOG/build-$name.log" 2>&1 || { tail -n 20 "$LOG/build-$name.log" >&2; die "building $name failed"; }
+  quietly "build-$name" "$@" || die "building $name failed"
   echo "$stamp" >"$BIN/.$name.stamp"
   say "built $name in $((SECONDS - began)) s"
 }
 
+quietly() { # LOG-NAME COMMAND...: every ten seconds, how far it is; the end of its log if it fails
+  local name=$1 log=$LOG/$1.log began=$SECONDS pid
+  shift
+  "$@" >"$log" 2>&1 &
+  pid=$!
+  while ! timeout 10 tail --pid="$pid" -f /dev/null; do
+    say "  $name, $((SECONDS - began)) s: $(how_far "$log")"
+  done
+  wait "$pid" || { tail -n 20 "$log" >&2; return 1; }
+}
+
+how_far() { # LOG: packages compiled of packages known, where it is a Go build's; else its last line
+  local known compiled
+  known=$(sed -n 's/^packages to compile: //p' "$1")
+  [ -n "$known" ] || { tail -n 1 "$1" | sed -E 's/^[0-9a-f]{64}$//' | cut -c1-80; return; }
+  compiled=$(sed '1,/^packages to compile/d' "$1" | wc -l)
+  echo "$((compiled < known ? compiled : known)) of $known packages compiled"
+}
+
 hash_of() { cat "$@" | sha256sum | cut -c1-16; }
 
-go_build() { # MODULE-FOLDER ARGS...
-  local folder=$1
+go_build() { # MODULE-FOLDER FLAGS-AND-PACKAGES...
+  export CGO_ENABLED=0 GOFLAGS="-mod=readonly -buildvcs=false -trimpath"
+  cd "$DEV/$1"
   shift
-  (cd "$DEV/$folder" &&
-    CGO_ENABLED=0 nice -n 5 "$GO" build -mod=readonly -buildvcs=false -trimpath -o "$BIN/" "$@")
+  # The modules are fetched here, so that what the build prints is packages alone.
+  echo "packages to compile: $("$GO" list -deps "$@" | wc -l)"
+  # The linker drops debugging information (-s -w), so compilers need not write it.
+  nice -n 5 "$GO" build -v -gcflags=all=-dwarf=false -o "$BIN/" "$@"
 }

@@ -3,10 +3,10 @@
 
 COMPONENTS=(etcd apiserver controllers scheduler containerd coredns kubelet proxy volumes)
 
-node_up() {
+node_up() { # [images]
   local began=$SECONDS
   if node_is_up; then env_lines; return 0; fi
-  node_essentials
+  node_essentials "$@"
   began=$SECONDS
   make_pki
   configure

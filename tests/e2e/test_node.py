@@ -226,12 +226,11 @@ def test_pod_that_asks_for_root_is_refused_in_a_restricted_namespace(
         apply(cluster, namespace, pod)
 
 
-@pytest.mark.parametrize("tool", ["helm", "promtool", "kubectl"])
+@pytest.mark.parametrize("tool", ["helm", "kubectl"])
 def test_tools_are_on_the_path_that_the_node_gives(cluster: Cluster, tool: str) -> None:
     found = shutil.which(tool, path=cluster.environment["PATH"])
     assert found is not None, f"{tool} is not installed: dev/node.sh install"
-    version = ["--version"] if tool == "promtool" else ["version"]
     done = subprocess.run(
-        [found, *version], env=cluster.environment, capture_output=True, timeout=60
+        [found, "version"], env=cluster.environment, capture_output=True, timeout=60
     )
     assert done.returncode == 0, done.stderr

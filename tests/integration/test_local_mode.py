@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -162,6 +163,18 @@ def test_port_option_is_the_first_brokers(tmp_path: Path) -> None:
         port = first.address(0)[1]
     with LocalCluster(tmp_path / "c", brokers=1, arguments=["--port", str(port)]) as cluster:
         assert cluster.address(0)[1] == port
+
+
+def test_port_that_another_process_has_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        arguments = ["--port", str(port := other.getsockname()[1])]
+        cluster = LocalCluster(tmp_path / "c", brokers=1, arguments=arguments)
+        run = subprocess.run(cluster.command, capture_output=True, timeout=60, check=False)
+    assert run.returncode == 1
+    assert f"Port {port} of broker 0 cannot be used" in run.stderr.decode()
+    assert "Traceback" not in run.stderr.decode()
 
 
 def test_second_local_cluster_on_the_same_directory_is_refused(shared: LocalCluster) -> None:

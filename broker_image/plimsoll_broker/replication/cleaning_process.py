@@ -31,18 +31,18 @@ class CleaningProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def begin(self, job: CleaningJob) -> int:
-        answer = await self._ask(messages.Begin(job))
-        assert isinstance(answer, messages.Measured), answer
+        answer = await self._ask(messages.BeginRound(job))
+        assert isinstance(answer, messages.RoundMeasured), answer
         return answer.end
 
     async def clean(self, bases: Sequence[int]) -> CleanedSegment:
-        answer = await self._ask(messages.Clean(tuple(bases)))
-        assert isinstance(answer, messages.Cleaned), answer
+        answer = await self._ask(messages.CleanSegments(tuple(bases)))
+        assert isinstance(answer, messages.SegmentCleaned), answer
         return answer.segment
 
     async def end(self) -> None:
         if self._process is not None:
-            await self._ask(messages.End())
+            await self._ask(messages.EndRound())
 
     async def close(self) -> None:
         process, self._process = self._process, None
@@ -69,7 +69,7 @@ class CleaningProcess:
             # Nobody will read its answer: it must not be taken for the next one's.
             await self.close()
             raise
-        if isinstance(answer, messages.Failed):
+        if isinstance(answer, messages.RoundFailed):
             raise CleaningFailed(answer.sentence, damaged=answer.damaged)
         return answer
 

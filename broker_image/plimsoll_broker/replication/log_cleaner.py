@@ -20,7 +20,7 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.cleaning_in_thread import CleaningInThread
 from plimsoll_broker.replication.hosted_partition import Hosted
 from plimsoll_broker.replication.replica_manager import ReplicaManager
-from plimsoll_broker.storage.cleaner.batch_file import OffsetRange
+from plimsoll_broker.storage.cleaner.batch_file import SegmentRange
 from plimsoll_broker.storage.cleaner.round import CleaningJob
 from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.cleaner.work import CleaningFailed, CleaningWork
@@ -185,7 +185,7 @@ class LogCleaner:
     def _job(self, log: Log, sealed: Iterable[SealedSegment], found: CleaningPlan) -> CleaningJob:
         return CleaningJob(
             directory=str(log.directory),
-            segments=tuple(OffsetRange(each.base_offset, each.end_offset) for each in sealed),
+            segments=tuple(SegmentRange(each.base_offset, each.end_offset) for each in sealed),
             first_dirty=found.first_dirty,
             end=found.end,
             now_ms=self._wall_ms(),

@@ -151,9 +151,9 @@ class Log:
                 epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
                 self.producers.update(header)
-        if base < start:
-            epochs.truncate_from_start(start)
         self.log_end_offset = headers[-1].next_offset
+        if base < start:
+            epochs.truncate_from_start(start, self.log_end_offset)
 
     def _fail(self, error: StorageError) -> None:
         """Offline until the broker starts again; what was half written is cut if the disk allows.
@@ -314,7 +314,7 @@ class Log:
         assert offset <= self.log_end_offset, "an offset above the log's end means discard_to"
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self.epochs.truncate_from_start(offset)
+            self.epochs.truncate_from_start(offset, self.log_end_offset)
 
     def apply_retention(self, now_ms: int | None, high_watermark: int) -> int:
         """Begin behind whole segments that are too old or too many, never above the high watermark.

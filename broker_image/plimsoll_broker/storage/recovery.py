@@ -348,7 +348,7 @@ def _epochs(place: LogPlace, segments: list[Segment], scan: _Scan, log_start: in
         for segment in segments:
             _assign(cache, _terms(segments, segment, cache))
     cache.truncate_from_end(scan.end_offset)
-    cache.truncate_from_start(log_start)
+    cache.truncate_from_start(log_start, scan.end_offset)
     return cache
 
 
@@ -363,7 +363,7 @@ def _believable(
     if scan.terms and newest != scan.terms[0][0] and scan.terms[0] not in entries:
         return False  # the first term that was read may have begun before what was read
     _assign(cache, scan.terms)
-    cache.truncate_from_start(segments[0].base_offset)
+    cache.truncate_from_start(segments[0].base_offset, scan.end_offset)
     offsets = {segment.base_offset for segment in segments if segment.size}
     for _, start in cache.entries:
         offsets |= {start - 1, start}

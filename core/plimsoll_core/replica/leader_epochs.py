@@ -74,14 +74,19 @@ class EpochCache:
             del self._starts[position:]
             self.version += 1
 
-    def truncate_from_start(self, offset: int) -> None:
-        """The log now starts at `offset`: the term that holds it starts there too."""
-        position = bisect_right(self._starts, offset) - 1
-        if position < 0 or (position == 0 and self._starts[0] == offset):
+    def truncate_from_start(self, offset: int, log_end_offset: int) -> None:
+        """The log now starts at `offset`: the term that holds it starts there too.
+
+        A log that ends there as well goes on knowing the term of the record that it held last,
+        which starts at that record then: how complete a log is does not depend on what it let go.
+        """
+        first = offset - 1 if offset == log_end_offset else offset
+        position = bisect_right(self._starts, first) - 1
+        if position < 0 or (position == 0 and self._starts[0] == first):
             return
         del self._epochs[:position]
         del self._starts[:position]
-        self._starts[0] = offset
+        self._starts[0] = first
         self.version += 1
 
     def clear(self) -> None:

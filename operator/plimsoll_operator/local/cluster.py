@@ -30,7 +30,14 @@ from plimsoll_operator.local.broker_pods import BrokerPods
 from plimsoll_operator.local.documents import Documents, stranger
 from plimsoll_operator.local.driver_pods import DriverPods
 from plimsoll_operator.local.kept_objects import LocalObjects
-from plimsoll_operator.local.layout import LOOPBACK, DirectoryLayout, Ports, Remembered, plan
+from plimsoll_operator.local.layout import (
+    LOOPBACK,
+    DirectoryLayout,
+    Ports,
+    Remembered,
+    plan,
+    taken,
+)
 from plimsoll_operator.local.machine import Machine
 from plimsoll_operator.local.pod_dispatch import LocalPods
 from plimsoll_operator.local.spark import why_no_driver
@@ -118,7 +125,9 @@ class LocalCluster:
         operator = self._tasks.spawn(self._operate(parts), "operator")
         workloads = members = None
         try:
-            if await self._until_stop(start.led()) is not None:
+            if led := await self._until_stop(start.led()):
+                # Nobody else runs on this directory now: whoever has a port is a stranger.
+                self._check_ports(led.controller.image.members)
                 workloads = self._tasks.spawn(machine.run(), "workloads")
                 members = await self._until_stop(start.run())
             if members is not None:
@@ -156,6 +165,12 @@ class LocalCluster:
             self._planned = plan(self._planned, (broker_id,), None, None)
             self._layout.remember(self._planned)
         return self._planned.brokers[broker_id]
+
+    def _check_ports(self, members: Iterable[BrokerId]) -> None:
+        """Raises CannotRun."""
+        present = list(map(int, members)) or list(self._planned.brokers)
+        if why := taken({broker_id: self._ports(broker_id) for broker_id in present}):
+            raise CannotRun(why)
 
     def _drivers(self, objects: LocalObjects) -> DriverPods:
         """Clients begin with any of the brokers: all that there are, when a driver starts."""

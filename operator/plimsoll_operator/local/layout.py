@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -152,6 +153,22 @@ def plan(
     )
     picker.close()
     return planned
+
+
+def taken(brokers: Mapping[int, Ports]) -> str:
+    """A sentence about a port that another process listens on; empty when there is none."""
+    for broker_id, ports in sorted(brokers.items()):
+        for port in (ports.kafka, ports.replication, ports.metrics):
+            with socket.socket() as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    tried.bind((LOOPBACK, port))
+                except OSError as error:
+                    return (
+                        f"Port {port} of broker {broker_id} cannot be used: {error.strerror}. Stop"
+                        " what listens there; --port names another one for clients."
+                    )
+    return ""
 
 
 class PortPicker:

@@ -17,14 +17,16 @@ from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
 
 
-class Found(NamedTuple):
+class BatchesLeft(NamedTuple):
     """Batches as they are in a log, and how many records each has left."""
 
     batches: list[CommittedBatch]
     counts: list[int]
 
 
-def uncleaned(ghost: PartitionGhost, copy: Copy, found: Found, start: int) -> list[CommittedBatch]:
+def uncleaned(
+    ghost: PartitionGhost, copy: Copy, found: BatchesLeft, start: int
+) -> list[CommittedBatch]:
     """With what was taken; K2: only what was committed."""
     whole: list[CommittedBatch] = []
     expected = start

@@ -47,7 +47,7 @@ def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[
     if offset != log.log_end_offset:
         raise Violation("BatchAtomic", f"{hosted!r} ends at {log.log_end_offset}, read {offset}")
     if log.holes:
-        return compaction.uncleaned(ghost, copy, compaction.Found(found, counts), start)
+        return compaction.uncleaned(ghost, copy, compaction.BatchesLeft(found, counts), start)
     return found
 
 
@@ -101,4 +101,5 @@ def matches(ghost: PartitionGhost, copy: Copy) -> int:
     """Up to which offset the copy certainly equals the committed log."""
     if copy.same:
         return copy.batches[copy.same - 1].last + 1
-    return copy.start if copy.start <= ghost.true_high_watermark else 0
+    # An unclean election may commit less than was committed when retention let go of it here.
+    return copy.start if copy.start <= max(ghost.true_high_watermark, copy.begins) else 0

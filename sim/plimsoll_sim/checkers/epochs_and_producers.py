@@ -10,7 +10,8 @@ from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionG
 
 
 def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Hosted) -> None:
-    """I21: the terms of the batches, and at most the leader's own at the end."""
+    """I21: the terms of the batches, at most the leader's own at the end, and at the start that of
+    the record which was the last one when nothing was left."""
     entries = hosted.log.epochs.entries
     expected: list[tuple[int, int]] = []
     for batch in copy.batches:
@@ -20,6 +21,9 @@ def check_epochs(ghost: PartitionGhost, broker_id: int, copy: Copy, hosted: Host
         return
     beyond = [entry for entry in entries if entry[1] >= copy.end]
     within = [entry for entry in entries if entry[1] < copy.end]
+    below = bool(within) and within[0][1] == copy.start - 1
+    if below and (not expected or within[0][0] < expected[0][0]):
+        del within[0]
     if within and expected and within[0][0] == expected[0][0]:
         within[0] = expected[0] if within[0][1] <= copy.start else within[0]
     if within != expected or len(beyond) > 1:

@@ -7,10 +7,12 @@ from plimsoll_sim.mutants.mutant import Edit, Mutant
 BROKER = "broker_image/plimsoll_broker/"
 FOLLOWER = "core/plimsoll_core/replica/follower.py"
 TRUNCATION = "core/plimsoll_core/replica/truncation.py"
+EPOCHS = "core/plimsoll_core/replica/leader_epochs.py"
 CHECKPOINTS = BROKER + "storage/checkpoint_files.py"
 RETENTION = BROKER + "storage/retention.py"
 SEGMENT_REMOVAL = BROKER + "replication/segment_removal.py"
 ALL, OTHERS = "in self._files:\n", "in (self._recovery_points, self._high_watermarks):\n"
+FIRST = "first = offset"
 LOWERED = "            offsets.lower("
 LOWERED_TOGETHER = "            for partition, offset in offsets"
 
@@ -45,6 +47,14 @@ BEGINNINGS: tuple[Mutant, ...] = (
         scenarios=("S37d",),
         profile="beginnings",
         edits=(Edit(FOLLOWER, "if not count and log.log_start_offset == expected:", "if False:"),),
+    ),
+    Mutant(
+        name="emptied-log-forgets-its-term",
+        rule="a log that let go of everything is as complete as it was (4.9)",
+        scenarios=("S37h",),
+        profile="disks",
+        by_chance=False,  # seed 1355942 found it, one run in ten thousand
+        edits=(Edit(EPOCHS, "first = offset - 1 if offset == log_end_offset else offset", FIRST),),
     ),
     Mutant(
         name="follows-no-start",

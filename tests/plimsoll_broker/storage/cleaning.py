@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from plimsoll_broker.replication.log_cleaner import sealed_segments
-from plimsoll_broker.storage.cleaner.batch_file import OffsetRange
+from plimsoll_broker.storage.cleaner.batch_file import SegmentRange
 from plimsoll_broker.storage.cleaner.round import CleaningJob, Round
 from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.disk import Disk
@@ -97,7 +97,7 @@ def clean(
     end = sealed[-1].end_offset if end is None else end
     job = CleaningJob(
         directory=str(log.directory),
-        segments=tuple(OffsetRange(one.base_offset, one.end_offset) for one in sealed),
+        segments=tuple(SegmentRange(one.base_offset, one.end_offset) for one in sealed),
         first_dirty=first_dirty,
         end=end,
         now_ms=now_ms,

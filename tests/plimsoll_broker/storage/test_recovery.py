@@ -168,6 +168,22 @@ def test_terms_behind_the_end_are_dropped(volume, fill):
     assert volume.log().epochs.entries == [(2, 0)]
 
 
+def test_log_that_let_go_of_everything_knows_its_last_term_after_a_crash(volume, fill):
+    log = volume.log()
+    fill(log, 3, epoch=1)
+    fill(log, 2, epoch=2)
+    log.flush()
+    log.advance_log_start(50)
+    log.roll()
+    (volume.path / checkpoint_formats.LOG_STARTS).write_text("0\n1\norders 3 50\n")
+    log.remove_first(len(log.segments) - 1)
+    again = volume.log()
+    assert (again.log_start_offset, again.log_end_offset) == (50, 50)
+    assert again.epochs.epoch_of_last(50) == 2
+    fill(again, 1, epoch=2)
+    assert again.epochs.epoch_of_last(60) == 2
+
+
 def test_terms_survive_a_flush_even_if_the_batches_are_not_read_again(volume, fill):
     log = volume.log()
     for epoch in range(30):

@@ -30,10 +30,12 @@ def test_cache_equals_the_one_recomputed_from_the_log(steps: list[tuple[str, int
             end = min(end, value)
             cache.truncate_from_end(end)
             terms = {offset: term for offset, term in terms.items() if offset < end}
-        elif kind == "trim" and value < end:
+        elif kind == "trim" and value <= end:
             start = max(start, value)
-            cache.truncate_from_start(start)
-            terms = {offset: term for offset, term in terms.items() if offset >= start}
+            cache.truncate_from_start(start, end)
+            # The last record's term stays known when nothing is left.
+            first = start - 1 if start == end else start
+            terms = {offset: term for offset, term in terms.items() if offset >= first}
         expected: list[tuple[int, int]] = []
         for offset in sorted(terms):
             if not expected or expected[-1][0] != terms[offset]:
@@ -65,9 +67,9 @@ def test_epoch_cache_version_changes_with_its_content_alone() -> None:
     version = cache.version
     cache.assign(1, 3)
     cache.truncate_from_end(5)
-    cache.truncate_from_start(0)
+    cache.truncate_from_start(0, 5)
     assert cache.version == version
     cache.assign(2, 3)
-    cache.truncate_from_start(1)
+    cache.truncate_from_start(1, 5)
     cache.truncate_from_end(3)
     assert cache.version == version + 3

@@ -195,7 +195,7 @@ def test_s37_a_follower_below_the_leaders_log_starts_again_there() -> None:
     b.fetch_from(a, batches_max=2)
     a.log.batches = a.log.batches[4:]
     a.log.log_start_offset = 4
-    a.log.epochs.truncate_from_start(4)
+    a.log.epochs.truncate_from_start(4, a.end)
     assert b.fetch_from(a) is Code.OFFSET_OUT_OF_RANGE
     assert (b.log.log_start_offset, b.end, b.hw) == (4, 4, 4)
     b.catch_up(a)

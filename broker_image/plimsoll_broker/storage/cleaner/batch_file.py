@@ -30,7 +30,7 @@ OPENED_BYTES_MAX = 64 * 2**20
 """Of one compressed batch; a client's opens to half of that at most."""
 
 
-class OffsetRange(NamedTuple):
+class SegmentRange(NamedTuple):
     """Where a segment begins, and where the next one does."""
 
     base_offset: int
@@ -38,7 +38,7 @@ class OffsetRange(NamedTuple):
 
 
 def batches(
-    disk: Disk, directory: Path, extent: OffsetRange, used: Callable[[int], None]
+    disk: Disk, directory: Path, extent: SegmentRange, used: Callable[[int], None]
 ) -> Iterator[tuple[BatchHeader, bytes]]:
     """Every batch, as its producer sealed it, in its place; raises BatchError at the first that is
     not.  `used` is told of every read."""

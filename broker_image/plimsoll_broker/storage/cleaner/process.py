@@ -25,37 +25,37 @@ LOWEST_PRIORITY = 19
 _SLEPT_S_MIN = 0.01
 
 
-class Begin(msgspec.Struct, frozen=True, tag=True):
+class BeginRound(msgspec.Struct, frozen=True, tag=True):
     job: CleaningJob
 
 
-class Clean(msgspec.Struct, frozen=True, tag=True):
+class CleanSegments(msgspec.Struct, frozen=True, tag=True):
     bases: tuple[int, ...]
 
 
-class End(msgspec.Struct, frozen=True, tag=True):
+class EndRound(msgspec.Struct, frozen=True, tag=True):
     """The round is over."""
 
 
-class Measured(msgspec.Struct, frozen=True, tag=True):
+class RoundMeasured(msgspec.Struct, frozen=True, tag=True):
     end: int
 
 
-class Cleaned(msgspec.Struct, frozen=True, tag=True):
+class SegmentCleaned(msgspec.Struct, frozen=True, tag=True):
     segment: CleanedSegment
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class RoundEnded(msgspec.Struct, frozen=True, tag=True):
     """Its memory is given back."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class RoundFailed(msgspec.Struct, frozen=True, tag=True):
     sentence: str
     damaged: bool
 
 
-Question = Begin | Clean | End
-Answer = Measured | Cleaned | Ended | Failed
+Question = BeginRound | CleanSegments | EndRound
+Answer = RoundMeasured | SegmentCleaned | RoundEnded | RoundFailed
 
 
 class Pace:
@@ -73,7 +73,7 @@ class Pace:
             time.sleep(wait_s)
 
 
-class Cleaner:
+class RoundServer:
     """Answers one question after another."""
 
     def __init__(self, disk: Disk, pace: Pace) -> None:
@@ -84,20 +84,20 @@ class Cleaner:
     def answer(self, question: Question) -> Answer:
         try:
             match question:
-                case Begin(job):
+                case BeginRound(job):
                     self._round = None  # its memory, before the next one takes as much
                     self._round = Round(self._disk, job, self._pace.used)
-                    return Measured(self._round.measure())
-                case Clean(bases):
+                    return RoundMeasured(self._round.measure())
+                case CleanSegments(bases):
                     assert self._round is not None, "it was begun"
-                    return Cleaned(self._round.clean(bases))
-                case End():
+                    return SegmentCleaned(self._round.clean(bases))
+                case EndRound():
                     self._round = None
-                    return Ended()
+                    return RoundEnded()
         except StorageError as error:
-            return Failed(str(error), error.fault is StorageFault.CORRUPT)
+            return RoundFailed(str(error), error.fault is StorageFault.CORRUPT)
         except BatchError as error:
-            return Failed(str(error), damaged=True)
+            return RoundFailed(str(error), damaged=True)
 
 
 def main() -> int:
@@ -107,7 +107,7 @@ def main() -> int:
     arguments = parser.parse_args()
     die_with_parent(arguments.die_with_parent)
     os.nice(LOWEST_PRIORITY)
-    cleaner = Cleaner(Disk(), Pace(arguments.bytes_per_second))
+    cleaner = RoundServer(Disk(), Pace(arguments.bytes_per_second))
     decode = msgspec.json.Decoder(Question).decode
     for line in sys.stdin.buffer:
         sys.stdout.buffer.write(msgspec.json.encode(cleaner.answer(decode(line))) + b"\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from plimsoll_broker.storage.cleaner.batch_file import OffsetRange, batches, keyed
+from plimsoll_broker.storage.cleaner.batch_file import SegmentRange, batches, keyed
 from plimsoll_broker.storage.cleaner.offset_map import ENTRY_BYTES, LOAD_MAX, OffsetMap
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.segment import Segment, file_name
@@ -36,7 +36,7 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     directory: str
-    segments: tuple[OffsetRange, ...]
+    segments: tuple[SegmentRange, ...]
     first_dirty: int
     end: int
     now_ms: int | None
@@ -116,7 +116,7 @@ class Round:
         return max(end, job.end)
 
     def _batches(self, base: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        extent = OffsetRange(base, self._ends[base])
+        extent = SegmentRange(base, self._ends[base])
         return batches(self._disk, self._directory, extent, self._used)
 
     def _note(self, header: BatchHeader, batch: bytes) -> bool:
