@@ -15,6 +15,7 @@ from plimsoll_core.compaction.plan import (
 )
 from plimsoll_core.compaction.retain import delete_horizon, is_expired, keeps_record
 from plimsoll_core.errors import Refusal
+from plimsoll_core.replica.compacted_copy import CompactedCopy
 
 NOW_MS = 1_000_000
 
@@ -113,6 +114,38 @@ def test_start_finishes_a_committed_swap_alone() -> None:
     assert rest.renames == [(name(10, ".index.cleaned"), name(10, ".index"))]
     assert rest.removals == [name(10, ".timeindex"), name(20, ".index"), name(20, ".log")]
     assert rest.last == (name(10, ".log.swap"), name(10, ".log"))
+
+
+class HolesLog:
+    """What `CompactedCopy` reads of a log."""
+
+    log_start_offset, log_end_offset, holes = 0, 100, True
+
+
+def test_compacted_log_is_cut_no_lower_than_what_was_ever_committed() -> None:
+    log = HolesLog()
+    copy = CompactedCopy(log, 60)  # type: ignore[arg-type]
+    assert copy.least_cut == 60
+    copy.committed(40)
+    assert copy.least_cut == 60
+    log.holes = False
+    assert copy.least_cut == 0
+    log.holes, log.log_end_offset = True, 0
+    copy.cut()
+    assert copy.least_cut == 0
+
+
+def test_copy_that_a_new_term_finds_half_done_begins_again() -> None:
+    log = HolesLog()
+    copy = CompactedCopy(log, 60)  # type: ignore[arg-type]
+    copy.new_term()
+    assert not copy.must_begin_again
+    copy.committed(120)  # by its leader, of which it copies what a cleaner left
+    copy.new_term()
+    assert copy.must_begin_again
+    log.log_end_offset = 0
+    copy.cut()
+    assert not copy.must_begin_again
 
 
 @pytest.mark.parametrize(

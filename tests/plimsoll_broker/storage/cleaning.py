@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from tests.plimsoll_broker.storage.simulated import Machine
 
 from plimsoll_broker.replication.log_cleaner import sealed_segments
 from plimsoll_broker.storage.cleaner.batch_file import SegmentRange
@@ -10,6 +13,7 @@ from plimsoll_broker.storage.cleaner.round import CleaningJob, Round
 from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.disk import Disk
 from plimsoll_broker.storage.log import Log
+from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_core.compaction.plan import groups
 from plimsoll_wire.batches import HEADER_SIZE, BatchHeader, iter_headers, seal
 from plimsoll_wire.compression import opened, packed
@@ -124,3 +128,40 @@ def swap(log: Log, made: SegmentSwap) -> None:
     made.finish()
     made.release()
     log.unsynced.sync_names()
+
+
+# --- a log to clean ------------------------------------------------------------------------------
+
+COMPACT = LogConfig(segment_bytes=400, compact=True, holes=True, delete=False)
+
+
+def a_machine() -> Machine:
+    return Machine(COMPACT)
+
+
+def overwritten(machine: Machine, rounds: int = 12) -> Log:
+    """Three keys, again and again; every segment holds two or three batches."""
+    log = machine.log()
+    for number in range(rounds):
+        put(log, (b"a", b"%d" % number), (b"b", b"%d" % number))
+        put(log, (b"c", b"x" * 40))
+    log.flush()
+    machine.store.checkpoint_recovery_points()
+    return log
+
+
+def whole(log: Log) -> None:
+    """Segments, indexes, terms and times agree."""
+    headers = [header for header, _ in batches(log)]
+    for before, after in pairwise(headers):
+        assert before.next_offset <= after.base_offset
+    assert headers[-1].next_offset == log.log_end_offset
+    ends = {header.next_offset for header in headers}
+    assert {segment.base_offset for segment in log.segments[1:]} <= ends
+    for header in headers:
+        found = log.read(header.base_offset, 1, log.log_end_offset)
+        assert bytes(found[:8]) == header.base_offset.to_bytes(8, "big")
+    for segment in log.segments:
+        for relative in range(len(segment.offset_index)):
+            last, position = segment.offset_index[relative]
+            assert segment._ends_at(position) == segment.base_offset + last

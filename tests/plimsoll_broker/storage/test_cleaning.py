@@ -1,37 +1,26 @@
-"""A round of compaction on a log: what stays, what goes, and what every crash leaves."""
+"""A round of compaction on a log: what stays, and what goes."""
 
 from __future__ import annotations
-
-import random
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.plimsoll_broker.storage.cleaning import Pair, batches, clean, latest, put, records
-from tests.plimsoll_broker.storage.simulated import Cuts, Machine
+from tests.plimsoll_broker.storage.cleaning import (
+    Pair,
+    a_machine,
+    batches,
+    clean,
+    latest,
+    overwritten,
+    put,
+    records,
+    whole,
+)
+from tests.plimsoll_broker.storage.simulated import Machine
 
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
-from plimsoll_sim.engine.process import ProcessDied
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
-
-COMPACT = LogConfig(segment_bytes=400, compact=True, holes=True, delete=False)
-
-
-def a_machine() -> Machine:
-    return Machine(COMPACT)
-
-
-def overwritten(machine: Machine, rounds: int = 12) -> Log:
-    """Three keys, again and again; every segment holds two or three batches."""
-    log = machine.log()
-    for number in range(rounds):
-        put(log, (b"a", b"%d" % number), (b"b", b"%d" % number))
-        put(log, (b"c", b"x" * 40))
-    log.flush()
-    machine.store.checkpoint_recovery_points()
-    return log
 
 
 def size(log: Log) -> int:
@@ -225,94 +214,6 @@ def test_read_goes_on_to_a_batch_that_has_a_record() -> None:
     assert [header.count for header in iter_headers(data)][-1] == 1
     data = log.read(1, 100, log.segments[-1].base_offset)
     assert list(iter_headers(data))[-1].next_offset == log.segments[-1].base_offset
-
-
-# --- crashes --------------------------------------------------------------------------------------
-
-
-def crashed_at(step: int, seed: int) -> Machine | None:
-    """A round whose process ends at that write, sync or rename; None: it comes to its end."""
-    machine = Machine(COMPACT, random.Random(seed))
-    log = overwritten(machine, 8)
-    machine.volume.crash_in = step
-    try:
-        clean(log, machine.store.disk)
-    except ProcessDied:
-        return machine
-    machine.volume.crash_in = None
-    return None
-
-
-def whole(log: Log) -> None:
-    """Segments, indexes, terms and times agree."""
-    headers = [header for header, _ in batches(log)]
-    for before, after in pairwise(headers):
-        assert before.next_offset <= after.base_offset
-    assert headers[-1].next_offset == log.log_end_offset
-    ends = {header.next_offset for header in headers}
-    assert {segment.base_offset for segment in log.segments[1:]} <= ends
-    for header in headers:
-        found = log.read(header.base_offset, 1, log.log_end_offset)
-        assert bytes(found[:8]) == header.base_offset.to_bytes(8, "big")
-    for segment in log.segments:
-        for relative in range(len(segment.offset_index)):
-            last, position = segment.offset_index[relative]
-            assert segment._ends_at(position) == segment.base_offset + last
-
-
-def shapes(log: Log) -> list[tuple[int, int]]:
-    """Base offset and size of each segment."""
-    return [(segment.base_offset, segment.size) for segment in log.segments]
-
-
-def every_step() -> int:
-    step = 0
-    while crashed_at(step, 0) is not None:
-        step += 1
-    return step
-
-
-STEPS = every_step()
-
-
-def test_there_are_steps_to_crash_at() -> None:
-    assert STEPS > 40
-
-
-@pytest.mark.parametrize("step", range(STEPS))
-def test_kill_at_any_step_of_a_round_leaves_each_group_old_or_new(step: int) -> None:
-    """K3."""
-    check_crash(step, 0, None)
-
-
-@pytest.mark.parametrize("step", range(STEPS))
-def test_power_cut_at_any_step_of_a_round_leaves_each_group_old_or_new(step: int) -> None:
-    """K3."""
-    for seed in range(8):
-        check_crash(step, seed, frozenset({"names", "tear", "uncut"}))
-
-
-def check_crash(step: int, seed: int, faults: frozenset[str] | None) -> None:
-    machine = crashed_at(step, seed)
-    assert machine is not None
-    reference = Machine(COMPACT)
-    before = overwritten(reference, 8)
-    told, old = latest(before), set(shapes(before))
-    everything = records(before)
-    clean(before, reference.store.disk)
-    new = set(shapes(before))
-    if faults is not None:
-        machine.lose_power(Cuts(random.Random(seed), faults))
-    log = machine.log()
-    assert latest(log) == told
-    assert set(shapes(log)) <= old | new
-    whole(log)
-    left = [name for name in machine.names() if "swap" in name or "cleaned" in name]
-    assert left == []
-    assert set(records(log)) <= set(everything)
-    put(log, (b"a", b"after"))
-    clean(log, machine.store.disk)
-    assert latest(log) == {**told, b"a": (24, 1024, False)}
 
 
 # --- whatever is written --------------------------------------------------------------------------
