@@ -17,6 +17,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+import uvloop
+
 from plimsoll_operator.control_failures import surface
 from plimsoll_operator.controller.controller_server import ControllerServer
 from plimsoll_operator.kube.access import Access, NoCluster, find_access
@@ -103,7 +105,7 @@ def main() -> None:
     )
     tune()
     try:
-        asyncio.run(run(parts, pools, access))
+        uvloop.run(run(parts, pools, access))
     except Exception:
         logger.critical("the operator ends by a bug of its own; please report it", exc_info=True)
         sys.exit(1)

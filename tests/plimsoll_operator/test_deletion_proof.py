@@ -100,6 +100,20 @@ async def test_proven_absence_is_reported_in_the_api_servers_time():
     )
 
 
+async def test_topic_that_waits_for_the_end_of_its_grace_costs_no_read_before_it():
+    scene = Scene()
+    now_ms = scene.kube.server_ms
+    pending = PendingDeletion(since_ms=now_ms, until_ms=now_ms + 60_000)
+    (topic,) = scene.controller.image.topics.values()
+    orphaned = TopicOrphaned(cause="its object is gone", topic_id=topic.id, pending=pending)
+    scene.controller.image = replay(scene.controller.image, orphaned)
+    assert await scene.look() == []
+    assert not [call for call in scene.kube.calls if call[:2] == ("get", "topics")]
+    scene.kube.server_ms = pending.until_ms
+    (asked,) = await scene.look()
+    assert asked.server_now_ms == pending.until_ms
+
+
 async def test_grace_of_nothing_is_not_the_default_grace():
     scene = Scene(topics={"deletion": {"graceSeconds": 0}})
     (asked,) = await scene.look()

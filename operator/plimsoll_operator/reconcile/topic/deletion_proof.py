@@ -9,6 +9,7 @@ or a dying namespace thus delete nothing.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from plimsoll_core.cluster.model import Topic, TopicObject
 from plimsoll_core.errors import Reason
@@ -22,6 +23,7 @@ from plimsoll_operator.api.cluster_topics import (
 from plimsoll_operator.api.labels import TOPICS_CRD
 from plimsoll_operator.api.logcluster import LogCluster
 from plimsoll_operator.kube.errors import ApiError, NotFound
+from plimsoll_operator.kube.port import Listed
 from plimsoll_operator.kube.resources import CRDS, LEASES, LOG_CLUSTERS, NAMESPACES, TOPICS
 from plimsoll_operator.reconcile.reconcile_term import Task, Term, Work
 from plimsoll_operator.reconcile.stall_causes import Cause, StallSource
@@ -73,20 +75,32 @@ async def _examine(term: Term, suspects: list[Topic]) -> None:
             logger.info("namespace %s is going or gone: its absent topics stay", namespace)
             continue
         listed = await term.kube.list(TOPICS, namespace)
-        server_ms = listed.server_ms or server_ms
-        present = {item["metadata"]["uid"] for item in listed.items}
-        names = {item["metadata"]["name"] for item in listed.items}
-        for topic in suspects:
-            holder = topic.object
-            if holder is None or holder.namespace != namespace or listed.server_ms is None:
-                continue
-            if holder.uid in present or holder.name in names:
-                continue
+        if listed.server_ms is None:
+            continue
+        server_ms = listed.server_ms
+        for topic, holder in _absent(suspects, namespace, listed, server_ms):
             if await _is_proven(term, topic, holder, since):
-                refusals += await _report(term, topic, listed.server_ms)
+                refusals += await _report(term, topic, server_ms)
     if server_ms is not None:
         _say(term, refusals, server_ms)
     _look_again(term)
+
+
+def _absent(
+    suspects: list[Topic], namespace: str, listed: Listed, now_ms: int
+) -> Iterator[tuple[Topic, TopicObject]]:
+    """Topics of a namespace that a fresh list does not hold, and of which the controller should
+    hear now: what waits for the end of its grace is proven then, since each proof costs a read."""
+    present = {item["metadata"]["uid"] for item in listed.items}
+    names = {item["metadata"]["name"] for item in listed.items}
+    for topic in suspects:
+        holder, pending = topic.object, topic.pending_deletion
+        if holder is None or holder.namespace != namespace:
+            continue
+        if pending is not None and now_ms < pending.until_ms:
+            continue
+        if holder.uid not in present and holder.name not in names:
+            yield topic, holder
 
 
 async def _is_proven(term: Term, topic: Topic, holder: TopicObject, since: str) -> bool:
