@@ -25,7 +25,9 @@ from plimsoll_broker.handler_failures import surface
 from plimsoll_broker.node.broker import BrokerNode, CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.node.memory_limit import memory_limit
+from plimsoll_broker.replication.cleaning_process import CleaningProcess
 from plimsoll_broker.storage.disk import StorageError
+from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
 from plimsoll_process.collector import tune
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.parent import die_with_parent
@@ -34,7 +36,9 @@ logger = logging.getLogger("plimsoll.broker")
 
 
 async def _run(config: BrokerConfig) -> None:
-    node = BrokerNode(config)
+    own = {**OWN_DEFAULTS, **config.kafka_configs}
+    rate = int(own["log.cleaner.io.max.bytes.per.second"])
+    node = BrokerNode(config, cleaning=CleaningProcess(rate))
     loop = asyncio.get_running_loop()
     surface(loop, node.fail)
     # They wait for disks, not for processors: as many as there are processors would be too few.

@@ -34,12 +34,15 @@ _CRC_AT = 17
 _CRC_FROM = 21
 _MAX_TIMESTAMP_AT = 35
 _LEADER_EPOCH_AT = 12
+_COUNT_AT = 57
 
 MAGIC = 2
 CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
+"""The base timestamp says from when on the batch's tombstones may go (KIP-534)."""
 CODEC_MAX = 4
 
 
@@ -101,6 +104,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """From when on its tombstones may go; None: no cleaner has seen one in it."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
     def last_sequence(self) -> int | None:
@@ -197,11 +205,29 @@ def whole_batches(data: Buffer, up_to_offset: int, max_bytes: int) -> tuple[int,
     return position, next_offset
 
 
+def end_of_empty(data: Buffer) -> int | None:
+    """The offset behind whole batches none of which has a record; None: one has."""
+    position, end = 0, None
+    while position < len(data):
+        if any(data[position + _COUNT_AT : position + HEADER_SIZE]):
+            return None
+        base, length, last_delta = _STEP.unpack_from(data, position)
+        position += length + LENGTH_END
+        end = base + last_delta + 1
+    return end
+
+
 def check_places(
-    data: Buffer, base_offset: int, epoch_at: Callable[[int], int | None], position: int
+    data: Buffer,
+    base_offset: int,
+    epoch_at: Callable[[int], int | None],
+    position: int,
+    *,
+    holes: bool,
 ) -> None:
     """Whether whole batches are what was written there: each where the one before ends, the first
     at `base_offset`, of the term that the log has there, and sealed as its producer sealed it.
+    `holes`: each may begin later, too.
 
     Raises BatchError, whose position counts from `position`, that of the first in its file.
     """
@@ -211,7 +237,7 @@ def check_places(
     while at < size:
         base, length, epoch, _, crc, last_delta = unpack(view, at)
         end = at + length + LENGTH_END
-        if base != base_offset:
+        if base != base_offset and not (holes and base > base_offset):
             raise BatchError(BadBatch.PLACE, position + at)
         base_offset = base + last_delta + 1
         if epoch != term and epoch != (term := epoch_at(base_offset - 1) or 0):

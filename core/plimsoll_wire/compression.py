@@ -1,4 +1,4 @@
-"""Opening the records of a compressed batch, up to a size: for checking them, never for writing.
+"""Opening the records of a compressed batch, up to a size, and packing what a cleaner leaves of it.
 
 Called off the event loop.  Clients that read know all of these; what does not open here does not
 open there.  Source: the protocol's RecordBatch v2; snappy comes bare (librdkafka) or in the blocks
@@ -21,6 +21,13 @@ _GUESS_BYTES = 16 * 1024
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_SIZE = 16
 _BLOCK = struct.Struct(">i")
+_XERIAL_HEADER = _XERIAL + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_LZ4_HEADER = bytes.fromhex("04224d18604082")
+"""Blocks of at most 64 KiB that do not refer to each other: the Java client reads no others."""
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_BLOCK = struct.Struct("<I")
+_LZ4_STORED = 0x80000000
 _FULL = "failed to write whole buffer"
 """What cramjam says when there was more to write than room."""
 
@@ -88,3 +95,34 @@ def _snappy_block(data: bytes | memoryview, limit: int) -> bytes:
     room = bytearray(size)
     used = cramjam.snappy.decompress_raw_into(data, room)
     return bytes(memoryview(room)[:used])
+
+
+def packed(codec: int, data: bytes) -> bytes:
+    """Records compressed as `opened`, and every client, opens them."""
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    if codec == SNAPPY:
+        return _packed_snappy(data)
+    return _packed_lz4(data) if codec == LZ4 else data
+
+
+def _packed_snappy(data: bytes) -> bytes:
+    out = bytearray(_XERIAL_HEADER)
+    for at in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[at : at + _XERIAL_BLOCK_BYTES]))
+        out += _BLOCK.pack(len(block)) + block
+    return bytes(out)
+
+
+def _packed_lz4(data: bytes) -> bytes:
+    out = bytearray(_LZ4_HEADER)
+    for at in range(0, len(data), _LZ4_BLOCK_BYTES):
+        plain = data[at : at + _LZ4_BLOCK_BYTES]
+        block = bytes(cramjam.lz4.compress_block(plain, store_size=False))
+        if len(block) < len(plain):
+            out += _LZ4_BLOCK.pack(len(block)) + block
+        else:
+            out += _LZ4_BLOCK.pack(len(plain) | _LZ4_STORED) + plain
+    return bytes(out + _LZ4_BLOCK.pack(0))

@@ -28,6 +28,7 @@ from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster.image import apply
 from plimsoll_core.cluster.listener_peers import CLIENTS, REPLICATION, Port
 from plimsoll_core.cluster.model import ClusterImage, Endpoint, Partition, TopicObject
+from plimsoll_core.cluster.record_versions import UNDERSTOOD
 from plimsoll_core.cluster.records import ControllerChanged
 from plimsoll_core.controller.decide import Settings, VolatileState, decide
 from plimsoll_core.ids import BrokerEpoch, BrokerId, BrokerLifetime, ControllerEpoch
@@ -40,7 +41,7 @@ from plimsoll_core.messages.requests import (
     RegisterBroker,
     Request,
 )
-from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.fetch import FetchedPartition
 from plimsoll_wire.headers import request_frame
@@ -206,6 +207,7 @@ class Broker:
                 previous_broker_epoch=None if previous is None else BrokerEpoch(previous),
                 directory_ids=(UUID(int=1000 + self.id),),
                 endpoints=tuple(reversed(endpoints) if self.replication_first else endpoints),
+                metadata_versions=UNDERSTOOD,
             )
         )
         self.epoch = answer.broker_epoch  # type: ignore[union-attr]
@@ -305,7 +307,7 @@ class Client:
         body = encode_request(key, version, values)
         frame = request_frame(key, version, self._correlation_id, "test", body)
         reply = await self.connection.request(frame, WAIT_S)
-        return decode_response(key, version, reply[5:] if _flexible(key, version) else reply[4:])
+        return decode_response(key, version, reply[5:] if is_flexible(key, version) else reply[4:])
 
     async def produce(
         self, topic: str, records: bytes, *, acks: int = -1, index: int = 0, timeout_ms: int = 5_000
@@ -392,9 +394,3 @@ class Client:
         )
         one = reply.topics[0].partitions[0]  # type: ignore[attr-defined]
         return int(one.error_code), one.offset
-
-
-def _flexible(key: ApiKey, version: int) -> bool:
-    from plimsoll_wire.api_versions import is_flexible
-
-    return is_flexible(key, version)

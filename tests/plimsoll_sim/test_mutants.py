@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
+from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import SCENARIOS
@@ -24,7 +25,7 @@ from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
-MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS)
+MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING)
 NAMES = [mutant.name for mutant in MUTANTS]
 TIMEOUT_S = 1_500
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them

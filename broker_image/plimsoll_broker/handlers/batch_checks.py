@@ -26,6 +26,7 @@ from plimsoll_wire.batches import (
     parse_header,
 )
 from plimsoll_wire.compression import NONE, TooLarge, opened
+from plimsoll_wire.keyed_records import check_keys
 from plimsoll_wire.records import BadRecords, check_records
 
 OPENED_BYTES_MAX = 32 * 1024 * 1024
@@ -80,9 +81,10 @@ def effort(records: memoryview | None) -> tuple[int, int]:
 
 
 def check_batch(
-    records: memoryview | None, opened_bytes_max: int = OPENED_BYTES_MAX
+    records: memoryview | None, opened_bytes_max: int = OPENED_BYTES_MAX, *, keyed: bool = False
 ) -> BatchHeader | BadSent:
-    """The one batch's header, once all of it was looked at.
+    """The one batch's header, once all of it was looked at.  `keyed`: every record needs a key,
+    which costs ten times as much.
 
     Raises TooLarge where compressed records need more room than the caller gives.
     """
@@ -98,7 +100,7 @@ def check_batch(
         return BadSent(Code.CORRUPT_MESSAGE, BadBatch.CRC.value)
     return (
         _bad_header(header, len(records))
-        or _bad_records(header, records, opened_bytes_max)
+        or _bad_records(header, records, opened_bytes_max, keyed=keyed)
         or header
     )
 
@@ -130,13 +132,17 @@ def _bad_attributes(header: BatchHeader) -> BadSent | None:
     return None
 
 
-def _bad_records(header: BatchHeader, records: memoryview, opened_bytes_max: int) -> BadSent | None:
+def _bad_records(
+    header: BatchHeader, records: memoryview, opened_bytes_max: int, *, keyed: bool
+) -> BadSent | None:
     try:
         body = _body(header, records[HEADER_SIZE:], opened_bytes_max)
         if header.count > len(body) // RECORD_BYTES_MIN:
             room = len(body) // RECORD_BYTES_MIN
             raise BadRecords(f"the batch says {header.count} records; {room} would fit", room)
         check_records(body, header.count)
+        if keyed:
+            check_keys(bytes(body), header.count)
     except TooLarge as error:
         if opened_bytes_max < OPENED_BYTES_MAX:
             raise

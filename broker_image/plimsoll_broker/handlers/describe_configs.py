@@ -38,8 +38,10 @@ _TYPE_BOOLEAN = 1
 _TYPE_STRING = 2
 _TYPE_INT = 3
 _TYPE_LONG = 5
+_TYPE_DOUBLE = 6
 _TYPE_LIST = 7
 _INTS = frozenset({"max.message.bytes", "segment.bytes", MIN_ISR})
+_DOUBLES = frozenset({"min.cleanable.dirty.ratio", "log.cleaner.min.cleanable.ratio"})
 
 
 RESOURCES_AT_ONCE = 20
@@ -236,6 +238,8 @@ def _type(name: str, value: str) -> int:
         return _TYPE_INT
     if name in LISTS:
         return _TYPE_LIST
+    if name in _DOUBLES:
+        return _TYPE_DOUBLE
     if value in ("true", "false"):
         return _TYPE_BOOLEAN
     return _TYPE_LONG if value.lstrip("-").isdecimal() else _TYPE_STRING

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,8 @@ from plimsoll_wire.produce import ProduceRequest
 
 RECORDS_AT_ONCE = 10_000
 """Walked over on the event loop: a millisecond or two."""
+KEYED_AT_ONCE = 1_000
+"""The same of a compacted topic, where each record is looked at for its key."""
 BYTES_AT_ONCE = 4 * 2**20
 """Summed up and written without a turn of the event loop."""
 PARTITIONS_AT_ONCE = 100
@@ -41,8 +44,18 @@ _Where = tuple[int, int]
 Answers = dict[_Where, Checked]
 
 
-Wanted = Callable[[str, int, int], bool]
-"""Topic, partition and size: whether such a batch may be taken here at all."""
+class Demand(Enum):
+    """Whether a batch may be taken here at all, and whether its records need keys."""
+
+    NONE = 0
+    BATCH = 1
+    KEYED_BATCH = 2
+
+
+Wanted = Callable[[str, int, int], Demand]
+"""Of a topic, a partition and a size."""
+_Sent = tuple[_Where, memoryview | None, bool]
+"""`True`: its records need keys."""
 
 
 def check_here(request: ProduceRequest, wanted: Wanted) -> Answers | None:
@@ -52,11 +65,17 @@ def check_here(request: ProduceRequest, wanted: Wanted) -> Answers | None:
     if room is None:
         return None
     found: Answers = {}
+    keyed_records = 0
     try:
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
-                if wanted(topic.name, index, len(records or b"")):
-                    found[number, at] = check_batch(records, room)
+                demand = wanted(topic.name, index, len(records or b""))
+                if demand is Demand.NONE:
+                    continue
+                keyed = demand is Demand.KEYED_BATCH
+                if keyed and (keyed_records := keyed_records + effort(records)[0]) > KEYED_AT_ONCE:
+                    return None
+                found[number, at] = check_batch(records, room, keyed=keyed)
     except TooLarge:
         return None
     return found
@@ -106,27 +125,28 @@ class InOrder:
     async def check(self, request: ProduceRequest, wanted: Wanted) -> Answers:
         """As `check_here`, in threads."""
         found: Answers = {}
-        some: list[tuple[_Where, memoryview | None]] = []
+        some: list[_Sent] = []
         size = 0
         for number, topic in enumerate(request.topics):
             for at, (index, records) in enumerate(topic.partitions):
                 bytes_ = len(records or b"")
-                if not wanted(topic.name, index, bytes_):
+                demand = wanted(topic.name, index, bytes_)
+                if demand is Demand.NONE:
                     continue
-                some.append(((number, at), records))
+                some.append(((number, at), records, demand is Demand.KEYED_BATCH))
                 size += bytes_
                 if size > BYTES_AT_ONCE or len(some) >= PARTITIONS_AT_ONCE:
                     found |= await self._check(some)
                     some, size = [], 0
         return found | await self._check(some) if some else found
 
-    async def _check(self, some: list[tuple[_Where, memoryview | None]]) -> Answers:
+    async def _check(self, some: list[_Sent]) -> Answers:
         async with self._checking:
             return await in_thread(partial(_check_all, some))
 
 
-def _check_all(some: list[tuple[_Where, memoryview | None]]) -> Answers:
-    return {where: check_batch(records) for where, records in some}
+def _check_all(some: list[_Sent]) -> Answers:
+    return {where: check_batch(records, keyed=keyed) for where, records, keyed in some}
 
 
 async def _behind(

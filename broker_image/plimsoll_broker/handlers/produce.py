@@ -18,6 +18,7 @@ from plimsoll_broker.handlers.long_produces import (
     BYTES_AT_ONCE,
     PARTITIONS_AT_ONCE,
     Checked,
+    Demand,
     InOrder,
     check_here,
 )
@@ -163,11 +164,12 @@ class ProduceHandler:
                     await asyncio.sleep(0)
         return self._finished(answer)
 
-    def _leads(self, topic: str, index: int, size: int) -> bool:
+    def _leads(self, topic: str, index: int, size: int) -> Demand:
         """Whether a batch of so many bytes may be taken here at all."""
         hosted = self._manager.by_name(topic, index)
-        leads = hosted is not None and hosted.replica.leader is not None
-        return leads and hosted is not None and size <= hosted.max_message_bytes
+        if hosted is None or hosted.replica.leader is None or size > hosted.max_message_bytes:
+            return Demand.NONE
+        return Demand.KEYED_BATCH if hosted.log.config.compact else Demand.BATCH
 
     def _finished(self, answer: _Answer) -> Reply | asyncio.Future[Reply | None] | None:
         acks = answer.request.acks

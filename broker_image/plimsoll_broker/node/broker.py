@@ -28,6 +28,7 @@ from plimsoll_broker.node.heartbeats import Heartbeats
 from plimsoll_broker.node.serving import Serving
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.server.listener import Server
+from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.disk import Disk, StorageError
 from plimsoll_broker.storage.log_store import LogStore
 from plimsoll_core.cluster import listener_peers
@@ -69,9 +70,15 @@ class CannotStart(Exception):
 class BrokerNode:
     """`run` returns after a clean stop and raises what the broker cannot go on with.
 
-    `holds`: set by whoever has the event loop watched."""
+    `cleaning`: where logs are compacted; None: in a thread.  `holds`: set by whoever has the event
+    loop watched."""
 
-    def __init__(self, config: BrokerConfig, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        disk: Disk | None = None,
+        cleaning: CleaningWork | None = None,
+    ) -> None:
         self.config = config
         self._disk = disk if disk is not None else Disk()
         self.holds: LoopHolds | None = None
@@ -81,6 +88,7 @@ class BrokerNode:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._store = LogStore(Path(config.data_dir), self._disk)
+        self._store.cleaning = cleaning
         self._serving: Serving | None = None
         self._heartbeats: Heartbeats | None = None
         self._epoch: BrokerEpoch | None = None

@@ -13,12 +13,11 @@ from typing import Any
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.monotonic_clock import monotonic_ms
-from plimsoll_broker.replication.hosted_partition import effective_configs
+from plimsoll_broker.replication.hosted_partition import log_config
 from plimsoll_broker.replication.periodic_chores import Upkeep
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.reporting.isr_proposals import ProposalSender
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage
 
@@ -44,7 +43,7 @@ class DataPath:
         settings = self.manager.settings
         for key in image.hosted.get(settings.broker_id) or ():
             topic = image.topics[key.topic_id]
-            config = LogConfig.of(effective_configs(topic, settings.configs))
+            config = log_config(topic, settings.configs)
             opened = partial(
                 self._store.open_early, topic.name, topic.id, key.index, config, monotonic_ms()
             )

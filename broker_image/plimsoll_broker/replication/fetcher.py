@@ -294,9 +294,13 @@ class Fetcher:
             return None
         if reply.code != Code.NONE:
             return _Lost(question) if self._refused(followed, reply.code) else None
+        if hosted.replica.compacted_copy.must_begin_again:
+            self._back_off(followed)
+            return _Lost(question, nothing_shared=True)
         if reply.diverging is not None:
             # The reply's high watermark says nothing about a log that is about to be cut.
-            offset = truncation.truncation_offset(hosted.log, EndOffset(*reply.diverging))
+            end, least = EndOffset(*reply.diverging), hosted.replica.compacted_copy.least_cut
+            offset = truncation.truncation_offset(hosted.log, end, least)
             if offset is None:
                 self._back_off(followed)
                 return _Lost(question, nothing_shared=True)
@@ -309,7 +313,7 @@ class Fetcher:
 
     def _append(self, hosted: Hosted, reply: PartitionReply) -> bool:
         """False: what came cannot be used; ask again later."""
-        driver = self._manager.driver
+        driver, end, headers = self._manager.driver, hosted.log.log_end_offset, []
         if reply.records:
             headers = self._usable(hosted, reply)
             if not headers:
@@ -321,7 +325,8 @@ class Fetcher:
             traffic.replicated_in += size
             if self._bucket is not None:
                 traffic.moved_in += size
-        hosted.replica.replicated(reply.high_watermark)
+        compacted = hosted.log.holes and follower.shows_compaction(headers, end)
+        hosted.replica.replicated(reply.high_watermark, shows_compaction=compacted)
         driver.advance_log_start(hosted, reply.log_start)
         return True
 
@@ -368,7 +373,8 @@ class Fetcher:
         if lost.nothing_shared:
             reset: Reset | None = truncation.begin_again(start)
         else:
-            reset = truncation.reset(hosted.log, start, end)
+            least = hosted.replica.compacted_copy.least_cut
+            reset = truncation.reset(hosted.log, start, end, least)
         if reset is None:
             return
         if not await self._lowered({(hosted.name, hosted.key.index): reset.offset}):

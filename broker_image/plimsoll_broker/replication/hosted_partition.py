@@ -28,6 +28,11 @@ def effective_configs(topic: Topic | None, broker_configs: Mapping[str, str]) ->
     return configs
 
 
+def log_config(topic: Topic, broker_configs: Mapping[str, str]) -> LogConfig:
+    """What its logs obey."""
+    return LogConfig.of(effective_configs(topic, broker_configs), holes=topic.compacted)
+
+
 class Hosted:
     """`applied` is the partition's image that was applied last, by identity; `source` is the leader
     that it is fetched from, in which term, and whose limit its copy is under (None: no limit)."""
@@ -65,7 +70,7 @@ class Hosted:
             return False
         self.topic = topic
         configs = effective_configs(topic, broker_configs)
-        self.log.config = LogConfig.of(configs)
+        self.log.configure(log_config(topic, broker_configs))
         size = configs.get("max.message.bytes", "")
         self.max_message_bytes = int(size) if size.isdecimal() else MAX_MESSAGE_BYTES
         self.log_append_time = configs.get("message.timestamp.type") == "LogAppendTime"

@@ -16,6 +16,7 @@ from typing import Protocol
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.handler_failures import CommitPathFailed
 from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.ready import Ready
@@ -221,6 +222,30 @@ class LogWriter:
 
     def expire_producers(self, hosted: Hosted, now_ms: int) -> None:
         hosted.log.producers.expire(now_ms)
+
+    # --- compaction -----------------------------------------------------------------------------
+
+    async def swap(self, hosted: Hosted, swap: SegmentSwap) -> bool:
+        """Put a cleaned segment in its log.  False: the log is another one by now, or the disk did
+        not take it; what is on the disk then, a start makes one or the other of."""
+        try:
+            if not self._owner.is_here(hosted) or not swap.holds():
+                return False
+            swap.commit()
+            if not await self.sync_names(hosted):
+                return False
+            if not swap.holds():
+                swap.give_up()
+                return False
+            swap.install()
+            if not await self.sync_names(hosted):
+                return False
+            swap.finish()
+        except StorageError as error:
+            self._fail_if_here(hosted, error)
+            return False
+        await in_thread(swap.release)
+        return await self.sync_names(hosted)
 
     # --- a step's effects -----------------------------------------------------------------------
 

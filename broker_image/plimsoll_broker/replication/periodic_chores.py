@@ -22,6 +22,7 @@ from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.flush_schedule import several
 from plimsoll_broker.replication.full_disks import Room
 from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.log_cleaner import LogCleaner
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.segment_removal import SegmentRemoval
 from plimsoll_broker.replication.wall_clock import WallClock
@@ -59,6 +60,7 @@ class Upkeep:
         self._manager = manager
         self._wall_clock = WallClock(manager.now_ms)
         self._segment_removal = SegmentRemoval(manager)
+        self._cleaner = LogCleaner(manager, self._wall_clock.now_ms, manager.store.cleaning)
         self._flushed_ms: dict[Hosted, int] = {}
         self._timed: list[Hosted] = []
         self._timed_until_ms = 0
@@ -84,6 +86,7 @@ class Upkeep:
         """Each until cancelled."""
         for name, chores in self._chores.items():
             yield f"upkeep: {name}", self._keep(chores)
+        yield "cleaning", self._cleaner.keep()
 
     async def _keep(self, chores: list[_Chore]) -> None:
         """A full disk is reported and tried again at the next turn."""
@@ -171,6 +174,8 @@ class Upkeep:
         wall_ms = self._wall_clock.now_ms()
 
         def retain(hosted: Hosted) -> None:
+            if hosted.log.config.compact:
+                self._cleaner.wanted.set()
             before = hosted.log.log_start_offset
             manager.driver.apply_retention(hosted, wall_ms)
             if hosted.log.log_start_offset != before:

@@ -20,7 +20,7 @@ from immutables import Map
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.replication.copy_buckets import CopyBuckets
 from plimsoll_broker.replication.flush_schedule import Flusher
-from plimsoll_broker.replication.hosted_partition import Hosted, effective_configs
+from plimsoll_broker.replication.hosted_partition import Hosted, log_config
 from plimsoll_broker.replication.log_writer import LogWriter
 from plimsoll_broker.replication.new_partitions import Opener
 from plimsoll_broker.replication.once_per_turn import Stepping, Woken
@@ -31,7 +31,6 @@ from plimsoll_broker.replication.serving_lease import ServingLease
 from plimsoll_broker.replication.traffic import Traffic
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
-from plimsoll_broker.storage.log_config import LogConfig
 from plimsoll_broker.storage.log_store import Found, LogStore
 from plimsoll_core.cluster.model import ClusterImage, Partition, PartitionKey, Topic
 from plimsoll_core.errors import Code
@@ -284,17 +283,19 @@ class ReplicaManager:
         topic = image.topics[partition.topic_id]
         if self.reopening.must_wait(partition.key, topic.name):
             return None
-        config = LogConfig.of(effective_configs(topic, self.settings.configs))
+        config = log_config(topic, self.settings.configs)
         try:
             log = self.store.open_log(topic.name, topic.id, partition.index, config, self.now_ms())
         except StorageError as error:
             logger.error("%s-%d cannot be opened: %s", topic.name, partition.index, error)
             self.broken[partition.key] = error
             return None
-        return self._host(topic, partition, log)
+        return self._host(topic, partition, log, clean=self.store.clean_epoch is not None)
 
-    def _host(self, topic: Topic, partition: Partition, log: Log) -> Hosted:
+    def _host(self, topic: Topic, partition: Partition, log: Log, *, clean: bool) -> Hosted:
         replica = Replica(partition, log, self.store.high_watermark(log), self.around)
+        if not clean:  # more may be committed than the checkpoint says
+            replica.compacted_copy.committed(log.log_end_offset)
         hosted = Hosted(topic, partition, log, replica)
         hosted.configure(topic, self.settings.configs)
         self._hosted[partition.key] = hosted
@@ -371,7 +372,7 @@ class ReplicaManager:
         if old is not None and log is not None:
             self.fetchers.unfollow(old)
             self.store.reopened(old.log, log)
-            self._host(image.topics[key.topic_id], image.partitions[key], log)
+            self._host(image.topics[key.topic_id], image.partitions[key], log, clean=False)
         self._apply(image, image.partitions[key])
 
     def high_watermarks(self) -> dict[tuple[str, int], int]:

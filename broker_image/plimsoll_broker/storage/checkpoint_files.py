@@ -1,7 +1,7 @@
 """The checkpoint files of a volume: the state of all its logs, and when an entry must be lowered.
 
-The base of `LogStore`: three files, one each for high watermarks, recovery points and log starts,
-with a line for every partition.
+The base of `LogStore`: four files, one each for high watermarks, recovery points, log starts and
+the ends of what was cleaned, with a line for every partition.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class CheckpointFiles:
         self._high_watermarks = self._offsets(checkpoint_formats.HIGH_WATERMARKS)
         self._recovery_points = self._offsets(checkpoint_formats.RECOVERY_POINTS)
         self._log_starts = self._offsets(checkpoint_formats.LOG_STARTS)
-        self._files = (self._recovery_points, self._log_starts, self._high_watermarks)
+        self.cleaned_ends = self._offsets(checkpoint_formats.CLEANED_ENDS)
+        watermarks = self._log_starts, self._high_watermarks, self.cleaned_ends
+        self._files = (self._recovery_points, *watermarks)
 
     def _offsets(self, name: str) -> OffsetFile:
         return OffsetFile(self.disk, self.directory / name)

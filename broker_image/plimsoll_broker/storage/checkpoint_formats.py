@@ -28,6 +28,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANED_ENDS = "cleaner-offset-checkpoint"
 EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 

@@ -113,6 +113,10 @@ class _EntryFile:
         self.write()
         self.release()
 
+    def rename(self, path: Path) -> None:
+        self._disk.rename(self.path, path)
+        self.path = path
+
     def release(self) -> None:
         """Give the descriptor back, unless it will soon be needed."""
         if not self._pending:

@@ -103,6 +103,11 @@ class Log:
         return None if told else start
 
     @property
+    def holes(self) -> bool:
+        """Whether there may be nothing between two batches."""
+        return self.config.holes
+
+    @property
     def countable_end(self) -> int:
         """How much of it may be acknowledged: less than all of it while a flush is due."""
         messages, end = self.config.flush_messages, self.log_end_offset
@@ -116,11 +121,8 @@ class Log:
     # --- appending ------------------------------------------------------------------------------
 
     def append(self, data: Buffer, headers: Sequence[BatchHeader]) -> None:
-        """Write whole batches, verbatim.  `headers` are theirs, as stamped.
-
-        Raises StorageError when the disk does not take it: then nothing of it is in the log, and
-        the log is offline.
-        """
+        """Write whole batches, verbatim.  `headers` are theirs, as stamped.  Raises StorageError
+        when the disk does not take it: then nothing of it is in the log, and the log is offline."""
         if self.fault is not None:
             raise self.fault
         base, start = headers[0].base_offset, self.log_start_offset
@@ -143,12 +145,12 @@ class Log:
             self._fail(error)
             raise
         self._reader.remember(headers[0].base_offset, segment, position)
-        epochs, producers = self.epochs, self.producers
+        epochs = self.epochs
         for header in headers:
             if header.leader_epoch != epochs.latest:
                 epochs.assign(header.leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                producers.update(header)
+                self.producers.update(header)
         self.log_end_offset = headers[-1].next_offset
         if base < start:
             epochs.truncate_from_start(start, self.log_end_offset)
@@ -177,15 +179,22 @@ class Log:
         self.unsynced.made(self.segments[-1])
 
     def _new_segment(self, base_offset: int) -> Segment:
-        return Segment(self._disk, self.directory, base_offset, self.config.index_interval_bytes)
+        config = self.config
+        made = Segment(self._disk, self.directory, base_offset, config.index_interval_bytes)
+        made.holes = config.holes
+        return made
+
+    def configure(self, config: LogConfig) -> None:
+        """From now on."""
+        self.config = config
+        for segment in self.segments:
+            segment.holes = config.holes
 
     # --- reading --------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int) -> bytes | memoryview:
-        """Whole batches from the one that holds `offset`; none that reaches `up_to_offset`.
-
-        It may start before `offset`.  At least one batch, even above `max_bytes`.
-        """
+        """Whole batches from the one that holds `offset`, or the next; none that reaches
+        `up_to_offset`.  At least one batch, even above `max_bytes`."""
         assert offset >= self.log_start_offset, "the caller answers OFFSET_OUT_OF_RANGE"
         end = self.log_end_offset
         if offset >= up_to_offset or offset >= end:
@@ -205,11 +214,9 @@ class Log:
     # --- cutting --------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> None:
-        """Cut whole batches whose last offset is at or after `offset`, and the terms from there.
-
-        The terms go even when no record does.  The checkpoints say no more of the log before it
-        is cut, and it is `settled` before anything counts on it.
-        """
+        """Cut whole batches whose last offset is at or after `offset`, and the terms from there,
+        even when no record goes.  The checkpoints say no more of the log before it is cut, and it
+        is `settled` before anything counts on it."""
         try:
             if offset < self.log_start_offset:
                 self.discard_to(offset)
@@ -248,11 +255,9 @@ class Log:
             segment.replay(start, self.producers)
 
     def discard_to(self, offset: int) -> None:
-        """Forget everything; the log is empty and starts at `offset`.
-
-        The newest goes first: who is killed meanwhile holds the beginning of what it held.  What
-        is flushed is known again once it is settled.
-        """
+        """Forget everything; the log is empty and starts at `offset`.  The newest goes first: who
+        is killed meanwhile holds the beginning of what it held.  What is flushed is known again
+        once it is settled."""
         self._forget_flushed(offset)
         self.unsynced.due()
         while self.segments:
@@ -283,6 +288,14 @@ class Log:
         segment = self.segments.pop(at)
         segment.remove()
         self.unsynced.removed(segment)
+
+    def replaced(self, old: Sequence[Segment], cleaned: Segment) -> None:
+        """A cleaned segment stands for these from now on; their files are the caller's."""
+        at = self.segments.index(old[0])
+        self.segments[at : at + len(old)] = [cleaned]
+        self._reader.forget()
+        for segment in old:
+            self.unsynced.removed(segment)
 
     def distrust(self, offset: int) -> None:
         """What is there is not what was written: the next start reads it, and cuts."""
@@ -316,11 +329,9 @@ class Log:
         return self.log_start_offset
 
     def remove_first(self, count: int) -> list[Segment]:
-        """Remove the oldest `count` segments; one stays.
-
-        How many may go, `replication.segment_removal` decides.  Returns them: their room is free
-        once the caller, in a thread perhaps, lets go of them.
-        """
+        """Remove the oldest `count` segments; one stays.  How many may go,
+        `replication.segment_removal` decides.  Returns them: their room is free once the caller, in
+        a thread perhaps, lets go of them."""
         assert not count or count < len(self.segments), "no log is left without a segment"
         removed: list[Segment] = []
         while len(removed) < count:

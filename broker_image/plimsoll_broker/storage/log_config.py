@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from plimsoll_core.cluster.topic_configs import CLEANUP_POLICY, MAX_LAG, MIN_LAG, compacts
+from plimsoll_core.compaction.plan import CompactionLimits
+
+_LIMITS = CompactionLimits()
 _WEEK_MS = 7 * 24 * 3600 * 1000
 _SEGMENT_BYTES_MAX = 2**31 - 1
 
@@ -23,7 +27,8 @@ class TimeLimits(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """None = unlimited, or never."""
+    """None = unlimited, or never.  `compact`: the last record of each key stays, within `limits`;
+    `holes`: that is so, or once was."""
 
     segment_bytes: int = 2**30
     segment_ms: int = _WEEK_MS
@@ -32,12 +37,15 @@ class LogConfig:
     retention_ms: int | None = _WEEK_MS
     retention_bytes: int | None = None
     delete: bool = True
+    compact: bool = False
+    holes: bool = False
+    limits: CompactionLimits = _LIMITS
     flush_messages: int | None = None
     flush_ms: int | None = None
 
     @classmethod
-    def of(cls, configs: Mapping[str, str]) -> LogConfig:
-        """From Kafka's topic config names."""
+    def of(cls, configs: Mapping[str, str], *, holes: bool = False) -> LogConfig:
+        """From Kafka's topic config names.  `holes`: the topic was compacted before."""
         default = cls()
 
         def number(name: str, otherwise: int) -> int:
@@ -50,14 +58,35 @@ class LogConfig:
             value = number(name, -1 if otherwise is None else otherwise)
             return None if value < 0 or value == 2**63 - 1 else value
 
+        compact = compacts(configs)
+        limits = CompactionLimits(
+            dirty_ratio_min=_share(configs.get("min.cleanable.dirty.ratio", "")),
+            lag_min_ms=number(MIN_LAG, 0),
+            lag_max_ms=limit(MAX_LAG, 2**63 - 1),
+            delete_retention_ms=number("delete.retention.ms", 86_400_000),
+        )
+        segment_ms = number("segment.ms", default.segment_ms)
+        if compact and limits.lag_max_ms is not None:
+            # What is to be cleaned has to be in a segment that is sealed.
+            segment_ms = min(segment_ms, limits.lag_max_ms)
         return cls(
             segment_bytes=min(number("segment.bytes", default.segment_bytes), _SEGMENT_BYTES_MAX),
-            segment_ms=number("segment.ms", default.segment_ms),
+            segment_ms=segment_ms,
             segment_index_bytes=number("segment.index.bytes", default.segment_index_bytes),
             index_interval_bytes=number("index.interval.bytes", default.index_interval_bytes),
             retention_ms=limit("retention.ms", default.retention_ms),
             retention_bytes=limit("retention.bytes", default.retention_bytes),
-            delete="delete" in configs.get("cleanup.policy", "delete"),
+            delete="delete" in configs.get(CLEANUP_POLICY, "delete"),
+            compact=compact,
+            holes=holes or compact,
+            limits=limits,
             flush_messages=limit("flush.messages", default.flush_messages),
             flush_ms=limit("flush.ms", default.flush_ms),
         )
+
+
+def _share(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return CompactionLimits().dirty_ratio_min

@@ -13,9 +13,11 @@ from pathlib import Path
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.segment import Segment
 from plimsoll_core.replica.leader_epochs import EpochCache
-from plimsoll_wire.batches import BadBatch, BatchError
+from plimsoll_wire.batches import BadBatch, BatchError, end_of_empty
 
 _HINTS_MAX = 16
+EMPTY_READS_MAX = 200
+"""Reads of a file in one call."""
 
 
 class LogReader:
@@ -31,7 +33,17 @@ class LogReader:
 
     def read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
         """Whole batches from the one that holds `offset`, below `up_to_offset` (None: all); at
-        least one, even above `max_bytes`."""
+        least one, even above `max_bytes`.  Where a cleaner left batches without a record, also some
+        that has one, unless there is none for long: librdkafka takes a reply without any record for
+        one that was cut off, and reports an error."""
+        data = self._read(offset, max_bytes, up_to_offset)
+        parts = [data]
+        while data and len(parts) < EMPTY_READS_MAX and (end := end_of_empty(data)) is not None:
+            data = self._read(end, max_bytes, up_to_offset)
+            parts.append(data)
+        return data if len(parts) == 1 else b"".join(parts)
+
+    def _read(self, offset: int, max_bytes: int, up_to_offset: int | None) -> bytes | memoryview:
         try:
             located = self._locate(offset)
             if located is None:
@@ -56,7 +68,7 @@ class LogReader:
             if found is None:
                 continue
             position, header = found
-            if header.base_offset > offset:  # a hole: no reader may skip it silently
+            if header.base_offset > offset and not segment.holes:  # no reader may skip it silently
                 raise BatchError(BadBatch.PLACE, position)
             return segment, position, header.base_offset
         return None

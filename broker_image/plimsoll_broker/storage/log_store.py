@@ -18,6 +18,7 @@ from uuid import UUID
 from plimsoll_broker.storage import checkpoint_formats, clean_shutdown, volume_owner
 from plimsoll_broker.storage.checkpoint_files import CheckpointFiles
 from plimsoll_broker.storage.checkpoint_formats import Meta, Partition
+from plimsoll_broker.storage.cleaner.work import CleaningWork
 from plimsoll_broker.storage.deleted_directories import DELETE, STRAY, DeletedDirectories
 from plimsoll_broker.storage.disk import Disk, Lock, StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
@@ -47,6 +48,8 @@ class LogStore(CheckpointFiles):
     def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         super().__init__(directory, disk if disk is not None else Disk())
         self.clean_epoch: int | None = None
+        # Where rounds of compaction are worked on; None: in a thread.
+        self.cleaning: CleaningWork | None = None
         self._lock: Lock | None = None
         self._deleted = DeletedDirectories(self.disk, directory)
         self._early: set[Partition] = set()
@@ -177,7 +180,8 @@ class LogStore(CheckpointFiles):
             disk=self.disk, directory=path, topic=topic, topic_id=topic_id, index=index
         )
         log = _loaded(place, config, known, partial(self._before_cut, partition))
-        self._high_watermarks.lower(partition, log.log_end_offset)
+        for offsets in (self._high_watermarks, self.cleaned_ends):
+            offsets.lower(partition, log.log_end_offset)
         if not log.size:  # new, or made by a process that may have ended before it was durable
             with self._changing_new:
                 self._new[partition] = path

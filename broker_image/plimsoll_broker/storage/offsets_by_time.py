@@ -110,8 +110,9 @@ def _times(segment: Segment, at: int, header: BatchHeader, opened: OpenedBytes) 
             return
         except BadRecords:
             pass  # what is left to tell is the header's
-    yield header.base_timestamp, base
-    if header.max_timestamp > header.base_timestamp:
+    if header.delete_horizon_ms is None:
+        yield header.base_timestamp, base
+    if header.delete_horizon_ms is not None or header.max_timestamp > header.base_timestamp:
         yield header.max_timestamp, base
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from plimsoll_broker.storage import checkpoint_formats
+from plimsoll_broker.storage.cleaner.unfinished import finish_swaps
 from plimsoll_broker.storage.damage import Damaged, batch_at, damage, damaged
 from plimsoll_broker.storage.disk import StorageError, StorageFault
 from plimsoll_broker.storage.log import Log
@@ -68,6 +69,7 @@ def load_log(
     place: LogPlace, config: LogConfig, known: Known, before_cut: Callable[[int], None]
 ) -> Log:
     """Open the log in `place`, or start an empty one there."""
+    finish_swaps(place)
     _tidy(place)
     start = max(known.log_start_offset or 0, 0)
     segments = _open_segments(place, config, start)
@@ -173,9 +175,12 @@ def _open_segments(place: LogPlace, config: LogConfig, start: int) -> list[Segme
     stems = (name.removesuffix(".log") for name in names if name.endswith(".log"))
     found = (int(stem) for stem in stems if stem.isdecimal() and len(stem) == _DIGITS)
     bases = sorted(base for base in found if base < 2**63) or [start]
-    return [
+    segments = [
         Segment(place.disk, place.directory, base, config.index_interval_bytes) for base in bases
     ]
+    for segment in segments:
+        segment.holes = config.holes
+    return segments
 
 
 def _drop_below(place: LogPlace, segments: list[Segment], start: int) -> None:
@@ -259,7 +264,9 @@ def _uncover(segments: list[Segment]) -> None:
             found = segment.find(base)
         except BatchError:
             continue  # the look at its ends tells
-        if found is not None and found[1].base_offset == base:
+        if found is not None and (
+            found[1].base_offset == base or (segment.holes and found[1].base_offset > base)
+        ):
             segment.cut(found[0], base)
             segment.file.fsync()
 
@@ -361,8 +368,10 @@ def _believable(
     for _, start in cache.entries:
         offsets |= {start - 1, start}
     offsets.add(scan.end_offset - 1)
+    # Compaction may have taken the batch before a term; it leaves each term's first.
     return all(
-        (found := batch_at(segments, offset)) and found[2].leader_epoch == cache.epoch_at(offset)
+        (found := batch_at(segments, offset))
+        and found[2].leader_epoch == cache.epoch_at(max(offset, found[2].base_offset))
         for offset in sorted(offsets)
         if segments[0].base_offset <= offset < scan.end_offset
     )

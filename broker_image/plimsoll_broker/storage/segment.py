@@ -46,9 +46,11 @@ class Segment:
         "_found_bytes",
         "_index_interval_bytes",
         "base_offset",
+        "beside",
         "bytes_since_index",
         "file",
         "first_timestamp",
+        "holes",
         "max_timestamp",
         "max_timestamp_offset",
         "offset_index",
@@ -58,20 +60,31 @@ class Segment:
     )
 
     def __init__(
-        self, disk: Disk, directory: Path, base_offset: int, index_interval_bytes: int
+        self,
+        disk: Disk,
+        directory: Path,
+        base_offset: int,
+        index_interval_bytes: int,
+        suffix: str = "",
     ) -> None:
+        """`suffix`: what the files' names end with until they are the log's."""
         self._disk = disk
         self._index_interval_bytes = index_interval_bytes
         self.bytes_since_index = 0
         self.base_offset = base_offset
-        self.path = directory / file_name(base_offset, ".log")
+        # Whether there may be offsets between two batches: of a topic that is or was compacted.
+        self.holes = False
+        # While a cleaned segment takes the place of others, the file that would be found instead
+        # of this one, or beside it: it goes when this one is cut or removed.
+        self.beside: Path | None = None
+        self.path = directory / file_name(base_offset, ".log" + suffix)
         self.file = disk.open(self.path)
         self.size = self._begun = self._found_bytes = self.file.size()
         self.offset_index = OffsetIndex(
-            disk, directory / file_name(base_offset, ".index"), base_offset
+            disk, directory / file_name(base_offset, ".index" + suffix), base_offset
         )
         self.time_index = TimeIndex(
-            disk, directory / file_name(base_offset, ".timeindex"), base_offset
+            disk, directory / file_name(base_offset, ".timeindex" + suffix), base_offset
         )
         newest = self.time_index.last
         self.max_timestamp = newest[0] if newest else -1
@@ -159,7 +172,7 @@ class Segment:
                 raise BatchError(error.reason, position) from None
             if position + header.length > self.size:
                 raise BatchError(BadBatch.TORN, position)
-            if next_offset is not None and header.base_offset != next_offset:
+            if next_offset is not None and not self._follows(header, next_offset):
                 raise BatchError(BadBatch.PLACE, position)
             next_offset = header.next_offset
             yield position, header
@@ -180,7 +193,7 @@ class Segment:
                 raise BatchError(error.reason, position) from None
             if position + header.length > self.size:
                 raise BatchError(BadBatch.TORN, position)
-            if header.base_offset != next_offset:
+            if not self._follows(header, next_offset):
                 raise BatchError(BadBatch.PLACE, position)
             if header.last_offset - self.base_offset > POSITION_MAX:
                 raise BatchError(BadBatch.OFFSETS, position)
@@ -194,6 +207,11 @@ class Segment:
             next_offset, leader_epoch = header.next_offset, header.leader_epoch
             yield position, header
             position += header.length
+
+    def _follows(self, header: BatchHeader, next_offset: int) -> bool:
+        """Whether the batch may come where the one before ends, at `next_offset`."""
+        base = header.base_offset
+        return base == next_offset or (self.holes and base > next_offset)
 
     def position_for(self, offset: int) -> int:
         """Where to start looking for `offset`: a batch's start at or before it.  An index entry
@@ -249,7 +267,7 @@ class Segment:
         """
         data, next_offset = self._read(position, max_bytes, up_to_offset)
         if position < self._found_bytes:
-            check_places(data, base_offset, epoch_at, position)
+            check_places(data, base_offset, epoch_at, position, holes=self.holes)
         return data, next_offset
 
     def _read(
@@ -288,6 +306,7 @@ class Segment:
         flush does it, and a power cut that undid it would bring the old records back beneath the
         recovery point.
         """
+        self._remove_beside()
         self.file.truncate(position)
         self.size = position
         self._begun = min(self._begun, position)
@@ -335,9 +354,28 @@ class Segment:
 
     def remove(self) -> None:
         """Delete the files.  A reader still holds the open file."""
+        self._remove_beside()
         self._disk.remove(self.path)
         self._disk.remove(self.offset_index.path)
         self._disk.remove(self.time_index.path)
+
+    # --- taking the place of others -------------------------------------------------------------
+
+    def _remove_beside(self) -> None:
+        if self.beside is not None:
+            self._disk.remove(self.beside)
+            self.beside = None
+
+    def rename(self, suffix: str) -> None:
+        """The log's file, which stays open."""
+        path = self.path.with_name(file_name(self.base_offset, ".log" + suffix))
+        self._disk.rename(self.path, path)
+        self.path = self.file.path = path
+
+    def rename_indexes(self) -> None:
+        """As their log finds them; what was there under these names is gone."""
+        for index, suffix in ((self.offset_index, ".index"), (self.time_index, ".timeindex")):
+            index.rename(self.path.with_name(file_name(self.base_offset, suffix)))
 
 
 def names(header: BatchHeader, timestamp: int, last_offset: int) -> bool:

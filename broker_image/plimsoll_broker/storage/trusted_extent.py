@@ -44,7 +44,7 @@ def _ends(segment: Segment, *, sealed: bool) -> Extent:
         return extent
     first = peek_header(segment.file.pread(HEADER_SIZE, 0))
     position, expected = 0, first.last_offset
-    if first.base_offset != base:
+    if first.base_offset != base and not (segment.holes and first.base_offset > base):
         raise BatchError(BadBatch.PLACE, 0)
     if not _newest_time_is_known(segment):
         raise BatchError(BadBatch.OFFSETS, 0)  # and what was wrong of the other is dropped now

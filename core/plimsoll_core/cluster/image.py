@@ -28,6 +28,7 @@ from plimsoll_core.cluster.model import (
     Topic,
 )
 from plimsoll_core.cluster.record_versions import newer_than
+from plimsoll_core.cluster.topic_configs import compacts
 from plimsoll_core.ids import BrokerEpoch, BrokerId, LeaderEpoch, MetadataOffset, PartitionEpoch
 
 HOUR_MS = 3_600_000
@@ -170,6 +171,7 @@ def _topic_created(image: ClusterImage, record: r.TopicCreated) -> ClusterImage:
         strategy=record.strategy,
         object=record.object,
         deletion_policy=record.deletion_policy,
+        compacted=compacts(record.configs),
     )
     return replace(
         image,
@@ -182,7 +184,9 @@ def _topic_configured(image: ClusterImage, record: r.TopicConfigured) -> Cluster
     topic = image.topics[record.topic_id]
     stated = {name: getattr(record, name) for name in r.TOPIC_FIELDS}
     stated = {name: value for name, value in stated.items() if value is not UNSET}
-    return _with_topic(image, replace(topic, configs=Map(record.configs), **stated))
+    compacted = topic.compacted or compacts(record.configs)
+    configs = Map(record.configs)
+    return _with_topic(image, replace(topic, configs=configs, compacted=compacted, **stated))
 
 
 def _topic_bound(image: ClusterImage, record: r.TopicBound) -> ClusterImage:

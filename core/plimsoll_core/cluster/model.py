@@ -268,11 +268,12 @@ class PendingDeletion(_Stored, frozen=True, kw_only=True):
     until_ms: int
 
 
-class Topic(_Stored, frozen=True, kw_only=True):
+class Topic(_Stored, frozen=True, kw_only=True, omit_defaults=True):
     """A topic, as committed.
 
     `object` is None for a topic that a client made, or that was detached; `detached_from` then says
-    which object may take it back.
+    which object may take it back.  `compacted`: its configs have once said that only the last
+    record of each key stays: its logs may have holes, for ever.
     """
 
     id: TopicId
@@ -286,6 +287,7 @@ class Topic(_Stored, frozen=True, kw_only=True):
     detached_from: TopicObject | None = None
     deletion_policy: str = "Delete"
     pending_deletion: PendingDeletion | None = None
+    compacted: bool = False
 
 
 class Broker(_Stored, frozen=True, kw_only=True):

@@ -97,6 +97,7 @@ TABLE: dict[type[msgspec.Struct], Row] = {
     m.Topic: {
         1: "id name partitions replication_factor min_isr configs strategy object"
         " detached_from deletion_policy pending_deletion",
+        2: "compacted",
     },
     m.Partition: {
         1: "topic_id index replicas adding removing isr elr last_known_elr leader leader_epoch"

@@ -18,6 +18,8 @@ from typing import NamedTuple
 from plimsoll_core.cluster.model import UncleanRecovery
 from plimsoll_core.errors import Reason, Refusal
 
+CLEANUP_POLICY = "cleanup.policy"
+MAX_LAG, MIN_LAG = "max.compaction.lag.ms", "min.compaction.lag.ms"
 MIN_ISR = "min.insync.replicas"
 UNCLEAN_RECOVERY = "unclean.recovery.strategy"
 UNCLEAN_ENABLE = "unclean.leader.election.enable"
@@ -83,12 +85,43 @@ _NO_THROTTLED_REPLICAS = (
     "the speed of moves is the LogCluster's spec.movement.bytesPerSecond, or a Reassignment's"
 )
 
+
+def _policies(text: str) -> str | None:
+    """Kafka's list of one or both; which comes first does not matter."""
+    found = [each.strip() for each in text.split(",")]
+    return ",".join(sorted(found)) if found and set(found) <= {"compact", "delete"} else None
+
+
+def _share(name: str, default: str, doc: str) -> ConfigKey:
+    """A number from 0 to 1, as its text."""
+
+    def parse(text: str) -> str | None:
+        digits = text.replace(".", "", 1)
+        plain = digits.isascii() and digits.isdigit() and len(text) <= 20
+        return text if plain and 0 <= float(text) <= 1 else None
+
+    return ConfigKey(name=name, default=default, parse=parse, wants="from 0 to 1", doc=doc)
+
+
 KEYS: tuple[ConfigKey, ...] = (
-    _choice("cleanup.policy", ("delete",), "What happens to old segments."),
+    ConfigKey(
+        name=CLEANUP_POLICY,
+        default="delete",
+        parse=_policies,
+        wants="delete, compact or compact,delete",
+        doc="What happens to old segments: they go, or only the last record of each key stays.",
+    ),
     _fixed("compression.gzip.level", "-1", _AS_SENT),
     _fixed("compression.lz4.level", "9", _AS_SENT),
     _choice("compression.type", ("producer",), "Batches are kept as the producer sent them."),
     _fixed("compression.zstd.level", "3", _AS_SENT),
+    _integer(
+        "delete.retention.ms",
+        86_400_000,
+        0,
+        INT64_MAX,
+        "How long a compacted topic keeps the record without a value that deletes a key.",
+    ),
     _fixed("file.delete.delay.ms", "60000", "files go at once when nothing reads them"),
     _integer("flush.messages", INT64_MAX, 1, INT64_MAX, "Flush to disk after this many records."),
     _integer("flush.ms", INT64_MAX, 0, INT64_MAX, "Flush to disk at least this often."),
@@ -97,6 +130,13 @@ KEYS: tuple[ConfigKey, ...] = (
     _fixed("leader.replication.throttled.replicas", "", _NO_THROTTLED_REPLICAS),
     _fixed("local.retention.bytes", "-2", _NO_TIERS),
     _fixed("local.retention.ms", "-2", _NO_TIERS),
+    _integer(
+        MAX_LAG,
+        INT64_MAX,
+        1,
+        INT64_MAX,
+        "A compacted topic is cleaned once a record has waited for so long.",
+    ),
     _integer(
         "max.message.bytes", 1_048_588, 0, INT32_MAX, "The largest record batch that is accepted."
     ),
@@ -118,6 +158,14 @@ KEYS: tuple[ConfigKey, ...] = (
         "message.timestamp.type",
         ("CreateTime", "LogAppendTime"),
         "Whether a record carries its producer's time or its broker's.",
+    ),
+    _share(
+        "min.cleanable.dirty.ratio",
+        "0.5",
+        "A compacted topic is cleaned once so much of it was never cleaned.",
+    ),
+    _integer(
+        MIN_LAG, 0, 0, INT64_MAX, "No record of a compacted topic is superseded before this age."
     ),
     _fixed("preallocate", "false", "segments grow as they are written"),
     _fixed("remote.log.copy.disable", "false", _NO_TIERS),
@@ -174,7 +222,14 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
             )
         if key.parse(text) is None:
             return _refuse(f"{name} must be {key.wants}, not {text[:100]!r}.")
+    if integer_of(configs, MIN_LAG) > integer_of(configs, MAX_LAG):
+        return _refuse(f"{MIN_LAG} must not be greater than {MAX_LAG}.")
     return None
+
+
+def compacts(configs: Mapping[str, str]) -> bool:
+    """Whether only the last record of each key stays."""
+    return "compact" in configs.get(CLEANUP_POLICY, "")
 
 
 class ClientConfigs(NamedTuple):
@@ -280,6 +335,10 @@ BROKER_DEFAULTS = {
     "log.roll.ms": "segment.ms",
     "log.index.size.max.bytes": "segment.index.bytes",
     "log.index.interval.bytes": "index.interval.bytes",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.max.compaction.lag.ms": MAX_LAG,
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": MIN_LAG,
     "log.retention.ms": "retention.ms",
     "log.retention.bytes": "retention.bytes",
     "log.cleanup.policy": "cleanup.policy",
@@ -326,6 +385,23 @@ _OWN = {
         _integer("num.replica.fetchers", 1, 1, 64, "Connections to each leader that is followed."),
         _integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
         _integer("log.index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
+        _integer(
+            "log.cleaner.backoff.ms", 15_000, 1, INT32_MAX, "Between two looks for dirty logs."
+        ),
+        _integer(
+            "log.cleaner.dedupe.buffer.size",
+            33_554_432,
+            24_576,
+            INT32_MAX,
+            "Memory for the keys of one round of compaction: 24 bytes for each.",
+        ),
+        _integer(
+            "log.cleaner.io.max.bytes.per.second",
+            INT64_MAX,
+            1024,
+            INT64_MAX,
+            "What compaction reads and writes, at most.",
+        ),
         _integer("max.connections", 4_096, 1, INT32_MAX, "Clients' connections to a broker."),
         _integer(
             "connections.max.idle.ms", 600_000, 1, INT32_MAX, "A silent client is closed after it."
@@ -396,4 +472,9 @@ def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
             return _refuse(f"There is no broker config {name}; known are {', '.join(known)}.")
         if key.parse(text) is None:
             return _refuse(f"{name} must be {key.wants}, not {text[:100]!r}.")
+        if key.name == CLEANUP_POLICY and compacts({CLEANUP_POLICY: text}):
+            return _refuse(
+                f"{name} can only be delete: records of a compacted topic need keys, so each topic"
+                f" says for itself that it is compacted, by {CLEANUP_POLICY}."
+            )
     return found

@@ -41,7 +41,8 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
     A reply that was parked while its leader lost and regained the partition may carry batches of
     a term newer than the follower's: those wait until the follower knows that term (KAFKA-18723).
     A leader's log may start in the middle of a batch, for clients delete records and not batches:
-    an empty log takes the batch that holds its start.
+    an empty log takes the batch that holds its start.  Only of a topic that is or was compacted may
+    there be nothing between two batches.
     """
     expected = log.log_end_offset
     newest = log.epochs.latest or 0
@@ -49,16 +50,27 @@ def appendable(batches: Iterable[BatchInfo], leader_epoch: int, log: LogView) ->
     for batch in batches:
         if batch.leader_epoch > leader_epoch:
             break
-        # A log has no holes: what begins elsewhere is not what its leader wrote there.
-        fits = batch.base_offset == expected
+        # What begins elsewhere is not what its leader wrote there, unless a cleaner made a hole.
+        fits = batch.base_offset == expected or (log.holes and batch.base_offset > expected)
         if not count and log.log_start_offset == expected:
-            fits = batch.base_offset <= expected <= batch.base_offset + batch.last_offset_delta
+            fits = (
+                fits or batch.base_offset <= expected <= batch.base_offset + batch.last_offset_delta
+            )
         if not fits or batch.leader_epoch < newest or batch.last_offset_delta < 0:
             return None
         newest = batch.leader_epoch
         expected = batch.base_offset + batch.last_offset_delta + 1
         count += 1
     return count
+
+
+def shows_compaction(batches: Iterable[BatchInfo], log_end_offset: int) -> bool:
+    """Whether something is missing from what would be appended to a log that ends there."""
+    for batch in batches:
+        if batch.base_offset > log_end_offset or batch.count <= batch.last_offset_delta:
+            return True
+        log_end_offset = batch.base_offset + batch.last_offset_delta + 1
+    return False
 
 
 def on_error(code: int) -> ErrorAction:

@@ -21,6 +21,7 @@ from plimsoll_core.replica.acknowledgement import (
     check_before_append,
     check_waiting,
 )
+from plimsoll_core.replica.compacted_copy import CompactedCopy
 from plimsoll_core.replica.deletable_offset import deletable_offset
 from plimsoll_core.replica.divergence import check_position
 from plimsoll_core.replica.high_watermark import committable
@@ -53,6 +54,7 @@ class Replica:
         "_commit_moved",
         "_end_moved",
         "_proposal",
+        "compacted_copy",
         "high_watermark",
         "leader",
         "log",
@@ -75,6 +77,7 @@ class Replica:
         )
         start = log.log_start_offset
         self.high_watermark = min(max(high_watermark or start, start), log.log_end_offset)
+        self.compacted_copy = CompactedCopy(log, self.high_watermark)
         self.role: Role = HALTED  # written by `_become` alone
         # The role's leader, if it leads: beside it, since each produce and each fetch reads it.
         self.leader: Leader | None = None
@@ -131,6 +134,7 @@ class Replica:
         if new_term:
             # Terms without a record are forgotten: the new leader need not have heard of them.
             self.log.epochs.truncate_from_end(self.log.log_end_offset)
+            self.compacted_copy.new_term()
             self._become(FOLLOWING)
         elif self.leader is not None:
             self._become(HALTED)
@@ -217,7 +221,7 @@ class Replica:
             self._proposal = leaving.proposal
 
     def altered(self, proposal: IsrProposal, answer: PartitionAnswer | None, now_ms: int) -> bool:
-        """The controller's answer (None: no answer came).  True: send the same proposal again."""
+        """The controller's answer (None: none came).  True: send the same proposal again."""
         leader = self.leader
         if leader is None or proposal_in_flight(leader.isr) is not proposal:
             return False
@@ -352,11 +356,13 @@ class Replica:
         """The driver truncated or discarded: never more than the log is committed here."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         self.high_watermark = min(max(self.high_watermark, start), end)
+        self.compacted_copy.cut()
 
-    def replicated(self, high_watermark: int) -> None:
+    def replicated(self, high_watermark: int, *, shows_compaction: bool = False) -> None:
         """The driver appended a reply's batches (maybe none) that came with this high watermark."""
         log = self.log
         self.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+        self.compacted_copy.committed(high_watermark if shows_compaction else self.high_watermark)
 
     # --- handing over -------------------------------------------------------------------------
 
@@ -365,6 +371,7 @@ class Replica:
         if candidate is None or candidate <= self.high_watermark:
             return
         self.high_watermark = candidate
+        self.compacted_copy.committed(candidate)
         self._commit_moved = True
 
     def _complete(self, leader: Leader) -> None:

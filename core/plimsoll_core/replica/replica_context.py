@@ -25,6 +25,10 @@ class LogView(Protocol):
     producers: ProducerStates
 
     @property
+    def holes(self) -> bool:
+        """Whether there may be nothing between two batches: the topic is or was compacted."""
+
+    @property
     def countable_end(self) -> int:
         """How much of it may be acknowledged (`countable_end`); its end, unless a flush is due."""
 

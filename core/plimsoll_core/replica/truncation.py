@@ -20,15 +20,17 @@ class Reset(NamedTuple):
     discard: bool
 
 
-def truncation_offset(log: LogView, leader_end: EndOffset) -> int | None:
+def truncation_offset(log: LogView, leader_end: EndOffset, least: int | None = None) -> int | None:
     """Where to cut after a diverging reply.  Several rounds may be needed, each with less log.
 
-    None: nothing of what is here is the leader's.  Cut to below its own start the log would be
-    empty, hold nothing of what the leader has before that, and look complete: it begins again
-    where the leader's does (`begin_again`), as after OFFSET_OUT_OF_RANGE.
+    None: below `least` (`CompactedCopy.least_cut`; else the log's start) what is left would not be
+    what the leader has.  Cut to below its own start the log would be empty, hold nothing of what
+    the leader has before that, and look complete; a compacted one would lack what was superseded by
+    what is cut.  It begins again where the leader's does (`begin_again`), as after
+    OFFSET_OUT_OF_RANGE.
     """
     offset = _agreed_end(log, leader_end)
-    return None if offset < log.log_start_offset else offset
+    return None if offset < (log.log_start_offset if least is None else least) else offset
 
 
 def _agreed_end(log: LogView, leader_end: EndOffset) -> int:
@@ -42,10 +44,12 @@ def _agreed_end(log: LogView, leader_end: EndOffset) -> int:
     return min(mine[1], end)
 
 
-def reset(log: LogView, leader_start: int, leader_end: int) -> Reset | None:
+def reset(
+    log: LogView, leader_start: int, leader_end: int, least: int | None = None
+) -> Reset | None:
     """After OFFSET_OUT_OF_RANGE: None means that the offset is fine after all; try it again."""
-    if leader_end < log.log_start_offset:
-        # Cut to the leader's end it would hold nothing of what the leader has, and look complete.
+    if leader_end < (log.log_start_offset if least is None else least):
+        # Cut to the leader's end it would not hold what the leader has, and look complete.
         return begin_again(leader_start)
     if leader_end < log.log_end_offset:
         return Reset(leader_end, discard=False)

@@ -6,6 +6,7 @@ Called by `replicas`.  Predicates I4, I19 and I20 of the protocol hold for every
 from __future__ import annotations
 
 from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_sim.checkers import compaction
 from plimsoll_sim.hosts.payload import ident_of
 from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
 from plimsoll_wire.batches import iter_headers
@@ -13,10 +14,12 @@ from plimsoll_wire.batches import iter_headers
 READ_BYTES = 2**30
 
 
-def read(hosted: Hosted, start: int) -> list[CommittedBatch]:
-    """The batches from the one that holds `start` on; I20: the log ends on the boundary of one."""
+def read(ghost: PartitionGhost, copy: Copy, hosted: Hosted, start: int) -> list[CommittedBatch]:
+    """The batches from the one that holds `start` on; I20: the log ends on the boundary of one.  Of
+    a compacted log also those that a cleaner took, as they were."""
     log = hosted.log
     found: list[CommittedBatch] = []
+    counts: list[int] = []
     offset = start
     while offset < log.log_end_offset:
         data = log.read(offset, READ_BYTES, log.log_end_offset)
@@ -26,6 +29,7 @@ def read(hosted: Hosted, start: int) -> list[CommittedBatch]:
             at += header.length
             producer = (header.producer_id, header.producer_epoch, header.base_sequence)
             if header.last_offset >= start:
+                counts.append(header.count)
                 found.append(
                     CommittedBatch(
                         header.base_offset,
@@ -42,13 +46,15 @@ def read(hosted: Hosted, start: int) -> list[CommittedBatch]:
             break
     if offset != log.log_end_offset:
         raise Violation("BatchAtomic", f"{hosted!r} ends at {log.log_end_offset}, read {offset}")
+    if log.holes:
+        return compaction.uncleaned(ghost, copy, compaction.BatchesLeft(found, counts), start)
     return found
 
 
 def reread(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
     """All of it anew."""
     copy.cut(0)
-    extend(ghost, copy, read(hosted, hosted.log.log_start_offset))
+    extend(ghost, copy, read(ghost, copy, hosted, hosted.log.log_start_offset))
 
 
 def extend(ghost: PartitionGhost, copy: Copy, batches: list[CommittedBatch]) -> None:

@@ -37,7 +37,7 @@ def check_producers(ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
     newest: dict[int, tuple[int, int]] = {}
     for batch in copy.batches:
         producer_id, epoch, first = batch.producer
-        if producer_id >= 0:
+        if producer_id >= 0 and batch.base not in copy.taken:
             newest[producer_id] = (epoch, first + batch.last - batch.base)
     known = {
         entry.producer_id: (entry.producer_epoch, entry.last_sequence)

@@ -16,7 +16,7 @@ from plimsoll_core.ids import BrokerId
 from plimsoll_core.replica.leader import Leader
 from plimsoll_core.replica.maximal_isr import CommittedIsr, IsrState, PendingExpand
 from plimsoll_core.replica.replica import Replica
-from plimsoll_sim.checkers import copies, epochs_and_producers, log_starts
+from plimsoll_sim.checkers import compaction, copies, epochs_and_producers, log_starts
 from plimsoll_sim.checkers.follower_lifetimes import LifetimeChecker
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
@@ -68,6 +68,7 @@ class ReplicaChecker:
                 None if leader is None else leader.isr,
                 log.epochs.version,
                 replica.failed,
+                _shape(hosted),
             )
             before = seen.get(hosted)
             if before == state:
@@ -88,13 +89,14 @@ class ReplicaChecker:
         begun, copy.start = copy.start, log.log_start_offset
         held = tuple(copy.batches) if copy.start != begun else ()
         cut = before is not None and before[1] != log.cuts
-        if before is None or cut or before[5] != log.log_start_offset:
+        cleaned = before is not None and before[9] != _shape(hosted)
+        if before is None or cut or cleaned or before[5] != log.log_start_offset:
             copies.reread(ghost, copy, hosted)
             if copy.start != begun:
                 log_starts.moved(ghost, host, hosted, held, cut=cut)
             epochs_and_producers.check_producers(ghost, copy, hosted)
         elif before[0] != log.log_end_offset:
-            copies.extend(ghost, copy, copies.read(hosted, copy.end))
+            copies.extend(ghost, copy, copies.read(ghost, copy, hosted, copy.end))
         copy.retention = LogRetention(log.config.retention_bytes, log.config.retention_ms)
         copy.end = log.log_end_offset
         epochs_and_producers.check_epochs(ghost, host.id, copy, hosted)
@@ -211,7 +213,7 @@ class ReplicaChecker:
         if before is None or leader is None or replica.high_watermark <= before[2]:
             return
         copy = ghost.copy_of(host.id)
-        copies.extend(ghost, copy, copies.read(hosted, copy.end))
+        copies.extend(ghost, copy, copies.read(ghost, copy, hosted, copy.end))
         copy.end = hosted.log.log_end_offset
         copy.high_watermark = replica.high_watermark
         self._check_commit(ghost, host, replica, leader, same_term=True)
@@ -283,6 +285,8 @@ class ReplicaChecker:
                 f"{ghost.name}: {host.id} of isr {p.isr}, elr {p.elr} has "
                 f"{matching} of {known} committed",
             )
+        if leads and not copy.suspect:
+            compaction.check_keys(ghost, host.id, copy)
         if leads:
             log_starts.check(ghost, host.id, copy, leads=True)
         elif present and host.id in (*p.isr, *p.elr) and host.id not in ghost.lossy_open:
@@ -319,6 +323,12 @@ class ReplicaChecker:
                     self._check_copy(ghost, host, copy)
                     if hosted.replica.leader is not None:
                         self._check_isr(ghost, host, hosted.replica, hosted.replica.leader)
+
+
+def _shape(hosted: Hosted) -> tuple[int, ...] | None:
+    """What is another one once a cleaned segment has taken the place of others."""
+    log = hosted.log
+    return tuple(map(id, log.segments)) if log.holes else None
 
 
 def _lost_it_since(ghost: PartitionGhost, isr: IsrState, member: BrokerId) -> bool:

@@ -20,6 +20,7 @@ class RunOptions:
     `committers`: clients that commit offsets; `members`: of each group, what kinds of members it
     has ("eager", "cooperative", "static"); `offsets_partitions`: of
     `__consumer_offsets`, None: as many as by default.
+    `compacted`: topics keep the last record of each key alone, and records have keys.
     `chores_faster`: by how much the brokers' chores (retention, checkpoints) come more often.
     """
 
@@ -41,6 +42,7 @@ class RunOptions:
     flush_ms: int | None = None
     retention_bytes: int | None = None
     retention_ms: int | None = None
+    compacted: bool = False
     unclean_recovery: Literal["Balanced", "Proactive"] = "Balanced"
     chores_faster: int = 1
     on_controller_loss: Literal["KeepServing", "StopServing"] = "KeepServing"

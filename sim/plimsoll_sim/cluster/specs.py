@@ -17,6 +17,14 @@ from plimsoll_operator.api.meta import ClusterRef
 from plimsoll_operator.api.topic import TopicSpec, TopicUncleanRecovery
 from plimsoll_sim.cluster.run_options import RunOptions
 
+COMPACTED_CONFIGS: dict[str, str | int | bool] = {
+    "log.cleaner.backoff.ms": 300,
+    "log.cleaner.min.cleanable.ratio": "0",
+    # No run takes so long: a replica that was away for longer may keep a deleted key.
+    "log.cleaner.delete.retention.ms": 24 * 3_600_000,
+}
+"""Of brokers where topics are compacted: they clean all the time."""
+
 
 def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:
     """What brokers are configured with besides is each machine's (`BrokerHost`)."""
@@ -54,4 +62,5 @@ def topic_spec(cluster: str, options: RunOptions) -> TopicSpec:
         replication_factor=options.replication_factor,
         min_in_sync_replicas=options.min_isr,
         unclean_recovery=recovery,
+        config={"cleanup.policy": "compact"} if options.compacted else {},
     )

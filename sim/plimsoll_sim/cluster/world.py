@@ -24,6 +24,7 @@ from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
 from plimsoll_operator.kube.memory.store import ObjectChange
 from plimsoll_operator.kube.resources import LOG_CLUSTERS, TOPICS
+from plimsoll_sim.checkers import compaction
 from plimsoll_sim.checkers.acked_and_read import ClientChecker
 from plimsoll_sim.checkers.clean_marker import check_marker
 from plimsoll_sim.checkers.groups import GroupChecker
@@ -31,7 +32,7 @@ from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.cluster.specs import cluster_spec, topic_spec
+from plimsoll_sim.cluster.specs import COMPACTED_CONFIGS, cluster_spec, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
 from plimsoll_sim.desired.objects import AppliedObjects
@@ -142,6 +143,8 @@ class World:
             "log.retention.ms": options.retention_ms,
         }
         configs |= {name: value for name, value in drawn.items() if value is not None}
+        if options.compacted:
+            configs |= COMPACTED_CONFIGS
         around = BrokerEnvironment(self.loop, self.network, rng)
         hosts = {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
         for host in hosts.values():
@@ -214,7 +217,7 @@ class World:
             habits = Habits(
                 name=name, topic=TOPIC, partition=partition, hosts=hosts, acks=acks,
                 idempotent=idempotent, think_ms=options.think_ms,
-                stopped=lambda: self.stop_clients,
+                stopped=lambda: self.stop_clients, keyed=options.compacted,
             )  # fmt: skip
             self._start_client(Producer(habits, self._stream(), self.witness))
         for number in range(options.consumers):
@@ -385,6 +388,7 @@ class World:
         self.stop_clients = True
         if self.expect_liveness:
             self.until(lambda: is_finished(self), HEALED_US_MAX, "after healing")
+            compaction.check_agreement(self.ghost, self.brokers)
 
     def end(self) -> None:
         """Nothing of it happens any more, and nothing refers to anything."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from plimsoll_core.ids import TopicPartition
 from plimsoll_sim.hosts.brokers import KAFKA_PORT
-from plimsoll_sim.hosts.payload import records_of
+from plimsoll_sim.hosts.payload import keyed_records_of, records_of
 from plimsoll_wire.api_versions import ApiKey, is_flexible
 from plimsoll_wire.batches import BatchHeader, seal
 from plimsoll_wire.framing import Framer
@@ -114,11 +114,12 @@ class Caller:
 
 @dataclass(slots=True)
 class Sent:
-    """A batch on its way; `sequence` is the first record's."""
+    """A batch on its way; `sequence` is the first record's.  `keyed`: of a compacted topic."""
 
     ident: bytes
     sequence: int
     records: int
+    keyed: bool = False
 
 
 class ProducerIdAndEpoch(NamedTuple):
@@ -133,7 +134,8 @@ def sealed(sent: Sent, producer: ProducerIdAndEpoch | None) -> bytes:
     by = (*producer, sent.sequence) if producer else (-1, -1, -1)
     now_ms = time.time_ns() // 1_000_000
     header = BatchHeader(0, 0, -1, 2, 0, 0, sent.records - 1, now_ms, now_ms, *by, sent.records)
-    return seal(header, records_of(sent.ident, sent.records))
+    records = keyed_records_of if sent.keyed else records_of
+    return seal(header, records(sent.ident, sent.records))
 
 
 def produce_values(at: TopicPartition, acks: int, batch: bytes) -> dict[str, Any]:

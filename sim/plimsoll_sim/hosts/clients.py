@@ -62,6 +62,7 @@ class Habits:
     idempotent: bool = True
     think_ms: tuple[int, int] = (1, 300)
     records_max: int = 3
+    keyed: bool = False
 
 
 class Client(Caller):
@@ -170,7 +171,7 @@ class Producer(Client):
             records = self._rng.choice(MANY_RECORDS)
         self._made += 1
         ident = f"{self.habits.name}/{self._made}".encode()
-        sent = Sent(ident, self._sequence, records)
+        sent = Sent(ident, self._sequence, records, self.habits.keyed)
         self._sequence += records
         self._unacked.append(sent)
         self.idle = False
@@ -285,5 +286,6 @@ class Consumer(Client):
             ident = ident_of(records, at)
             at += header.length
             if header.last_offset >= self.offset:
-                self._witness.consumed(self.at, header.base_offset, ident)
+                if header.count:
+                    self._witness.consumed(self.at, header.base_offset, ident)
                 self.offset = header.next_offset

@@ -1,16 +1,19 @@
 """What simulated producers write: records that a broker lets pass, the first with the batch's name.
 
 Called by the clients that write and by all code that reads a log back.  The other records are
-empty.
+empty.  Records of compacted topics have a key, one for all of a batch, and the batch's name in a
+header each.
 """
 
 from __future__ import annotations
 
+from zlib import crc32
+
 HEADER_BYTES = 61
 IDENT_BYTES_MAX = 50
+_NO_KEY = 1
 _VALUE_SIZE_AT = HEADER_BYTES + 5
 """Behind length, attributes, time, offset and the key that is none, a byte each."""
-_KEY_SIZE_AT, _NO_KEY = HEADER_BYTES + 4, 1
 
 
 def records_of(ident: bytes, count: int) -> bytes:
@@ -18,6 +21,34 @@ def records_of(ident: bytes, count: int) -> bytes:
     assert len(ident) <= IDENT_BYTES_MAX, "so that its lengths take a byte each"
     values = [ident] + [b""] * (count - 1)
     return b"".join(_record(number, value) for number, value in enumerate(values))
+
+
+KEYS = 3
+
+
+def key_of(ident: bytes) -> bytes:
+    """Of every record of a batch of that name; what is before a colon, if there is one."""
+    key, written, _ = ident.partition(b":")
+    return key if written else b"k%d" % (crc32(ident) % KEYS)
+
+
+def deletes(ident: bytes) -> bool:
+    """Whether its records are tombstones; with a colon, if nothing is behind it."""
+    if b":" in ident:
+        return ident.endswith(b":")
+    return crc32(ident) // KEYS % 5 == 0
+
+
+def keyed_records_of(ident: bytes, count: int) -> bytes:
+    """The same for a compacted topic."""
+    assert len(ident) <= IDENT_BYTES_MAX, "so that its lengths take a byte each"
+    key, value = key_of(ident), b"\x01" if deletes(ident) else b"\x02v"
+    header = b"\x02\x00%c%b" % (len(ident) << 1, ident)
+    bodies = (
+        b"\x00\x00%b%c%b%b%b" % (_zigzag(number), len(key) << 1, key, value, header)
+        for number in range(count)
+    )
+    return b"".join(b"%b%b" % (_zigzag(len(body)), body) for body in bodies)
 
 
 def _record(number: int, value: bytes) -> bytes:
@@ -35,9 +66,39 @@ def _zigzag(value: int) -> bytes:
 
 
 def ident_of(data: bytes | bytearray | memoryview, at: int) -> bytes:
-    """The name of the batch that begins at byte `at`; a coordinator's, whose records have keys, is
-    known by its place and its CRC."""
-    if data[at + _KEY_SIZE_AT] != _NO_KEY:
-        return bytes(data[at : at + 8]) + bytes(data[at + 17 : at + 21])
+    """The name of the batch that begins at byte `at`; nothing, if none of its records is left; a
+    coordinator's, whose records have keys and no header, is known by its place and its CRC."""
+    if not int.from_bytes(data[at + HEADER_BYTES - 4 : at + HEADER_BYTES], "big"):
+        return b""
+    if data[at + HEADER_BYTES + 4] != _NO_KEY or data[at + HEADER_BYTES + 2]:
+        place = bytes(data[at : at + 8]) + bytes(data[at + 17 : at + 21])
+        return _ident_in_header(data, at + HEADER_BYTES) or place
     size = data[at + _VALUE_SIZE_AT] >> 1
     return bytes(data[at + _VALUE_SIZE_AT + 1 : at + _VALUE_SIZE_AT + 1 + size])
+
+
+def _ident_in_header(data: bytes | bytearray | memoryview, position: int) -> bytes:
+    """Of the record that begins there; nothing, if it has no header."""
+    _, position = _varint(data, position)
+    _, position = _varint(data, position + 1)  # behind its attributes
+    _, position = _varint(data, position)
+    for _ in range(2):  # key and value
+        size, position = _varint(data, position)
+        position += max(size, 0)
+    headers, position = _varint(data, position)
+    if not headers:
+        return b""
+    size, position = _varint(data, position)
+    size, position = _varint(data, position + size)
+    return bytes(data[position : position + size])
+
+
+def _varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), position

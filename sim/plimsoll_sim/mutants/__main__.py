@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from plimsoll_sim.mutants.beginnings import BEGINNINGS
+from plimsoll_sim.mutants.cleaning import CLEANING
 from plimsoll_sim.mutants.groups import GROUPS
 from plimsoll_sim.mutants.guards import GUARDS
 from plimsoll_sim.mutants.hunt import STEPS, Chase, Try, hunt
@@ -25,7 +26,7 @@ from plimsoll_sim.mutants.mutant import Mutant, Stale, texts
 from plimsoll_sim.mutants.trust import TRUST
 from plimsoll_sim.mutants.unlisted_guards import OTHERS
 
-ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS)
+ALL = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING)
 KILLS = 2
 """How many seeds are remembered: they shift whenever the code changes."""
 MORE_SEEDS = 300

@@ -36,8 +36,8 @@ BEGINNINGS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 TRUNCATION,
-                "return None if offset < log.log_start_offset else offset",
-                "return offset",
+                "return None if offset < (log.log_start_offset if least is None else least)",
+                "return None if False",
             ),
         ),
     ),

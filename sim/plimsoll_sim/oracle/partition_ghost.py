@@ -49,7 +49,8 @@ class Copy:
     """A broker's log of one partition, as last seen.  `same` of its batches are known to equal the
     committed log's; `suspect` after an unclean election elsewhere, until it has followed.
     `begins`: up to where it may have let go of what it held (`checkers.log_starts`); `retention`:
-    how many bytes and ms it was to keep."""
+    how many bytes and ms it was to keep.  `emptied`: the bases of batches of which a cleaner left
+    no record: they stand in `batches` as they were; of those in `taken` not even a header."""
 
     batches: list[CommittedBatch] = field(default_factory=list)
     start: int = 0
@@ -60,11 +61,15 @@ class Copy:
     same: int = 0
     suspect: bool = False
     sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
+    emptied: dict[int, None] = field(default_factory=dict)
+    taken: dict[int, None] = field(default_factory=dict)
 
     def cut(self, count: int) -> None:
         """Keep the first `count` batches."""
         for batch in self.batches[count:]:
             self.sequences.pop(batch.producer, None)
+            self.emptied.pop(batch.base, None)
+            self.taken.pop(batch.base, None)
         del self.batches[count:]
         self.same = min(self.same, count)
 
@@ -74,13 +79,14 @@ class PartitionGhost:
     """`committed` is the log that was ever under a leader's high watermark, less what unclean
     elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
     client let go of what is below; `deleted`: what clients asked for.  `led`: by leader epoch who
-    led, since when (µs)."""
+    led, since when (µs).  `ever`: what was ever committed at an offset, by leader epoch."""
 
     key: PartitionKey
     name: TopicPartition
     start: int = 0
     deleted: int = 0
     committed: list[CommittedBatch] = field(default_factory=list)
+    ever: dict[int, dict[int, CommittedBatch]] = field(default_factory=dict)
     index: dict[int, int] = field(default_factory=dict)
     idents: dict[bytes, int] = field(default_factory=dict)
     lost: dict[bytes, int] = field(default_factory=dict)
@@ -113,6 +119,7 @@ class PartitionGhost:
     def commit(self, batch: CommittedBatch) -> None:
         self.index[batch.base] = len(self.committed)
         self.idents[batch.ident] = batch.base
+        self.ever.setdefault(batch.base, {})[batch.epoch] = batch
         self.committed.append(batch)
 
     def shift(self, copy: Copy) -> int:

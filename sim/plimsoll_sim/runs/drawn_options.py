@@ -12,7 +12,7 @@ from dataclasses import replace
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.environment.latency import QUICK_US, LatencyUs
 from plimsoll_sim.faults.fault_table import TABLE
-from plimsoll_sim.runs.profiles.profile_table import ASKED_FOR, PROFILES
+from plimsoll_sim.runs.profiles.profile_table import DRAWN, PROFILES
 
 RARE_SHARE = 0.06
 """In how many runs without a profile a rare fault takes part."""
@@ -34,8 +34,7 @@ API_LATENCIES_US = (
 def draw(rng: random.Random, profile: str | None = None) -> RunOptions:
     """Options for one run; `profile` None: any profile or none."""
     if profile is None:
-        drawn = [name for name in PROFILES if name not in ASKED_FOR]
-        profile = rng.choice(("", *drawn)) if rng.random() < 0.6 else ""
+        profile = rng.choice(("", *DRAWN)) if rng.random() < 0.6 else ""
     options = _of_profile(rng, profile)
     version = rng.choice((None, None, 1))
     options = replace(

@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from plimsoll_sim.cluster.world import UP_US_MAX, Crash, NotAlive, World
 from plimsoll_sim.engine.determinism import faster, instead
@@ -20,6 +20,8 @@ from plimsoll_sim.faults.schedule import FaultSchedule
 from plimsoll_sim.oracle.partition_ghost import Violation
 from plimsoll_sim.runs.drawn_options import draw
 
+COMPACTED_SHARE = 0.1
+"""Of the runs that could have compacted topics."""
 EXIT_CODES = {"held": 0, "safety": 10, "liveness": 11, "crash": 12}
 
 
@@ -76,7 +78,11 @@ def run(
     `profile`: one of `PROFILES`, None for whatever the seed says."""
     rng = random.Random(seed)
     options = draw(rng, profile)
-    world = World(rng.getrandbits(64), options)
+    entropy = rng.getrandbits(64)
+    compacted = options.compacted or rng.random() < COMPACTED_SHARE
+    # Brokers of an older metadata version know no compaction.
+    options = replace(options, compacted=compacted and options.metadata_version is None)
+    world = World(entropy, options)
     result = Result(seed=seed, options=options.lines())
     with alone(world, logs=logs):
         _live(world, steps, result, only)

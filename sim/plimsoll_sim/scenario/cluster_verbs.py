@@ -30,9 +30,10 @@ OPTIONS = RunOptions(
 
 def cluster(stage: Stage, words: Words) -> None:
     """cluster brokers=3 operators=1 lag=30s segment=1000000 flush=never slots=64
-    on_controller_loss=KeepServing metadata=newest: brokers from 1 on, up and serving.  `lag` is
-    replica.lag.time.max.ms, `flush` log.flush.interval.messages, `metadata` where the metadata
-    version is pinned; with `offsets=1` __consumer_offsets gets so many partitions."""
+    on_controller_loss=KeepServing metadata=newest cleaning=off: brokers from 1 on, up and serving.
+    `lag` is replica.lag.time.max.ms, `flush` log.flush.interval.messages, `metadata` where the
+    metadata version is pinned, `cleaning` whether topics are compacted: then a batch named a:1 has
+    the key a, and a: deletes it; with `offsets=1` __consumer_offsets gets so many partitions."""
     flush = words.option("flush", "never")
     metadata = words.option("metadata", "newest")
     offsets = words.number("offsets", 0)
@@ -49,6 +50,7 @@ def cluster(stage: Stage, words: Words) -> None:
         on_controller_loss="StopServing" if loss == "StopServing" else "KeepServing",
         offsets_partitions=offsets or None,
         metadata_version=None if metadata == "newest" else whole(metadata),
+        compacted=words.option("cleaning", "off") == "on",
         slots=words.number("slots", 64),
         slice_partitions_max=words.number("slice", 1_000),
     )

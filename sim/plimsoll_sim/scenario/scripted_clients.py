@@ -101,7 +101,7 @@ class Actor(Caller):
         return []
 
     def next_batch(self, name: str, records: int) -> Sent:
-        sent = Sent(name.encode(), self.sequence, records)
+        sent = Sent(name.encode(), self.sequence, records, keyed=":" in name)
         self.sequence += records
         return sent
 

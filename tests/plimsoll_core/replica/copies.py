@@ -60,6 +60,9 @@ class MemoryLog:
         self.epochs = EpochCache()
         self.producers = ProducerStates()
 
+    holes = False
+    """Of a topic that was never compacted."""
+
     @property
     def countable_end(self) -> int:
         return countable_end(self.log_end_offset, self.flushed_end, self.flush_messages)

@@ -12,6 +12,7 @@ from plimsoll_core.cluster.legal_topic_names import CLUSTER_METADATA
 from plimsoll_core.cluster.records import TopicRemoved
 from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.compaction_version import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
@@ -55,7 +56,10 @@ def _plan(turn: DecisionContext, wish: NewTopic) -> TopicPlan | Refusal:
     configs = client_configs(wish.configs)
     if isinstance(configs, Refusal):
         return configs
-    rows = _may_create(turn, wish) or _rows(turn, wish)
+    refusal = _may_create(turn, wish) or check_version(turn, configs.kept)
+    if refusal:
+        return refusal
+    rows = _rows(turn, wish)
     if isinstance(rows, Refusal):
         return rows
     min_isr = configs.min_isr or min(turn.settings.default_min_isr, len(rows[0]))

@@ -16,6 +16,7 @@ from plimsoll_core.cluster.records import TopicBound, TopicConfigured
 from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.moves.declared_moves import CAUSE, declared_moves
+from plimsoll_core.controller.topics.compaction_version import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.min_isr_change import spread_min_isr
 from plimsoll_core.controller.topics.topic_creation import (
@@ -82,7 +83,8 @@ def _check_values(turn: DecisionContext, request: DeclareTopic) -> Refusal | Non
             reason=Reason.InvalidConfig,
             message=f"deletionPolicy is Delete or Retain, not {request.deletion_policy}.",
         )
-    return check_configs(request.configs) or _check_explicit(request)
+    refusal = check_configs(request.configs) or check_version(turn, request.configs)
+    return refusal or _check_explicit(request)
 
 
 def _check_explicit(request: DeclareTopic) -> Refusal | None:

@@ -7,12 +7,13 @@ what it leaves open.
 
 from __future__ import annotations
 
+from plimsoll_sim.runs.profiles.cleaning import CLEANING
 from plimsoll_sim.runs.profiles.disks import DISKS
 from plimsoll_sim.runs.profiles.groups import GROUPS
 from plimsoll_sim.runs.profiles.operations import OPERATIONS
 from plimsoll_sim.runs.profiles.profile import Profile
 from plimsoll_sim.runs.profiles.replication import REPLICATION
 
-PROFILES: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS, **GROUPS}
-ASKED_FOR = frozenset(GROUPS)
-"""Not drawn from a seed, so that every seed is what it was; `--profile` asks for them."""
+DRAWN: dict[str, Profile] = {**REPLICATION, **OPERATIONS, **DISKS}
+"""Those that a seed may draw."""
+PROFILES: dict[str, Profile] = {**DRAWN, **CLEANING, **GROUPS}

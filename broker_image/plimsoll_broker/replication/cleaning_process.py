@@ -1,0 +1,87 @@
+"""The work of compaction in a process of its own: the shipped broker's.
+
+A thread would take the interpreter from the event loop for as long as keys are looked at.  The
+process is started when a log is due, and ends when none is; one that dies ends the round, and the
+next one starts another.  Source: docs/protocol.md §10.3.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from plimsoll_broker.storage.cleaner import process as messages
+from plimsoll_broker.storage.cleaner.round import CleanedSegment, CleaningJob
+from plimsoll_broker.storage.cleaner.work import CleaningFailed
+
+MODULE = "plimsoll_broker.storage.cleaner.process"
+_decode = msgspec.json.Decoder(messages.Answer).decode
+
+
+class CleaningProcess:
+    """`CleaningWork` on the machine's own disk."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def begin(self, job: CleaningJob) -> int:
+        answer = await self._ask(messages.BeginRound(job))
+        assert isinstance(answer, messages.RoundMeasured), answer
+        return answer.end
+
+    async def clean(self, bases: Sequence[int]) -> CleanedSegment:
+        answer = await self._ask(messages.CleanSegments(tuple(bases)))
+        assert isinstance(answer, messages.SegmentCleaned), answer
+        return answer.segment
+
+    async def end(self) -> None:
+        if self._process is not None:
+            await self._ask(messages.EndRound())
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    async def _ask(self, question: messages.Question) -> messages.Answer:
+        try:
+            process = await self._running()
+            assert process.stdin is not None, "it is a pipe"
+            assert process.stdout is not None, "it is a pipe"
+            process.stdin.write(msgspec.json.encode(question) + b"\n")
+            await process.stdin.drain()
+            line = await process.stdout.readline()
+            if not line:
+                raise CleaningFailed("the cleaning process ended")
+            answer: messages.Answer = _decode(line)
+        except (CleaningFailed, OSError, ValueError) as error:  # of msgspec, too
+            await self.close()
+            raise CleaningFailed(str(error)) from error
+        except BaseException:
+            # Nobody will read its answer: it must not be taken for the next one's.
+            await self.close()
+            raise
+        if isinstance(answer, messages.RoundFailed):
+            raise CleaningFailed(answer.sentence, damaged=answer.damaged)
+        return answer
+
+    async def _running(self) -> asyncio.subprocess.Process:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                MODULE,
+                f"--die-with-parent={os.getpid()}",
+                f"--bytes-per-second={self._bytes_per_second}",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        return self._process

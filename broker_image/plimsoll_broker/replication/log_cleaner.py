@@ -1,0 +1,200 @@
+"""Compaction of a broker's logs: looks for the dirtiest, has it cleaned, puts the result in place.
+
+A task of upkeep; one log at a time.  Which log and how far, `plimsoll_core.compaction.plan` says;
+what stays of it, `retain`; the driver changes the log.  Every replica cleans its own log by itself.
+A round that fails changes nothing and is tried again later: a full disk heals by itself.  Source:
+Kafka's LogCleaner; docs/protocol.md §10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from itertools import pairwise
+from typing import NamedTuple
+
+from plimsoll_broker.background.threads import in_thread
+from plimsoll_broker.background.time_slices import in_slices
+from plimsoll_broker.replication.cleaning_in_thread import CleaningInThread
+from plimsoll_broker.replication.hosted_partition import Hosted
+from plimsoll_broker.replication.replica_manager import ReplicaManager
+from plimsoll_broker.storage.cleaner.batch_file import SegmentRange
+from plimsoll_broker.storage.cleaner.round import CleaningJob
+from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
+from plimsoll_broker.storage.cleaner.work import CleaningFailed, CleaningWork
+from plimsoll_broker.storage.disk import StorageError
+from plimsoll_broker.storage.log import Log
+from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
+from plimsoll_core.compaction.plan import CleaningPlan, SealedSegment, groups, plan, urgency
+
+logger = logging.getLogger("plimsoll.cleaner")
+
+BUFFER_CONFIG = "log.cleaner.dedupe.buffer.size"
+BACKOFF_CONFIG = "log.cleaner.backoff.ms"
+ROUNDS_AT_ONCE = 16
+"""Of one turn: then the logs are looked at anew after the backoff."""
+_INTERNAL = "__"
+
+
+class _Due(NamedTuple):
+    hosted: Hosted
+    plan: CleaningPlan
+
+
+def sealed_segments(log: Log) -> list[SealedSegment]:
+    """All but the active one.  A segment whose records have no time, or one of the future, is as
+    old as its file."""
+    found = []
+    for segment, following in pairwise(log.segments):
+        newest = segment.max_timestamp
+        if newest < 0:
+            newest = segment.modified_ms()
+        oldest = segment.first_timestamp
+        found.append(
+            SealedSegment(
+                base_offset=segment.base_offset,
+                end_offset=following.base_offset,
+                size=segment.size,
+                oldest_ms=newest if oldest is None or oldest < 0 else oldest,
+                newest_ms=newest,
+            )
+        )
+    return found
+
+
+class LogCleaner:
+    """`keep` is the task; it sleeps until there is a compacted log (`wanted`)."""
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        wall_ms: Callable[[], int | None],
+        work: CleaningWork | None = None,
+    ) -> None:
+        self._manager = manager
+        self._wall_ms = wall_ms
+        self._work = work or CleaningInThread(manager.store.disk)
+        configs = manager.settings.configs
+        self._buffer_bytes = int(configs.get(BUFFER_CONFIG, OWN_DEFAULTS[BUFFER_CONFIG]))
+        # Logs of which a segment cannot be read: not tried again before the broker starts anew.
+        self._uncleanable: set[Log] = set()
+        self._backoff_s = int(configs.get(BACKOFF_CONFIG, OWN_DEFAULTS[BACKOFF_CONFIG])) / 1000
+        # Set while a log is to be compacted.
+        self.wanted = asyncio.Event()
+
+    async def keep(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.wanted.wait()
+            self.wanted.clear()
+            await asyncio.sleep(self._backoff_s)
+            try:
+                await self.run()
+            except StorageError as error:
+                logger.error("cleaning: %s", error)
+
+    async def run(self) -> None:
+        try:
+            for _ in range(ROUNDS_AT_ONCE):
+                due = await self._dirtiest()
+                if due is None or not await self._round(due.hosted):
+                    return
+        finally:
+            await self._work.close()
+
+    # --- which one ------------------------------------------------------------------------------
+
+    async def _dirtiest(self) -> _Due | None:
+        best: _Due | None = None
+        async for hosted in in_slices(list(self._manager)):
+            if hosted.log.config.compact:
+                self.wanted.set()
+            found = self._plan(hosted, hosted.log.log_end_offset)
+            if found is not None:
+                due = _Due(hosted, found)
+                if best is None or _urgency(due) > _urgency(best):
+                    best = due
+        return best
+
+    def _plan(self, hosted: Hosted, flushed_end: int) -> CleaningPlan | None:
+        """None: it is not to be cleaned now, or is not here any more."""
+        log, manager = hosted.log, self._manager
+        if not log.config.compact or len(log.segments) < 2 or log in self._uncleanable:
+            return None
+        if not manager.is_here(hosted) or hosted.replica.failed or log.fault is not None:
+            return None
+        cleaned_end = manager.store.cleaned_ends.get((log.topic, log.index)) or 0
+        first = max(cleaned_end, log.segments[0].base_offset)
+        stable_end = min(hosted.replica.high_watermark, flushed_end)
+        return plan(sealed_segments(log), first, stable_end, log.config.limits, self._wall_ms())
+
+    # --- one round ------------------------------------------------------------------------------
+
+    async def _round(self, hosted: Hosted) -> bool:
+        """Whether it came to its end; if not, there is something to wait for."""
+        log = hosted.log
+        if log.recovery_point < log.segments[-1].base_offset:
+            # What is cleaned is on the disk, so that nothing a power cut takes decided it.
+            await self._manager.flusher.sync(hosted)
+        found = self._plan(hosted, log.recovery_point)
+        if found is None:
+            return False
+        try:
+            return await self._clean(hosted, found)
+        except CleaningFailed as error:
+            logger.error("%r is not cleaned: %s", hosted, error)
+            if error.damaged:
+                here = {one.log for one in self._manager}
+                self._uncleanable = (self._uncleanable & here) | {log}
+            return False
+        finally:
+            with suppress(CleaningFailed):
+                await self._work.end()
+
+    async def _clean(self, hosted: Hosted, found: CleaningPlan) -> bool:
+        manager, log, cuts = self._manager, hosted.log, hosted.log.cuts
+        sealed = sealed_segments(log)
+        swaps = self._swaps(log, sealed, found.end)
+        job = self._job(log, sealed, found)
+        end = await self._work.begin(job)
+        before = after = 0
+        for swap in swaps:
+            if swap.bases[0] >= end:
+                break
+            made = await self._work.clean(swap.bases)
+            before, after = before + made.bytes_before, after + made.bytes_after
+            if made.changed and not await manager.driver.swap(hosted, swap):
+                return False
+        if not manager.is_here(hosted) or log.cuts != cuts:
+            return False
+        await in_thread(manager.store.cleaned_ends.begin_save({(log.topic, log.index): end}))
+        manager.traffic.cleaner_in += before
+        manager.traffic.cleaner_out += after
+        logger.info("%r is cleaned to %d: %d of %d bytes are left", hosted, end, after, before)
+        return True
+
+    def _swaps(self, log: Log, sealed: list[SealedSegment], end: int) -> list[SegmentSwap]:
+        by_base = {segment.base_offset: segment for segment in log.segments}
+        return [
+            SegmentSwap(log, self._manager.store.disk, [by_base[one.base_offset] for one in group])
+            for group in groups(sealed, end, log.config.segment_bytes)
+        ]
+
+    def _job(self, log: Log, sealed: Iterable[SealedSegment], found: CleaningPlan) -> CleaningJob:
+        return CleaningJob(
+            directory=str(log.directory),
+            segments=tuple(SegmentRange(each.base_offset, each.end_offset) for each in sealed),
+            first_dirty=found.first_dirty,
+            end=found.end,
+            now_ms=self._wall_ms(),
+            delete_retention_ms=log.config.limits.delete_retention_ms,
+            buffer_bytes=self._buffer_bytes,
+            index_interval_bytes=log.config.index_interval_bytes,
+            producer_batches=tuple(entry.last_offset for entry in log.producers.snapshot()),
+        )
+
+
+def _urgency(due: _Due) -> tuple[bool, bool, float]:
+    return urgency(due.plan, internal=due.hosted.name.startswith(_INTERNAL))

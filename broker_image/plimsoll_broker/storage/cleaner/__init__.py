@@ -1,0 +1,1 @@
+"""Cleaning a compacted log on disk: reading, writing, and what a crash leaves of it."""

@@ -1,0 +1,119 @@
+"""`python -m plimsoll_broker.storage.cleaner.process`: the process in which a broker's logs are
+cleaned.
+
+Started by `replication.cleaning_process`; a line of JSON in, a line out, one request at a time.  It
+reads sealed segments and writes `.cleaned` files, and ends with its broker: before another broker
+may open the volume, nothing writes there any more.  Its priority is the lowest, and what it reads
+and writes is limited by log.cleaner.io.max.bytes.per.second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+import msgspec
+
+from plimsoll_broker.storage.cleaner.round import CleanedSegment, CleaningJob, Round
+from plimsoll_broker.storage.disk import Disk, StorageError, StorageFault
+from plimsoll_process.parent import die_with_parent
+from plimsoll_wire.batches import BatchError
+
+LOWEST_PRIORITY = 19
+_SLEPT_S_MIN = 0.01
+
+
+class BeginRound(msgspec.Struct, frozen=True, tag=True):
+    job: CleaningJob
+
+
+class CleanSegments(msgspec.Struct, frozen=True, tag=True):
+    bases: tuple[int, ...]
+
+
+class EndRound(msgspec.Struct, frozen=True, tag=True):
+    """The round is over."""
+
+
+class RoundMeasured(msgspec.Struct, frozen=True, tag=True):
+    end: int
+
+
+class SegmentCleaned(msgspec.Struct, frozen=True, tag=True):
+    segment: CleanedSegment
+
+
+class RoundEnded(msgspec.Struct, frozen=True, tag=True):
+    """Its memory is given back."""
+
+
+class RoundFailed(msgspec.Struct, frozen=True, tag=True):
+    sentence: str
+    damaged: bool
+
+
+Question = BeginRound | CleanSegments | EndRound
+Answer = RoundMeasured | SegmentCleaned | RoundEnded | RoundFailed
+
+
+class Pace:
+    """Sleeps so that no more bytes a second are used."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._rate = bytes_per_second
+        self._free_s = time.monotonic()
+
+    def used(self, size: int) -> None:
+        """So many more."""
+        now_s = time.monotonic()
+        self._free_s = max(self._free_s, now_s) + size / self._rate
+        if (wait_s := self._free_s - now_s) >= _SLEPT_S_MIN:
+            time.sleep(wait_s)
+
+
+class RoundServer:
+    """Answers one question after another."""
+
+    def __init__(self, disk: Disk, pace: Pace) -> None:
+        self._disk = disk
+        self._pace = pace
+        self._round: Round | None = None
+
+    def answer(self, question: Question) -> Answer:
+        try:
+            match question:
+                case BeginRound(job):
+                    self._round = None  # its memory, before the next one takes as much
+                    self._round = Round(self._disk, job, self._pace.used)
+                    return RoundMeasured(self._round.measure())
+                case CleanSegments(bases):
+                    assert self._round is not None, "it was begun"
+                    return SegmentCleaned(self._round.clean(bases))
+                case EndRound():
+                    self._round = None
+                    return RoundEnded()
+        except StorageError as error:
+            return RoundFailed(str(error), error.fault is StorageFault.CORRUPT)
+        except BatchError as error:
+            return RoundFailed(str(error), damaged=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="plimsoll_broker.storage.cleaner.process")
+    parser.add_argument("--die-with-parent", type=int, metavar="PID", required=True)
+    parser.add_argument("--bytes-per-second", type=int, required=True)
+    arguments = parser.parse_args()
+    die_with_parent(arguments.die_with_parent)
+    os.nice(LOWEST_PRIORITY)
+    cleaner = RoundServer(Disk(), Pace(arguments.bytes_per_second))
+    decode = msgspec.json.Decoder(Question).decode
+    for line in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(cleaner.answer(decode(line))) + b"\n")
+        sys.stdout.buffer.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

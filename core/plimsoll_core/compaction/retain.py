@@ -1,0 +1,73 @@
+"""Which records and which batches of a log stay when it is cleaned.
+
+Called for each batch and each record by the broker's cleaner.  It knows offsets and times, no
+bytes.  A batch that stays keeps its offsets, leader epoch, producer and sequence, whatever of its
+records goes.  Source: Kafka's Cleaner; docs/protocol.md §10.2, with what is stricter there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Horizon(NamedTuple):
+    """From when on the tombstones of one batch may go.
+
+    `at_ms` None: it holds none, or the wall clock is not to be believed.  `is_new`: this round is
+    the first that finds a tombstone in it; the batch has to be written with `at_ms`.
+    """
+
+    at_ms: int | None
+    is_new: bool
+
+
+def delete_horizon(
+    known_ms: int | None, has_tombstones: bool, delete_retention_ms: int, now_ms: int | None
+) -> Horizon:
+    """`known_ms`: what the batch says, if it does.
+
+    Readers that began before a tombstone was superseded by nothing still find it until then: a
+    consumer, or a follower that is behind, which has copied the value that it deletes.
+    """
+    if known_ms is not None:
+        return Horizon(known_ms, is_new=False)
+    if not has_tombstones or now_ms is None:
+        return Horizon(None, is_new=False)
+    return Horizon(now_ms + delete_retention_ms, is_new=True)
+
+
+def keeps_record(offset: int, newest_offset: int | None, *, expired_tombstone: bool) -> bool:
+    """`newest_offset`: the key's last one in the range that is cleaned, None if it has none there.
+
+    What is not the last value of its key goes; so does a tombstone whose horizon has passed.
+    """
+    if newest_offset is not None and offset < newest_offset:
+        return False
+    return not expired_tombstone
+
+
+def is_expired(horizon: Horizon, now_ms: int | None) -> bool:
+    """Whether the tombstones of a batch may go.  One whose horizon is new stays this time."""
+    if horizon.at_ms is None or horizon.is_new or now_ms is None:
+        return False
+    return now_ms >= horizon.at_ms
+
+
+class EmptyBatch(NamedTuple):
+    """What a batch is, of whose records none stays."""
+
+    ends_segment: bool
+    begins_epoch: bool
+    of_producer: bool
+
+    @property
+    def stays(self) -> bool:
+        """As 61 bytes without a record.
+
+        The last of a segment: so a segment ends where the next begins, a segment that is missing
+        shows, and a follower that copies the log reaches its end (Kafka keeps the last one of a
+        round).  The first of a leader epoch: so every replica can tell from batches alone where a
+        term begins (Kafka: from a file only, and a follower that starts afresh not at all).  One by
+        which a retry of an idempotent producer is recognised: its last five (Kafka: its last).
+        """
+        return self.ends_segment or self.begins_epoch or self.of_producer

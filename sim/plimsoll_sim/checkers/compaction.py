@@ -1,0 +1,111 @@
+"""Compacted logs: what a cleaner took of one, and whether it might (K1, K2, K5).
+
+Called where logs are read.  The batches that a cleaner took are put back as they were committed, so
+that every other predicate looks at a compacted log as at any other; what they say of its holes is
+said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from plimsoll_core.ids import BrokerId
+from plimsoll_sim.hosts.brokers import BrokerHost
+from plimsoll_sim.hosts.payload import key_of
+from plimsoll_sim.oracle.committed import MetadataGhost
+from plimsoll_sim.oracle.partition_ghost import CommittedBatch, Copy, PartitionGhost, Violation
+
+
+class BatchesLeft(NamedTuple):
+    """Batches as they are in a log, and how many records each has left."""
+
+    batches: list[CommittedBatch]
+    counts: list[int]
+
+
+def uncleaned(
+    ghost: PartitionGhost, copy: Copy, found: BatchesLeft, start: int
+) -> list[CommittedBatch]:
+    """With what was taken; K2: only what was committed."""
+    whole: list[CommittedBatch] = []
+    expected = start
+    for batch, count in zip(found.batches, found.counts, strict=True):
+        for taken in _between(ghost, expected, batch):
+            copy.emptied[taken.base] = copy.taken[taken.base] = None
+            whole.append(taken)
+        copy.emptied.pop(batch.base, None)
+        copy.taken.pop(batch.base, None)
+        if not count:
+            copy.emptied[batch.base] = None
+        known = ghost.ever.get(batch.base, {}).get(batch.epoch)
+        if known is not None and _same(known, batch):
+            batch = known
+        elif count != batch.last - batch.base + 1:
+            raise Violation("CleanedCommitted", f"{ghost.name}: {batch} was cleaned, not {known}")
+        whole.append(batch)
+        expected = batch.last + 1
+    return whole
+
+
+def _same(known: CommittedBatch, batch: CommittedBatch) -> bool:
+    """But for what a cleaner makes anew."""
+    return (
+        known.last == batch.last
+        and known.epoch == batch.epoch
+        and known.producer == batch.producer
+        and batch.ident in (b"", known.ident)
+    )
+
+
+def _between(
+    ghost: PartitionGhost, start: int, following: CommittedBatch
+) -> Iterator[CommittedBatch]:
+    """What was committed in a hole: of the history that the batch behind it belongs to."""
+    end = following.base
+    while start < end:
+        known = ghost.ever.get(start, {})
+        batch = known.get(max((epoch for epoch in known if epoch <= following.epoch), default=-1))
+        if batch is None or batch.last >= end:
+            raise Violation(
+                "CleanedCommitted", f"{ghost.name}: nothing was committed from {start} to {end}"
+            )
+        yield batch
+        start = batch.last + 1
+
+
+def _values(batches: Iterable[CommittedBatch], emptied: dict[int, None]) -> dict[bytes, bytes]:
+    """Of each key the last batch that has a record."""
+    return {key_of(each.ident): each.ident for each in batches if each.base not in emptied}
+
+
+def check_keys(ghost: PartitionGhost, broker_id: int, copy: Copy) -> None:
+    """K1: of all that is committed the last record of each key is there (no run is so long that a
+    tombstone goes); I22: so is what tells each producer's last sequence."""
+    if not copy.emptied or ghost.unclean_epoch >= 0:
+        return
+    gone = [each for each in ghost.producers.values() if each[2] in copy.taken]
+    if gone:
+        raise Violation("ProducerState", f"{ghost.name}: leader {broker_id} lacks {gone}")
+    first = max(copy.start, ghost.start)
+    last = _values((each for each in ghost.committed if each.base >= first), {})
+    held = _values((each for each in copy.batches[: copy.same] if each.base >= first), copy.emptied)
+    if held != last:
+        raise Violation(
+            "LastOfEachKey", f"{ghost.name}: leader {broker_id} has {held}, committed is {last}"
+        )
+
+
+def check_agreement(ghosts: MetadataGhost, hosts: dict[int, BrokerHost]) -> None:
+    """K5: all replicas that the run ends with have the same value of every key."""
+    for key, partition in ghosts.image.partitions.items():
+        ghost = ghosts.partitions[key]
+        if not any(copy.emptied for copy in ghost.copies.values()):
+            continue
+        told: dict[BrokerId, dict[bytes, bytes]] = {}
+        for replica in partition.replicas:
+            if hosts[int(replica)].hosted(key) is not None:
+                copy = ghost.copy_of(int(replica))
+                told[replica] = _values(copy.batches, copy.emptied)
+        if any(each != told[partition.replicas[0]] for each in told.values()):
+            raise Violation("SameValues", f"{ghost.name}: replicas differ: {told}")

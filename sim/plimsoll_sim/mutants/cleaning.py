@@ -1,0 +1,76 @@
+"""Guards of compaction: what is cleaned, what stays of it, and what its replicas make of holes."""
+
+from __future__ import annotations
+
+from plimsoll_sim.mutants.mutant import Edit, Mutant
+
+CORE = "core/plimsoll_core/"
+BROKER = "broker_image/plimsoll_broker/"
+RETAIN = CORE + "compaction/retain.py"
+CLEANER = BROKER + "replication/log_cleaner.py"
+KEPT = "return self.ends_segment or self.begins_epoch or self.of_producer"
+
+CLEANING: tuple[Mutant, ...] = (
+    Mutant(
+        name="cleans-above-the-high-watermark",
+        rule="nothing that is not committed decides what is superseded (10.1)",
+        scenarios=("K03",),
+        profile="cleaning",
+        edits=(Edit(CLEANER, "min(hosted.replica.high_watermark, flushed_end)", "flushed_end"),),
+    ),
+    Mutant(
+        name="drops-the-last-record-of-a-key",
+        rule="the last record of each key stays (10.2)",
+        scenarios=("K01",),
+        profile="cleaning",
+        edits=(Edit(RETAIN, "offset < newest_offset:", "offset <= newest_offset:"),),
+    ),
+    Mutant(
+        name="drops-the-first-batch-of-a-term",
+        rule="the first batch of each leader epoch stays (10.2)",
+        scenarios=("K01",),
+        profile="cleaning",
+        edits=(Edit(RETAIN, KEPT, "return self.ends_segment or self.of_producer"),),
+    ),
+    Mutant(
+        name="forgets-producers",
+        rule="the batches by which retries are recognised stay (10.2)",
+        scenarios=("K01",),
+        profile="cleaning",
+        edits=(Edit(RETAIN, KEPT, "return self.ends_segment or self.begins_epoch"),),
+    ),
+    Mutant(
+        name="drops-the-end-of-a-segment",
+        rule="a segment ends where the next begins (10.0, 10.2)",
+        scenarios=("K01",),
+        profile="cleaning",
+        edits=(Edit(RETAIN, KEPT, "return self.begins_epoch or self.of_producer"),),
+    ),
+    Mutant(
+        name="follows-over-no-hole",
+        rule="a follower of a compacted topic takes what begins behind its end (10.0)",
+        scenarios=("K01",),
+        profile="cleaning",
+        edits=(
+            Edit(
+                CORE + "replica/follower.py",
+                "(log.holes and batch.base_offset > expected)",
+                "False",
+            ),
+        ),
+    ),
+    Mutant(
+        name="cut-below-what-superseded",
+        rule="who is cut below what superseded a record of it copies anew (10.4)",
+        scenarios=("K02",),
+        profile="cleaning",
+        by_chance=False,  # the cut has to hit a key that nobody writes any more
+        edits=(
+            Edit(
+                CORE + "replica/compacted_copy.py",
+                "max(start, self._superseded_below) if self._log.holes else start",
+                "start",
+            ),
+        ),
+    ),
+)

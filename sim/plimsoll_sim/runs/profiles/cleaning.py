@@ -1,0 +1,38 @@
+"""Runs about compacted topics, whose logs are cleaned all the time.
+
+Asked for by name; of the other runs a tenth has compacted topics, too (`runs.run`).
+"""
+
+from __future__ import annotations
+
+from plimsoll_sim.runs.profiles.profile import ACKED, CLOSE, Profile
+
+CLEANING: dict[str, Profile] = {
+    "cleaning": Profile(
+        faults={
+            "cut_power_of_broker": 4,
+            "cut_power_of_all_brokers": 1,
+            "crash_broker_at_io": 6,
+            "kill_broker": 4,
+            "stop_broker": 3,
+            "cut_link_between_brokers": 3,
+            "restore_disk_image": 1,
+            "fill_disk": 1,
+            "step_wall_clock": 1,
+        },
+        choices={
+            **CLOSE,
+            "compacted": (True,),
+            "replication_factor": (2, 3),
+            "min_isr": (1, 2),
+            "partitions": (1, 2),
+            "flush_messages": (None, None, 1),
+            "segment_bytes": (200, 300, 600),
+            "chores_faster": (1, 5),
+            "lag_time_max_ms": (1_000, 5_000),
+            "retention_bytes": (None,),
+            "retention_ms": (None,),
+            "producers": ACKED,
+        },
+    ),
+}

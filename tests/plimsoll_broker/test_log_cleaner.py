@@ -1,0 +1,243 @@
+"""Compaction in a broker: which logs, in which process, and what replicas of them have."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+from tests.plimsoll_broker.storage.cleaning import batches, keyed_batch, latest, records
+from tests.plimsoll_broker.test_replication import kill, until
+from tests.plimsoll_broker.trio import Broker, Client, Controller
+
+from plimsoll_broker.replication.cleaning_process import CleaningProcess
+from plimsoll_broker.replication.log_cleaner import LogCleaner
+from plimsoll_broker.storage.cleaner.process import Pace
+from plimsoll_broker.storage.disk import DiskFile, StorageError, StorageFault
+from plimsoll_broker.storage.log import Log
+from plimsoll_core.cluster.image import apply
+from plimsoll_core.cluster.records import MetadataVersionFinalized
+from plimsoll_core.errors import Code
+
+Make = Callable[[int], Broker]
+COMPACT = {
+    "cleanup.policy": "compact",
+    "segment.bytes": "500",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+
+@pytest.fixture
+def controller() -> Controller:
+    made = Controller()
+    finalized = MetadataVersionFinalized(cause="test", metadata_version=2)
+    made.image = apply(made.image, finalized)
+    return made
+
+
+def a_cleaner(one: Broker) -> LogCleaner:
+    return LogCleaner(one.manager, lambda: 10_000, one.store.cleaning)
+
+
+async def overwrite(client: Client, rounds: int = 30) -> None:
+    for number in range(rounds):
+        batch = keyed_batch(0, [(b"k%d" % (number % 3), b"v" * 40)])
+        assert (await client.produce("t", batch))[0] == Code.NONE
+
+
+def a_log(one: Broker) -> Log:
+    return one.hosted("t").log
+
+
+async def test_compacted_log_shrinks_and_keeps_the_last_record_of_each_key(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    log = a_log(one)
+    before, size = latest(log), log.size
+    await a_cleaner(one).run()
+    assert latest(log) == before
+    assert log.size < size / 2
+    assert one.store.cleaned_ends.get(("t", 0)) == log.segments[-1].base_offset
+
+
+async def test_log_below_its_dirty_ratio_is_left_alone(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **{**COMPACT, "min.cleanable.dirty.ratio": "1"})
+    await overwrite(await one.client())
+    count = len(records(a_log(one)))
+    await a_cleaner(one).run()
+    assert len(records(a_log(one))) == count
+
+
+async def test_nothing_above_the_high_watermark_is_cleaned(
+    controller: Controller, broker: Make
+) -> None:
+    """K2: nothing that may still be cut decides what is superseded."""
+    one, two = await broker(0).start(), await broker(1).start()
+    controller.create("t", (0, 1), **COMPACT)
+    client = await one.client()
+    await overwrite(client, 3)
+    two.path.fetchers.unfollow(two.hosted("t"))
+    for _ in range(20):
+        await client.produce("t", keyed_batch(0, [(b"k0", b"v" * 40)]), acks=1)
+    hosted = one.hosted("t")
+    assert hosted.replica.high_watermark < hosted.log.log_end_offset
+    count = len(records(hosted.log))
+    await a_cleaner(one).run()
+    assert len(records(hosted.log)) == count
+
+
+@pytest.mark.parametrize("codec", [0, 2])
+async def test_record_without_a_key_is_refused_by_a_compacted_topic_alone(
+    controller: Controller, broker: Make, codec: int
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    controller.create("plain", (0,))
+    client = await one.client()
+    batch = keyed_batch(0, [(b"k", b"v"), (None, b"v")], codec=codec)
+    assert (await client.produce("t", batch))[0] == Code.INVALID_RECORD
+    assert (await client.produce("plain", batch))[0] == Code.NONE
+    many = keyed_batch(0, [(b"k", b"v")] * 3_000 + [(None, b"v")], codec=codec)
+    assert (await client.produce("t", many))[0] == Code.INVALID_RECORD
+    assert (await client.produce("t", keyed_batch(0, [(b"", b"v")])))[0] == Code.NONE
+
+
+async def test_fresh_follower_of_a_compacted_log_reaches_its_end(
+    controller: Controller, broker: Make
+) -> None:
+    """K4, K5: and has the same last record of each key, and the same terms."""
+    one = await broker(0).start()
+    two = broker(1)
+    await two.start()
+    controller.create("t", (0, 1), **COMPACT)
+    await overwrite(await one.client())
+    await kill(two)
+    await a_cleaner(one).run()
+    late = Broker(controller, 1, two.directory.with_name("another"))
+    await late.start()
+    try:
+        await until(lambda: late.manager.by_name("t", 0) is not None)
+        await until(lambda: a_log(late).log_end_offset == a_log(one).log_end_offset)
+        assert list(batches(a_log(late))) == list(batches(a_log(one)))
+        assert latest(a_log(late)) == latest(a_log(one))
+        await until(lambda: len(controller.partition("t").isr) == 2)
+        await a_cleaner(late).run()
+        assert latest(a_log(late)) == latest(a_log(one))
+    finally:
+        await late.stop()
+
+
+async def test_topic_that_was_never_compacted_takes_no_hole(
+    controller: Controller, broker: Make
+) -> None:
+    """A follower refuses what does not begin at its end; so does a start."""
+    one = await broker(0).start()
+    controller.create("plain", (0,))
+    controller.create("t", (0,), **COMPACT)
+    await until(lambda: one.manager.by_name("t", 0) is not None)
+    assert not one.hosted("plain").log.holes
+    assert one.hosted("t").log.holes
+
+
+async def test_full_disk_ends_a_round_and_a_later_one_makes_up_for_it(
+    controller: Controller, broker: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    log, size = a_log(one), a_log(one).size
+    append = DiskFile.append
+
+    def full(file: DiskFile, data: bytes) -> None:
+        if "cleaned" in file.path.name:
+            raise StorageError(StorageFault.FULL, file.path, "no space left")
+        append(file, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DiskFile, "append", full)
+        await a_cleaner(one).run()
+    assert (log.size, log.fault, one.hosted("t").replica.failed) == (size, None, False)
+    assert not [name for name in os.listdir(log.directory) if "cleaned" in name]
+    await a_cleaner(one).run()
+    assert log.size < size
+
+
+async def test_log_that_is_cut_or_dropped_meanwhile_keeps_nothing_of_the_round(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    log, cleaner = a_log(one), a_cleaner(one)
+    clean = cleaner._work.clean
+
+    async def cut_meanwhile(bases):
+        made = await clean(bases)
+        log.truncate_to(0)
+        return made
+
+    cleaner._work.clean = cut_meanwhile
+    await cleaner.run()
+    assert (log.size, log.log_end_offset) == (0, 0)
+    assert not [name for name in os.listdir(log.directory) if "swap" in name]
+
+
+# --- in a process of its own ----------------------------------------------------------------------
+
+
+async def test_cleaning_process_does_what_a_thread_does(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    one.store.cleaning = CleaningProcess(2**40)
+    log = a_log(one)
+    before, size = latest(log), log.size
+    await a_cleaner(one).run()
+    assert latest(log) == before
+    assert log.size < size / 2
+    assert one.store.cleaning._process is None, "none is kept while nothing is due"
+
+
+async def test_cleaning_process_that_dies_ends_the_round_and_changes_nothing(
+    controller: Controller, broker: Make
+) -> None:
+    one = await broker(0).start()
+    controller.create("t", (0,), **COMPACT)
+    await overwrite(await one.client())
+    log, size = a_log(one), a_log(one).size
+    work = one.store.cleaning = CleaningProcess(2**40)
+    begin = work.begin
+
+    async def then_die(job):
+        end = await begin(job)
+        assert work._process is not None
+        work._process.kill()
+        return end
+
+    work.begin = then_die
+    await a_cleaner(one).run()
+    assert log.size == size
+    work.begin = begin
+    await a_cleaner(one).run()
+    assert log.size < size
+
+
+def test_pace_keeps_to_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", sleep)
+    pace = Pace(1_000)
+    for _ in range(100):
+        pace.used(100)
+    assert sum(slept) == pytest.approx(10, abs=0.1)
