@@ -88,9 +88,17 @@ class Verifiable:
                 for one in event["offsets"]:
                     self.committed.setdefault(int(one["partition"]), []).append(int(one["offset"]))
 
-    def stop(self) -> int:
+    def stop(self) -> None:
         self.process.terminate()
-        return self.process.wait(30)
+        self.process.wait(30)
+        self._thread.join(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def all_read(consumers: list[Verifiable]) -> set[tuple[int, int]]:
+    """Partitions and offsets, of all together."""
+    return {place for one in consumers for place in one.read}
 
 
 @pytest.fixture
@@ -99,8 +107,7 @@ def verifiable(cluster: LocalCluster, topic: str) -> Iterator[list[Verifiable]]:
     running = [Verifiable(cluster, topic, jars) for _ in range(3)]
     yield running
     for one in running:
-        one.process.kill()
-        one.process.wait()
+        one.stop()
 
 
 def test_three_consumers_miss_nothing_while_their_coordinator_is_killed(
@@ -113,7 +120,7 @@ def test_three_consumers_miss_nothing_while_their_coordinator_is_killed(
         old = cluster.kill_broker(coordinator)
         produce(cluster, topic, 300)
         cluster.wait_restarted(coordinator, old)
-        wait_for("all", lambda: len(set.union(*(o.read for o in verifiable))) == 600 * number)  # noqa: B023
+        wait_for("all", lambda: len(all_read(verifiable)) == 600 * number)  # noqa: B023
     wait_for("an owner each", lambda: [len(one.owned) for one in verifiable] == [1] * 3)
     described = wait_for("the group", lambda: describe(cluster, topic))
     assert described.state is confluent_kafka.ConsumerGroupState.STABLE

@@ -88,7 +88,7 @@ class ToldGenerations:
         before = self._sent.setdefault(key, assignments)
         if before != assignments:
             yield f"OneGeneration: two leaders assigned in generation {generation} of {group_id}"
-        yield from self._compare(key)
+        yield from self._compare(group_id, generation)
 
     def told(self, group_id: str, generation: int, member: str, part: bytes) -> Iterator[str]:
         """A member heard its part."""
@@ -96,7 +96,7 @@ class ToldGenerations:
         before = self._told.setdefault(key, {}).setdefault(member, part)
         if before != part:
             yield f"OneGeneration: {member} heard two assignments in {generation} of {group_id}"
-        yield from self._compare(key)
+        yield from self._compare(group_id, generation)
 
     def forgotten(self, group_id: str) -> None:
         """The group was deleted: its generations begin anew."""
@@ -104,13 +104,14 @@ class ToldGenerations:
             for key in [key for key in held if key[0] == group_id]:
                 del held[key]
 
-    def _compare(self, key: tuple[str, int]) -> Iterator[str]:
+    def _compare(self, group_id: str, generation: int) -> Iterator[str]:
+        key = (group_id, generation)
         sent = self._sent.get(key)
         if sent is None:
             return
         for member, part in self._told.get(key, {}).items():
             if sent.get(member, b"") != part:
-                yield f"OneOwner: {member} of {key[0]} heard in {key[1]} what no leader sent"
+                yield f"OneOwner: {member} of {group_id} heard in {generation} what no leader sent"
 
 
 def unsound(turn: GroupTurn) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Lost at a failover: a successor makes it anew of the last stored generation (`of_stored`), in which
 a group with members is stable.  `groups.classic` alone changes it, and only in ways that hold
 whether the records of a decision get into the log or not.  Source: Kafka's `ClassicGroup`;
-docs/protocol.md, "Classic groups".
+docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class GroupSynced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class MemberHeartbeat:
     """Answered by `HeartbeatTaken`."""
 
     group_id: str
@@ -203,7 +203,7 @@ class EmptinessStored:
 MembershipOperation = (
     JoinGroup
     | SyncGroup
-    | Heartbeat
+    | MemberHeartbeat
     | LeaveGroup
     | CloseRequest
     | EndSession

@@ -40,7 +40,7 @@ _RULES: dict[type, Callable[[GroupTurn, Any, object], GroupOutcome]] = {
     o.ForgetTopics: forget_topics,
     m.JoinGroup: join_group,
     m.SyncGroup: sync_group,
-    m.Heartbeat: heartbeat,
+    m.MemberHeartbeat: heartbeat,
     m.LeaveGroup: leave_group,
     m.CloseRequest: d.close_request,
     m.EndSession: d.end_session,

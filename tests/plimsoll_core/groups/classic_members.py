@@ -43,8 +43,8 @@ def a_sync(joined: m.GroupJoined, **parts: bytes) -> m.SyncGroup:
     )
 
 
-def a_heartbeat(member_id: str, generation: int, instance: str | None = None) -> m.Heartbeat:
-    return m.Heartbeat(
+def a_heartbeat(member_id: str, generation: int, instance: str | None = None) -> m.MemberHeartbeat:
+    return m.MemberHeartbeat(
         group_id="g", member_id=member_id, generation=generation, group_instance_id=instance
     )
 

@@ -109,7 +109,7 @@ class Client:
         self.joined = self.part = None
 
     def stay(self, joined: m.GroupJoined, deed: str) -> None:
-        op: Any = m.Heartbeat(
+        op: Any = m.MemberHeartbeat(
             group_id="g",
             member_id=self.member_id,
             group_instance_id=self.instance,

@@ -1,6 +1,6 @@
 """Heartbeat: a member says that it lives, and hears whether it is still one.
 
-Source: KIP-62, KIP-345; docs/protocol.md, "Classic groups".
+Source: KIP-62, KIP-345; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.membership import Heartbeat
+from plimsoll_core.groups.membership import MemberHeartbeat
 
 
 class HeartbeatHandler:
@@ -28,7 +28,7 @@ class HeartbeatHandler:
         return decided(context, self._aside, lambda request: self._serve(context, request))
 
     def _serve(self, context: RequestContext, request: Any) -> Reply | Awaitable[Reply]:
-        op = Heartbeat(
+        op = MemberHeartbeat(
             group_id=request.group_id,
             member_id=request.member_id,
             group_instance_id=getattr(request, "group_instance_id", None),

@@ -1,7 +1,7 @@
 """JoinGroup: a member comes, and is answered when its group's members are known.
 
 A newcomer whose connection closes while it waits is let go of at once.  Source: KIP-62, KIP-345,
-KIP-394, KIP-814; docs/protocol.md, "Classic groups".
+KIP-394, KIP-814; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """LeaveGroup: members go, or an administrator sends them away; from version 3 several at once.
 
-Source: KIP-345, KIP-800; docs/protocol.md, "Classic groups".
+Source: KIP-345, KIP-800; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

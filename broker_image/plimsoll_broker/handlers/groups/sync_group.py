@@ -1,6 +1,6 @@
 """SyncGroup: a member gets its assignment once the leader's are committed.
 
-Source: KIP-62, KIP-345, KIP-559; docs/protocol.md, "Classic groups".
+Source: KIP-62, KIP-345, KIP-559; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 became of records.
 
 Called by `groups.step`, for nobody who waits.  Source: Kafka's `GroupMetadataManager`, KIP-134,
-KIP-394; docs/protocol.md, "Classic groups".
+KIP-394; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Heartbeat: whether a member is still one.
 
-Called by `groups.step`.  Source: Kafka's `classicGroupHeartbeat`; docs/protocol.md, "Classic
-groups".
+Called by `groups.step`.  Source: Kafka's `classicGroupHeartbeat`; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_named
 from plimsoll_core.groups.classic.seats import check_member, find, prolong
 from plimsoll_core.groups.members import Preparing
-from plimsoll_core.groups.membership import Heartbeat, HeartbeatTaken
+from plimsoll_core.groups.membership import HeartbeatTaken, MemberHeartbeat
 from plimsoll_core.groups.operations import Operation
 from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.turn import GroupTurn
 
 
 def heartbeat(
-    turn: GroupTurn, op: Heartbeat, token: object
+    turn: GroupTurn, op: MemberHeartbeat, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """In a rebalance the member hears that it has to join."""
     refusal = check_named(op.group_id)

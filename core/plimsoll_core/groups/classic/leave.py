@@ -1,6 +1,6 @@
 """LeaveGroup: members that go, and members that an administrator sends away.
 
-Called by `groups.step`.  Source: KIP-345; docs/protocol.md, "Classic groups".
+Called by `groups.step`.  Source: KIP-345; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """SyncGroup: the leader's assignments get into the log, and then every member hears its own.
 
 Called by `groups.step`.  Nobody hears an assignment that is not committed.  Source: Kafka's
-`classicGroupSync`, KIP-559; docs/protocol.md, "Classic groups".
+`classicGroupSync`, KIP-559; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations

@@ -1,0 +1,308 @@
+"""Members that stay, leave, commit, and what is too much: docs/protocol.md §5.8.1."""
+
+import pytest
+from tests.plimsoll_core.groups.classic_members import (
+    SESSION_MS,
+    a_heartbeat,
+    a_join,
+    a_sync,
+    alive,
+    begins,
+    given,
+    joined_by,
+    leave,
+    phase,
+    stable,
+)
+from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, a_commit, an_image
+
+from plimsoll_core.errors import Code
+from plimsoll_core.groups import membership as m
+from plimsoll_core.groups import operations as o
+from plimsoll_core.groups.records import GroupForgotten, GroupStored
+
+
+@pytest.fixture
+def model() -> CoordinatorModel:
+    return CoordinatorModel(an_image(orders=3, bills=1))
+
+
+def stored(model: CoordinatorModel) -> GroupStored:
+    record = model.log[-1]
+    assert isinstance(record, GroupStored)
+    return record
+
+
+# --- staying and leaving ----------------------------------------------------------------------
+
+
+def test_heartbeats_keep_a_member_and_silence_ends_it(model: CoordinatorModel) -> None:
+    leader, follower = stable(model, None, None)
+    for _ in range(4):
+        model.advance(SESSION_MS // 2)
+        assert alive(model, leader, follower) == [m.HeartbeatTaken()] * 2
+    for _ in range(2):
+        model.advance(SESSION_MS // 2)
+        model.ask(a_heartbeat(leader.member_id, 1))
+    assert alive(model, leader, follower) == [
+        Code.REBALANCE_IN_PROGRESS,
+        Code.UNKNOWN_MEMBER_ID,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "instance", "code"),
+    [("m", 1, None, 25), ("", 1, "s", 82), ("", 1, "t", 25), ("own", 0, None, 22)],
+)
+def test_heartbeat_of_a_stranger_is_refused(
+    model: CoordinatorModel, member: str, generation: int, instance: str | None, code: int
+) -> None:
+    (own,) = stable(model, "s")
+    member_id = own.member_id if member == "own" else member
+    assert model.ask(a_heartbeat(member_id, generation, instance)) is Code(code)
+
+
+def test_group_without_members_knows_nobody(model: CoordinatorModel) -> None:
+    for _ in range(2):
+        assert model.ask(a_heartbeat("m", 0)) is Code.UNKNOWN_MEMBER_ID
+        op = m.SyncGroup(group_id="g", member_id="m", generation=0)
+        assert model.ask(op) is Code.UNKNOWN_MEMBER_ID
+        assert model.ask(leave(("m", None))) == m.MembersLeft((Code.UNKNOWN_MEMBER_ID,))
+        assert model.ask(a_join("m")) is Code.UNKNOWN_MEMBER_ID
+        given(model)
+
+
+def test_last_member_that_leaves_makes_the_group_empty(model: CoordinatorModel) -> None:
+    (only,) = stable(model, None)
+    model.ask(a_commit(("orders", 0, 1), generation=1, member_id=only.member_id))
+    assert model.ask(leave((only.member_id, None))) == m.MembersLeft((Code.NONE,))
+    assert (stored(model).generation, stored(model).members) == (2, ())
+    assert (phase(model), model.turn.soft.seats) == ("none", 0)
+    assert model.ask(o.DeleteGroup(group_id="g")) == o.GroupDeleted()
+    assert isinstance(model.log[-1], GroupForgotten)
+
+
+def test_emptiness_that_is_not_stored_is_tried_again(model: CoordinatorModel) -> None:
+    (only,) = stable(model, None)
+    model.refuses = Code.COORDINATOR_NOT_AVAILABLE
+    assert model.ask(leave((only.member_id, None))) is Code.COORDINATOR_NOT_AVAILABLE
+    model.advance(1_000)
+    assert (phase(model), stored(model).generation) == ("Empty", 1)
+    model.refuses = Code.NONE
+    model.advance(1_000)
+    assert (phase(model), stored(model).generation) == ("none", 2)
+
+
+def test_members_leave_by_id_by_instance_and_before_they_came(model: CoordinatorModel) -> None:
+    dynamic, static = stable(model, None, "s")
+    pending = given(model)
+    op = leave((dynamic.member_id, None), ("", "s"), (pending, None), ("", "t"), ("x", "s"))
+    answer = model.ask(op)
+    assert answer == m.MembersLeft((Code.NONE, Code.NONE, Code.NONE, Code(25), Code(25)))
+    assert (stored(model).generation, stored(model).members) == (2, ())
+    assert static.generation == 1
+
+
+def test_member_that_is_removed_while_its_request_waits_hears_so(model: CoordinatorModel) -> None:
+    leader, follower = begins(model, None, None)
+    sync = model.asked(a_sync(follower))
+    model.ask(leave((follower.member_id, None)))
+    assert model.answer(sync) is Code.UNKNOWN_MEMBER_ID
+    given(model)
+    join = model.asked(a_join(leader.member_id))
+    assert model.answer(join) is None
+    model.ask(leave((leader.member_id, None)))
+    assert model.answer(join) is Code.UNKNOWN_MEMBER_ID
+
+
+def test_member_that_leaves_ends_the_wait_of_the_others(model: CoordinatorModel) -> None:
+    leader, follower = stable(model, None, None)
+    token = model.asked(a_join(leader.member_id))
+    assert model.answer(token) is None
+    model.ask(leave((follower.member_id, None)))
+    assert len(joined_by(model, token).members) == 1
+
+
+def test_newcomer_whose_connection_closes_is_waited_for_no_longer(
+    model: CoordinatorModel,
+) -> None:
+    (first,) = stable(model, None)
+    newcomer = model.asked(a_join(given(model)))
+    model.submit(m.CloseRequest(group_id="g", token=newcomer), None)
+    token = model.asked(a_join(first.member_id))
+    assert len(joined_by(model, token).members) == 1
+    assert model.answer(newcomer) is Code.UNKNOWN_MEMBER_ID or model.answer(newcomer) is None
+
+
+def test_known_member_whose_connection_closes_while_it_joins_stays(
+    model: CoordinatorModel,
+) -> None:
+    first, second = stable(model, None, None)
+    token = model.asked(a_join(first.member_id))
+    model.submit(m.CloseRequest(group_id="g", token=token), None)
+    model.asked(a_join(second.member_id))
+    assert len(joined_by(model, token).members) == 2
+
+
+def test_newcomer_waits_five_minutes_at_most(model: CoordinatorModel) -> None:
+    (first,) = stable(model, "s")
+    newcomer = model.asked(a_join(given(model), rebalance_timeout_ms=1_000_000))
+    for _ in range(60):
+        model.advance(5_000)
+        alive(model, first)
+    assert model.answer(newcomer) is Code.UNKNOWN_MEMBER_ID
+
+
+# --- commits -------------------------------------------------------------------------------------
+
+
+def test_commits_are_taken_in_their_generation_unless_the_next_one_is_not_shared_out(
+    model: CoordinatorModel,
+) -> None:
+    (first,) = stable(model, None)
+
+    def commit(generation: int) -> object:
+        op = a_commit(("orders", 0, 1), generation=generation, member_id=first.member_id)
+        answer = model.ask(op)
+        return answer.partitions[0].code if isinstance(answer, o.OffsetsCommitted) else answer
+
+    assert (commit(1), commit(0)) == (Code.NONE, Code.ILLEGAL_GENERATION)
+    model.asked(a_join(given(model)))
+    assert (phase(model), commit(1)) == ("Preparing", Code.NONE)
+    model.asked(a_join(first.member_id))
+    assert phase(model) == "Completing"
+    assert (commit(1), commit(2)) == (Code.ILLEGAL_GENERATION, Code.REBALANCE_IN_PROGRESS)
+
+
+def test_commit_prolongs_the_session(model: CoordinatorModel) -> None:
+    (first,) = stable(model, None)
+    for _ in range(4):
+        model.advance(SESSION_MS // 2)
+        model.ask(a_commit(("orders", 0, 1), generation=1, member_id=first.member_id))
+    assert alive(model, first) == [m.HeartbeatTaken()]
+
+
+def test_commit_of_nobody_is_refused_while_the_first_members_join(
+    model: CoordinatorModel,
+) -> None:
+    model.asked(a_join(given(model)))
+    assert model.ask(a_commit(("orders", 0, 1))) is Code.UNKNOWN_MEMBER_ID
+
+
+# --- failover ------------------------------------------------------------------------------------
+
+
+def test_sessions_begin_anew_after_a_failover(model: CoordinatorModel) -> None:
+    leader, follower = stable(model, None, None)
+    model.advance(SESSION_MS - 1)
+    model.fail_over()
+    model.advance(SESSION_MS - 1)
+    assert alive(model, leader, follower) == [m.HeartbeatTaken()] * 2
+    model.advance(SESSION_MS)
+    assert phase(model) == "none"
+    assert (stored(model).generation, stored(model).members) == (2, ())
+
+
+def test_silent_members_of_a_loaded_group_are_out_after_their_session(
+    model: CoordinatorModel,
+) -> None:
+    stable(model, None, "s")
+    model.fail_over()
+    model.advance(0)
+    assert phase(model) == "Stable"
+    model.advance(SESSION_MS)
+    assert (phase(model), stored(model).members) == ("none", ())
+
+
+def test_generation_of_which_only_the_joins_were_answered_is_given_again(
+    model: CoordinatorModel,
+) -> None:
+    (first,) = stable(model, None)
+    second = model.asked(a_join(given(model)))
+    again = model.asked(a_join(first.member_id))
+    assert joined_by(model, again).generation == 2
+    model.fail_over()
+    assert model.ask(a_sync(joined_by(model, again))) is Code.ILLEGAL_GENERATION
+    assert model.ask(a_sync(joined_by(model, second))) is Code.UNKNOWN_MEMBER_ID
+    assert joined_by(model, model.asked(a_join(first.member_id))).generation == 2
+
+
+# --- limits --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"group_id": ""}, 24),
+        ({"group_id": "g" * 256}, 24),
+        ({"session_timeout_ms": 5_999}, 26),
+        ({"session_timeout_ms": 1_800_001}, 26),
+        ({"session_timeout_ms": -(2**31)}, 26),
+        ({"rebalance_timeout_ms": -1}, 42),
+        ({"group_instance_id": ""}, 42),
+        ({"protocols": (("range", b"x" * 65_536),)}, 42),
+        ({"protocols": (("", b""),) * 1_100}, 42),
+        ({"protocols": ()}, 23),
+        ({"protocol_type": ""}, 23),
+    ],
+)
+def test_join_that_asks_for_what_cannot_be_is_refused_and_leaves_nothing(
+    model: CoordinatorModel, change: dict[str, object], code: int
+) -> None:
+    assert model.ask(a_join(**change)) is Code(code)  # type: ignore[arg-type]
+    assert model.turn.soft.classic == {}
+
+
+@pytest.mark.parametrize("change", [{"protocol_type": "connect"}, {"protocols": (("x", b""),)}])
+def test_join_of_one_that_shares_nothing_with_the_members_is_refused(
+    model: CoordinatorModel, change: dict[str, object]
+) -> None:
+    stable(model, None)
+    assert model.ask(a_join(**change)) is Code.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[arg-type]
+    assert phase(model) == "Stable"
+
+
+def test_last_member_may_come_with_other_protocols(model: CoordinatorModel) -> None:
+    (only,) = stable(model, None)
+    op = a_join(only.member_id, protocol_type="connect", protocols=(("x", b""),))
+    assert joined_by(model, model.asked(op)).protocol == "x"
+
+
+def test_group_takes_no_more_than_its_size_ids_that_were_given_out_among_them(
+    model: CoordinatorModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = model.turn.settings
+    fields = {name: getattr(settings, name) for name in settings.__dataclass_fields__}
+    model.change(settings=type(settings)(**{**fields, "group_size_max": 2}))
+    (first,) = stable(model, None)
+    member_id = given(model)
+    assert model.ask(a_join()) is Code.GROUP_MAX_SIZE_REACHED
+    assert model.ask(a_join(instance="s")) is Code.GROUP_MAX_SIZE_REACHED
+    second = model.asked(a_join(member_id))
+    model.asked(a_join(first.member_id))
+    assert joined_by(model, second).generation == 2
+    monkeypatch.setattr("plimsoll_core.groups.classic.join.SEATS_MAX", 2)
+    assert model.ask(a_join(group_id="h")) is Code.GROUP_MAX_SIZE_REACHED
+
+
+def test_group_whose_beginning_cannot_be_stored_does_not_begin(model: CoordinatorModel) -> None:
+    first, second = given(model), given(model)
+    model.refuses = Code.COORDINATOR_NOT_AVAILABLE
+    assert model.ask(a_join(first)) is Code.COORDINATOR_NOT_AVAILABLE
+    model.refuses = Code.NONE
+    assert phase(model) == "Empty"
+    token = model.asked(a_join(second))
+    model.advance(3_000)
+    assert joined_by(model, token).generation == 1
+
+
+def test_group_that_is_described_while_it_joins_tells_no_assignments(
+    model: CoordinatorModel,
+) -> None:
+    stable(model, None)
+    model.asked(a_join(given(model)))
+    answer = model.ask(o.DescribeGroup(group_id="g"))
+    assert isinstance(answer, o.GroupDescribed)
+    assert (answer.state, answer.protocol) == ("PreparingRebalance", "")
+    assert [one.assignment for one in answer.members] == [b"", b""]
+    assert model.ask(o.DeleteGroup(group_id="g")) is Code.NON_EMPTY_GROUP
