@@ -27,7 +27,7 @@ from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.node.memory_limit import memory_limit
 from plimsoll_broker.replication.cleaning_process import CleaningProcess
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
+from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_process.collector import tune
 from plimsoll_process.loop_watch import LoopWatch
 from plimsoll_process.parent import die_with_parent

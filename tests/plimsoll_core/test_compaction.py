@@ -2,7 +2,8 @@
 
 import pytest
 
-from plimsoll_core.cluster.topic_configs import broker_configs, check_configs
+from plimsoll_core.cluster.cluster_configs import broker_configs
+from plimsoll_core.cluster.topic_configs import check_configs
 from plimsoll_core.compaction import swap
 from plimsoll_core.compaction.plan import (
     GROUP_MAX,

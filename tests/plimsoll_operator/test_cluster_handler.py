@@ -6,8 +6,8 @@ import pytest
 from tests.plimsoll_operator.builders import CLUSTER_UID, an_image, replay
 from tests.plimsoll_operator.terms import Scene
 
+from plimsoll_core.cluster.cluster_configs import broker_configs
 from plimsoll_core.cluster.records import MembersChanged
-from plimsoll_core.cluster.topic_configs import broker_configs
 from plimsoll_core.errors import Refusal
 from plimsoll_core.messages.requests import Answer, Done, Request, SetMembers
 from plimsoll_operator.api import labels

@@ -13,6 +13,7 @@ from plimsoll_broker.handlers.cluster_view import ClusterView
 from plimsoll_broker.handlers.effective_values import BROKER_NAMES, SHOWN_NAMES, TOPICS_ALONE
 from plimsoll_broker.handlers.large_messages import is_short
 from plimsoll_broker.server.dispatch import Handler, RequestContext
+from plimsoll_core.cluster.config_keys import ConfigKey
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import ClusterImage
 from plimsoll_core.cluster.topic_configs import (
@@ -21,7 +22,6 @@ from plimsoll_core.cluster.topic_configs import (
     MIN_ISR,
     UNCLEAN_ENABLE,
     UNCLEAN_RECOVERY,
-    ConfigKey,
 )
 from plimsoll_core.errors import Code
 from plimsoll_wire.api_versions import ApiKey

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from plimsoll_core.cluster.topic_configs import BROKER_DEFAULTS, BY_NAME
+from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS
+from plimsoll_core.cluster.topic_configs import BY_NAME
 
 BROKER_NAMES = {topic_name: broker_name for broker_name, topic_name in BROKER_DEFAULTS.items()}
 """The broker's config that stands in for a topic's."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from plimsoll_broker.server.client_memory_pools import Budgets, budgets_of
 from plimsoll_broker.server.connection_limits import ListenerLimits
-from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
+from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 
 CONNECTIONS_MIN = 64
 

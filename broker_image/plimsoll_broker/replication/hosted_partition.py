@@ -9,8 +9,9 @@ from collections.abc import Mapping
 
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig, TimeLimits
+from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS
 from plimsoll_core.cluster.model import Partition, PartitionKey, Topic
-from plimsoll_core.cluster.topic_configs import BROKER_DEFAULTS, integer_of
+from plimsoll_core.cluster.topic_configs import integer_of
 from plimsoll_core.replica.replica import Replica
 
 MAX_MESSAGE_BYTES = 1_048_588

@@ -26,7 +26,7 @@ from plimsoll_broker.storage.cleaner.swapping import SegmentSwap
 from plimsoll_broker.storage.cleaner.work import CleaningFailed, CleaningWork
 from plimsoll_broker.storage.disk import StorageError
 from plimsoll_broker.storage.log import Log
-from plimsoll_core.cluster.topic_configs import OWN_DEFAULTS
+from plimsoll_core.cluster.cluster_configs import OWN_DEFAULTS
 from plimsoll_core.compaction.plan import CleaningPlan, SealedSegment, groups, plan, urgency
 
 logger = logging.getLogger("plimsoll.cleaner")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from plimsoll_core.cluster.topic_configs import own_integer
+from plimsoll_core.cluster.cluster_configs import own_integer
 
 GROUPS_MAX = 10_000
 """Groups of one partition: beyond it no group is begun."""

@@ -77,12 +77,17 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     22: (_cluster(_Op.IDEMPOTENT_WRITE),),  # InitProducerId; or Write on any topic
     23: (_topic(_Op.DESCRIBE),),  # OffsetForLeaderEpoch
     32: (_topic(_Op.DESCRIBE_CONFIGS), _cluster(_Op.DESCRIBE_CONFIGS)),  # DescribeConfigs
+    33: (_topic(_Op.ALTER_CONFIGS), _cluster(_Op.ALTER_CONFIGS)),  # AlterConfigs
+    35: (_cluster(_Op.DESCRIBE),),  # DescribeLogDirs
+    37: (_topic(_Op.ALTER),),  # CreatePartitions
     42: (_group(_Op.DELETE),),  # DeleteGroups
     43: (_cluster(_Op.ALTER),),  # ElectLeaders
+    44: (_topic(_Op.ALTER_CONFIGS), _cluster(_Op.ALTER_CONFIGS)),  # IncrementalAlterConfigs
     45: (_cluster(_Op.ALTER),),  # AlterPartitionReassignments
     46: (_cluster(_Op.DESCRIBE),),  # ListPartitionReassignments
     47: (_group(_Op.DELETE), _topic(_Op.READ)),  # OffsetDelete
     60: (),  # DescribeCluster
+    74: (_cluster(_Op.DESCRIBE_CONFIGS),),  # ListConfigResources
     75: (_topic(_Op.DESCRIBE),),  # DescribeTopicPartitions: others are left out
 }
 """By Kafka's api key; all of a row's are required, of each topic or group that is named."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from plimsoll_core.cluster.cluster_configs import broker_configs, own_integer
 from plimsoll_core.cluster.record_versions import NEWEST, RELEASES
-from plimsoll_core.cluster.topic_configs import (
-    UNCLEAN_ENABLE,
-    UNCLEAN_RECOVERY,
-    broker_configs,
-    own_integer,
-)
+from plimsoll_core.cluster.topic_configs import UNCLEAN_ENABLE, UNCLEAN_RECOVERY
 from plimsoll_core.controller.kernel.settings import OffsetsTopic, Settings
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_operator.api.cluster_topics import (

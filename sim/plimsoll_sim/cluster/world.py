@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from plimsoll_broker.node.broker import CannotStart
 from plimsoll_broker.node.heartbeats import LifetimeOver
 from plimsoll_broker.storage.disk import StorageError
-from plimsoll_core.cluster.records import Record
 from plimsoll_core.controller.kernel.settings import Settings
 from plimsoll_core.messages.requests import Request
 from plimsoll_operator.kube.memory.store import ObjectChange
@@ -31,6 +30,7 @@ from plimsoll_sim.checkers.groups import GroupChecker
 from plimsoll_sim.checkers.liveness import is_finished, unfinished
 from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
+from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_options import RunOptions
 from plimsoll_sim.cluster.specs import COMPACTED_CONFIGS, cluster_spec, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
@@ -54,14 +54,13 @@ CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
 CLIENT_TOPIC = "asked-for"
 """A topic that a client makes and no object declares, in some runs."""
-CLUSTER_NAME = "sim"
+CLUSTERattrgetter("name") = "sim"
 ORDER_US = 500_000
 """How long a client waits before it asks again."""
 UP_US_MAX = 120_000_000
 HEALED_US_MAX = 1_000_000_000
 WAIT_STEPS_MAX = 200_000
 """A move at 200 bytes a second (`faults.reassignments`) takes some minutes."""
-_NAME = attrgetter("name")
 ENDINGS = (LifetimeOver, CannotStart, StorageError)
 """How a broker may end by itself: its pod is started again."""
 
@@ -100,7 +99,7 @@ class World:
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
         self.groups = GroupChecker(self.ghost, lambda: self.loop.now_us)
-        self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
+        self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTERattrgetter("name"))
         self.etcd.observers.append(self._stored)
         self.brokers = self._brokers(stream())
         self.nodes = Nodes(self.loop, self.rng, self.api_server, self.weather, self.brokers)
@@ -176,7 +175,7 @@ class World:
         if name in self.objects.names(TOPICS):
             self.objects.edit(TOPICS, name, **changes)
         else:
-            spec = topic_spec(CLUSTER_NAME, self.options)
+            spec = topic_spec(CLUSTERattrgetter("name"), self.options)
             self.objects.create(TOPICS, name, replace(spec, **changes))
 
     def delete(self, name: str = TOPIC) -> None:
@@ -204,7 +203,7 @@ class World:
     def start_all(self) -> None:
         """The LogCluster is applied, and its operators come up; they make the brokers."""
         spec = cluster_spec(self.options, CLUSTER_ID)
-        self.objects.create(LOG_CLUSTERS, CLUSTER_NAME, spec)
+        self.objects.create(LOG_CLUSTERS, CLUSTERattrgetter("name"), spec)
         for operator in self.operators:
             self.start_operator(operator)
 
@@ -282,7 +281,7 @@ class World:
         if not loop.step():
             raise Livelock("nothing will ever happen again")
         touched = tuple(loop.touched)
-        names = ",".join(map(_NAME, touched))
+        names = ",".join(map(attrgetter("name"), touched))
         self.digest = zlib.crc32(f"{loop.now_us} {names}".encode(), self.digest)
         for process in touched:
             host = self._hosts.get(process)
@@ -338,14 +337,12 @@ class World:
             # Whose call this is must not catch it.
             self._violation = self._violation or violation
         for record in self.ghost.history[before:]:
-            self.note(f"committed {_short(record)}")
+            self.note(f"committed {short(record)}")
             self._tempt()
 
     def until(self, condition: Callable[[], bool], us_max: int, what: str) -> None:
-        """Step until it is so; raises NotAlive when it takes longer than `us_max`, or when a
-        process is so busy that it would take the machine too long."""
-        deadline = self.loop.now_us + us_max
-        n = 0
+        """Step until it is so; raises NotAlive when it takes longer, or too many steps."""
+        deadline, n = self.loop.now_us + us_max, 0
         while True:
             n += 1
             if n % 16 == 1 and condition():
@@ -398,16 +395,6 @@ class World:
             operator.kill()
         self.loop.close()
         self.__dict__.clear()
-
-
-def _short(record: Record) -> str:
-    fields = {
-        name: getattr(record, name)
-        for name in record.__struct_fields__
-        if name not in ("directory_ids", "endpoints", "incarnation_id", "pod_uid")
-    }
-    shown = ", ".join(f"{name}={value!r}" for name, value in fields.items() if value != "UNSET")
-    return f"{type(record).__name__}({shown})"
 
 
 __all__ = ["Crash", "NotAlive", "Violation", "World"]

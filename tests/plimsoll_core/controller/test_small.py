@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plimsoll_core.cluster.cluster_configs import BROKER_DEFAULTS, broker_configs
 from plimsoll_core.cluster.topic_configs import (
-    BROKER_DEFAULTS,
     BY_NAME,
     KEYS,
-    broker_configs,
     check_configs,
     client_configs,
     integer_of,

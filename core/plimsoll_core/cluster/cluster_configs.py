@@ -1,0 +1,176 @@
+"""Which configs a LogCluster gives its brokers: their types, limits and defaults.
+
+Called when a LogCluster is applied, by brokers that act on the values, and by DescribeConfigs.  A
+key stands here when a broker really acts on it, and for each config of a topic that a cluster may
+say for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from plimsoll_core.cluster.config_keys import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigKey,
+    choice,
+    integer,
+    invalid,
+)
+from plimsoll_core.cluster.topic_configs import (
+    AUTO_CREATE,
+    BY_NAME,
+    CLEANUP_POLICY,
+    MAX_LAG,
+    MIN_LAG,
+    UNCLEAN_RECOVERY,
+    compacts,
+)
+from plimsoll_core.errors import Refusal
+
+BROKER_DEFAULTS = {
+    "log.segment.bytes": "segment.bytes",
+    "log.roll.ms": "segment.ms",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.max.compaction.lag.ms": MAX_LAG,
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": MIN_LAG,
+    "log.retention.ms": "retention.ms",
+    "log.retention.bytes": "retention.bytes",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "message.max.bytes": "max.message.bytes",
+    UNCLEAN_RECOVERY: UNCLEAN_RECOVERY,
+}
+"""The broker's config that stands in where a topic does not say: Kafka's pairs."""
+
+_COARSER = (
+    ("log.retention.minutes", "log.retention.ms", 60_000),
+    ("log.retention.hours", "log.retention.ms", 3_600_000),
+    ("log.roll.hours", "log.roll.ms", 3_600_000),
+)
+"""Kafka's names for the same in longer units; the finer one wins."""
+
+
+def _bytes(name: str, doc: str) -> ConfigKey:
+    """A size of memory that can hold anything at all, or -1."""
+    plain = integer(name, -1, -1, INT64_MAX, doc)
+    least = 4 * 2**20
+
+    def parse(text: str) -> int | str | None:
+        value = plain.parse(text)
+        return value if isinstance(value, int) and (value == -1 or value >= least) else None
+
+    wants = f"-1 or a whole number from {least} to {INT64_MAX}"
+    return ConfigKey(name=name, default="-1", parse=parse, wants=wants, doc=doc)
+
+
+_OWN = {
+    key.name: key
+    for key in (
+        choice(
+            AUTO_CREATE,
+            ("false", "true"),
+            "Whether a topic is made that a client asks for by its name.",
+        ),
+        integer("replica.lag.time.max.ms", 30_000, 1, INT32_MAX, "How far behind in sync may be."),
+        integer("num.replica.fetchers", 1, 1, 64, "Connections to each leader that is followed."),
+        integer("log.index.size.max.bytes", 10_485_760, 4, INT32_MAX, "The size of an index."),
+        integer("log.index.interval.bytes", 4_096, 0, INT32_MAX, "Bytes between index entries."),
+        integer(
+            "log.cleaner.backoff.ms", 15_000, 1, INT32_MAX, "Between two looks for dirty logs."
+        ),
+        integer(
+            "log.cleaner.dedupe.buffer.size",
+            33_554_432,
+            24_576,
+            INT32_MAX,
+            "Memory for the keys of one round of compaction: 24 bytes for each.",
+        ),
+        integer(
+            "log.cleaner.io.max.bytes.per.second",
+            INT64_MAX,
+            1024,
+            INT64_MAX,
+            "What compaction reads and writes, at most.",
+        ),
+        integer("max.connections", 4_096, 1, INT32_MAX, "Clients' connections to a broker."),
+        integer(
+            "connections.max.idle.ms", 600_000, 1, INT32_MAX, "A silent client is closed after it."
+        ),
+        integer(
+            "socket.request.max.bytes",
+            104_857_600,
+            2**20,
+            INT32_MAX,
+            "The largest Produce request.",
+        ),
+        _bytes("memory.limit.bytes", "What a broker may use; -1: as its container says."),
+        _bytes(
+            "queued.max.request.bytes",
+            "Clients' requests that are being received or looked at; -1: an eighth of the memory.",
+        ),
+        _bytes(
+            "queued.max.response.bytes",
+            "Replies that clients have not taken yet; -1: a quarter of the memory.",
+        ),
+        integer("offset.metadata.max.bytes", 4_096, 0, INT32_MAX, "A commit's own text."),
+        integer("offsets.commit.timeout.ms", 5_000, 1, INT32_MAX, "A commit waits so long."),
+        integer("offsets.retention.minutes", 10_080, 1, INT32_MAX, "Unused offsets are kept."),
+        integer(
+            "offsets.retention.check.interval.ms", 600_000, 1, INT32_MAX, "Looking for old offsets."
+        ),
+        integer("group.max.size", 2_000, 1, 2_000, "Members of a group."),
+        integer("group.min.session.timeout.ms", 6_000, 1, INT32_MAX, "Of a group's members."),
+        integer("group.max.session.timeout.ms", 1_800_000, 1, INT32_MAX, "Of a group's members."),
+        integer(
+            "group.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, "A new group waits so long."
+        ),
+        integer("offsets.topic.num.partitions", 50, 1, 1_000, "Of __consumer_offsets, for good."),
+        integer("offsets.topic.replication.factor", 3, 1, 32_767, "Of __consumer_offsets, first."),
+        integer("offsets.topic.segment.bytes", 104_857_600, 1, INT32_MAX, "Of __consumer_offsets."),
+    )
+}
+
+OWN_DEFAULTS = {name: key.default for name, key in _OWN.items()}
+"""Of the broker's own configs."""
+
+
+def own_integer(configs: Mapping[str, str], name: str) -> int:
+    """One of the broker's own configs, or its default; `configs` has been checked."""
+    key = _OWN[name]
+    value = key.parse(configs.get(name, key.default))
+    assert isinstance(value, int), f"{name} was not checked"
+    return value
+
+
+def broker_configs(configs: Mapping[str, str]) -> dict[str, str] | Refusal:
+    """A cluster's configs as its brokers read them, or why one of them is none."""
+    found = dict(configs)
+    for coarse, fine, factor in _COARSER:
+        text = found.pop(coarse, None)
+        if text is None:
+            continue
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(text) <= 9):
+            return invalid(f"{coarse} must be a whole number, not {text[:100]!r}.")
+        found.setdefault(fine, str(-1 if int(text) < 0 else int(text) * factor))
+    for name, text in sorted(found.items()):
+        key = _OWN.get(name) or BY_NAME.get(BROKER_DEFAULTS.get(name, ""))
+        if key is None:
+            known = sorted({*BROKER_DEFAULTS, *_OWN, *(coarse for coarse, _, _ in _COARSER)})
+            return invalid(f"There is no broker config {name}; known are {', '.join(known)}.")
+        if key.parse(text) is None:
+            return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
+        if key.name == CLEANUP_POLICY and compacts({CLEANUP_POLICY: text}):
+            return invalid(
+                f"{name} can only be delete: records of a compacted topic need keys, so each topic"
+                f" says for itself that it is compacted, by {CLEANUP_POLICY}."
+            )
+    return found

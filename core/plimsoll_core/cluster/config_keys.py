@@ -1,0 +1,82 @@
+"""What kinds of configs there are, and which texts are values of each.
+
+Called by `topic_configs` and `cluster_configs`, which hold the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plimsoll_core.errors import Reason, Refusal
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+Parse = Callable[[str], int | str | None]
+"""The value of a text, or None when it is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigKey:
+    """One key; `wants` completes the sentence "… must be"."""
+
+    name: str
+    default: str
+    parse: Parse
+    wants: str
+    doc: str
+
+
+def integer(name: str, default: int, least: int, most: int, doc: str) -> ConfigKey:
+    def parse(text: str) -> int | None:
+        digits = text.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+            return None
+        value = int(text)
+        return value if least <= value <= most else None
+
+    wants = f"a whole number from {least} to {most}"
+    return ConfigKey(name=name, default=str(default), parse=parse, wants=wants, doc=doc)
+
+
+def choice(name: str, choices: tuple[str, ...], doc: str, *, any_case: bool = False) -> ConfigKey:
+    """`any_case`: capitals do not matter; the value is spelled as in `choices`."""
+    spelled = {choice.lower() if any_case else choice: choice for choice in choices}
+
+    def parse(text: str) -> str | None:
+        return spelled.get(text.lower() if any_case else text)
+
+    wants = " or ".join(choices)
+    return ConfigKey(name=name, default=choices[0], parse=parse, wants=wants, doc=doc)
+
+
+def fixed(name: str, default: str, why: str) -> ConfigKey:
+    """Known to Kafka, without effect here: only its default is accepted."""
+
+    def parse(text: str) -> str | None:
+        return default if text.lower() == default else None
+
+    wants = f"{default or 'empty'}: {why}"
+    return ConfigKey(name=name, default=default, parse=parse, wants=wants, doc=f"Fixed: {why}.")
+
+
+def policies(text: str) -> str | None:
+    """Kafka's list of one or both; which comes first does not matter."""
+    found = [each.strip() for each in text.split(",")]
+    return ",".join(sorted(found)) if found and set(found) <= {"compact", "delete"} else None
+
+
+def share(name: str, default: str, doc: str) -> ConfigKey:
+    """A number from 0 to 1, as its text."""
+
+    def parse(text: str) -> str | None:
+        digits = text.replace(".", "", 1)
+        plain = digits.isascii() and digits.isdigit() and len(text) <= 20
+        return text if plain and 0 <= float(text) <= 1 else None
+
+    return ConfigKey(name=name, default=default, parse=parse, wants="from 0 to 1", doc=doc)
+
+
+def invalid(message: str) -> Refusal:
+    return Refusal(reason=Reason.InvalidConfig, message=message)
