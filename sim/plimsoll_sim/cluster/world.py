@@ -54,7 +54,7 @@ CLUSTER_ID = UUID(int=0xC1)
 TOPIC = "orders"
 CLIENT_TOPIC = "asked-for"
 """A topic that a client makes and no object declares, in some runs."""
-CLUSTERattrgetter("name") = "sim"
+CLUSTER_NAME = "sim"
 ORDER_US = 500_000
 """How long a client waits before it asks again."""
 UP_US_MAX = 120_000_000
@@ -99,7 +99,7 @@ class World:
         self.leases = LeaseChecker(self.ghost, lambda: self.loop.now_us)
         self.witness = ClientChecker(self.ghost)
         self.groups = GroupChecker(self.ghost, lambda: self.loop.now_us)
-        self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTERattrgetter("name"))
+        self.objects = AppliedObjects(self.api_server, NAMESPACE, CLUSTER_NAME)
         self.etcd.observers.append(self._stored)
         self.brokers = self._brokers(stream())
         self.nodes = Nodes(self.loop, self.rng, self.api_server, self.weather, self.brokers)
@@ -175,7 +175,7 @@ class World:
         if name in self.objects.names(TOPICS):
             self.objects.edit(TOPICS, name, **changes)
         else:
-            spec = topic_spec(CLUSTERattrgetter("name"), self.options)
+            spec = topic_spec(CLUSTER_NAME, self.options)
             self.objects.create(TOPICS, name, replace(spec, **changes))
 
     def delete(self, name: str = TOPIC) -> None:
@@ -203,7 +203,7 @@ class World:
     def start_all(self) -> None:
         """The LogCluster is applied, and its operators come up; they make the brokers."""
         spec = cluster_spec(self.options, CLUSTER_ID)
-        self.objects.create(LOG_CLUSTERS, CLUSTERattrgetter("name"), spec)
+        self.objects.create(LOG_CLUSTERS, CLUSTER_NAME, spec)
         for operator in self.operators:
             self.start_operator(operator)
 
