@@ -129,7 +129,7 @@ async def test_configs_of_what_has_a_very_long_name_are_refused_in_an_answer(
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     reply = await Described().ask(ApiKey.DESCRIBE_CONFIGS, version, values)
     assert reply.results[0].error_code != 0
-    assert reply.results[0].error_message.endswith("...")
+    assert len(reply.results[0].error_message) < 400
 
 
 @pytest.mark.parametrize("version", range(2, SUPPORTED[ApiKey.CREATE_TOPICS].last + 1))

@@ -273,11 +273,10 @@ async def test_coordinator_is_not_available_without_a_live_leader(
 
 
 async def test_first_group_has_the_topic_made_unless_the_cluster_is_too_old() -> None:
-    image = an_image()
-    harness = Harness(image)
+    fields = {name: getattr(an_image(), name) for name in ClusterImage.__struct_fields__}
+    harness = Harness(ClusterImage(**{**fields, "metadata_version": 1}))
     assert int((await find(harness, 4)).error_code) == 15
     assert harness.coordinators.topics._wanted == {}, "an older controller may not understand it"
-    fields = {name: getattr(image, name) for name in image.__struct_fields__}
     harness = Harness(ClusterImage(**{**fields, "metadata_version": 2}))
     assert int((await find(harness, 4)).error_code) == 15
     assert list(harness.coordinators.topics._wanted) == ["__consumer_offsets"]

@@ -21,7 +21,7 @@ CONFIG = """
 class Node:
     """Ends as a real one does, when it is told that it cannot go on."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, *, cleaning: object) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def fail(self, error: BaseException) -> None:

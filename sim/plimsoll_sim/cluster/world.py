@@ -32,7 +32,7 @@ from plimsoll_sim.checkers.replica_predicates import ReplicaChecker
 from plimsoll_sim.checkers.stale_serving import LeaseChecker
 from plimsoll_sim.cluster.record_text import short
 from plimsoll_sim.cluster.run_options import RunOptions
-from plimsoll_sim.cluster.specs import COMPACTED_CONFIGS, cluster_spec, topic_spec
+from plimsoll_sim.cluster.specs import cleaning_configs, cluster_spec, topic_spec
 from plimsoll_sim.desired import rebalances, revisions
 from plimsoll_sim.desired.approvals import Approvals
 from plimsoll_sim.desired.objects import AppliedObjects
@@ -142,8 +142,7 @@ class World:
             "log.retention.ms": options.retention_ms,
         }
         configs |= {name: value for name, value in drawn.items() if value is not None}
-        if options.compacted:
-            configs |= COMPACTED_CONFIGS
+        configs |= cleaning_configs(options)
         around = BrokerEnvironment(self.loop, self.network, rng)
         hosts = {n: BrokerHost(n, CLUSTER_ID, dict(configs), around) for n in options.broker_ids}
         for host in hosts.values():
