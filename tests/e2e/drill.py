@@ -74,9 +74,9 @@ class Drill:
         return True
 
     def hosts(self) -> Counter[int]:
-        """How many replicas each broker has."""
+        """How many replicas each broker has, those of the verifications' groups included."""
         counts: Counter[int] = Counter()
-        for topic in TOPICS:
+        for topic in (*TOPICS, "__consumer_offsets"):
             for partition in self.view(topic) or ():
                 counts.update(partition["replicas"])
         return counts

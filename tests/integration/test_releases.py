@@ -20,7 +20,10 @@ TOPIC = "orders"
 PARTITIONS = 6
 
 
-NEW_MESSAGES = {"request AlterTopicConfigs", "request AddPartitions", "answer TopicsChanged"}
+NEW_MESSAGES = {
+    *("request AlterTopicConfigs", "request AddPartitions", "request EnsureInternalTopic"),
+    "answer TopicsChanged",
+}
 """What the release before does not know.  Who sends one of these first knows that it is understood,
 by the finalised metadata version or by what the other side said of itself."""
 
