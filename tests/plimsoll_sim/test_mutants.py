@@ -27,7 +27,7 @@ from plimsoll_sim.runs.profiles.profile_table import PROFILES
 
 MUTANTS = (*GUARDS, *OTHERS, *BEGINNINGS, *TRUST, *GROUPS, *CLEANING)
 NAMES = [mutant.name for mutant in MUTANTS]
-TIMEOUT_S = 1_500
+TIMEOUT_S = 3_000
 pytestmark = pytest.mark.timeout(TIMEOUT_S + 60)  # whichever comes first waits for all of them
 
 
