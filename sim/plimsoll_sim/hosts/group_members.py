@@ -38,8 +38,11 @@ class Fellows:
 
     @property
     def shared_out(self) -> bool:
-        """Whether every part has one owner, and all are of one generation."""
+        """Whether every part has one owner, and all are of one generation and know that they still
+        are."""
         owned = sorted(part for member in self.members for part in member.owned)
+        if not all(member.sure for member in self.members):
+            return False
         generations = {member.settled for member in self.members}
         return owned == list(range(PARTS)) and len(generations) == 1 and None not in generations
 
@@ -80,7 +83,8 @@ def _text(numbers: Sequence[int] | set[int]) -> bytes:
 
 
 class GroupMember(Client):
-    """`idle` once its whole group has shared out."""
+    """`idle` once its whole group has shared out.  It lives for as long as its world: one that
+    stopped would be missed, since what its fellows have may be over by then."""
 
     def __init__(
         self, habits: Habits, rng: random.Random, witness: Witness, kind: MemberKind,
@@ -97,6 +101,8 @@ class GroupMember(Client):
         self._part: bytes | None = None
         # What it works on, which a cooperative one keeps while it joins again.
         self.owned: set[int] = set()
+        # Whether its coordinator has said in this session that it is of its generation.
+        self.sure = False
         kind.fellows.members.append(self)
 
     @property
@@ -106,6 +112,10 @@ class GroupMember(Client):
     @idle.setter
     def idle(self, value: bool) -> None:
         """It follows from what was told."""
+
+    @property
+    def over(self) -> bool:
+        return False
 
     @property
     def settled(self) -> int | None:
@@ -126,9 +136,10 @@ class GroupMember(Client):
     # --- its life ---------------------------------------------------------------------------------
 
     async def session(self) -> None:
+        self.sure = False
         connection = await self.connect(await self._coordinator())
         try:
-            while not (self.habits.stopped() and self.idle):
+            while True:
                 if self._joined is None:
                     await self._join(connection)
                 elif self._part is None:
@@ -225,7 +236,7 @@ class GroupMember(Client):
         if int(reply.error_code):
             self._refused(int(reply.error_code))
             return
-        self._part = bytes(reply.assignment)
+        self._part, self.sure = bytes(reply.assignment), True
         self._groups.synced(self.kind.group, int(joined.generation_id), self.seat, self._part)
         part = _numbers(self._part)
         revoked = self.owned - part
@@ -257,7 +268,8 @@ class GroupMember(Client):
 
     async def _heartbeat(self, connection: ClientConnection) -> None:
         reply = await self.ask(connection, ApiKey.HEARTBEAT, 4, self._identity())
-        if int(reply.error_code):
+        self.sure = not int(reply.error_code)
+        if not self.sure:
             self._refused(int(reply.error_code))
 
     async def _commit(self, connection: ClientConnection) -> None:
