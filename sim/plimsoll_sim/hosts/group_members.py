@@ -18,6 +18,8 @@ from plimsoll_sim.hosts.clients import Client, Habits, Witness
 from plimsoll_wire.api_versions import ApiKey
 
 PARTS = 6
+COMMITTED_PARTITIONS = 3
+"""Of these a commit is about some; of a topic that has fewer the others are refused."""
 SESSION_MS = 4_000
 REBALANCE_MS = 6_000
 _LOST_IDS = frozenset({Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID})
@@ -273,25 +275,30 @@ class GroupMember(Client):
             self._refused(int(reply.error_code))
 
     async def _commit(self, connection: ClientConnection) -> None:
-        """What it commits says in which generation."""
+        """What it commits says in which generation; for some partitions at once, so that a cleaner
+        finds batches of which it may take a part."""
         self._offset += 1
         generation = int(self._joined.generation_id)
-        row = {
-            "partition_index": self.at.partition,
-            "committed_offset": self._offset,
-            "committed_leader_epoch": -1,
-            "committed_metadata": f"@{generation}",
-        }
+        rows = [
+            {
+                "partition_index": partition,
+                "committed_offset": self._offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": f"@{generation}",
+            }
+            for partition in range(COMMITTED_PARTITIONS)
+            if partition == self.at.partition or self._rng.random() < 0.5
+        ]
         values = {
             "group_id": self.kind.group,
             "generation_id_or_member_epoch": generation,
             "member_id": self.member_id,
             "group_instance_id": self.kind.instance,
-            "topics": [{"name": self.at.topic, "partitions": [row]}],
+            "topics": [{"name": self.at.topic, "partitions": rows}],
         }
         reply = await self.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
-        code = int(reply.topics[0].partitions[0].error_code)
-        if code and code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+        codes = {int(one.error_code) for one in reply.topics[0].partitions}
+        for code in sorted(codes - {Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION}):
             self._refused(code)
 
     async def _leave(self, connection: ClientConnection) -> None:
