@@ -96,7 +96,7 @@ def _coordinators(data: bytes | bytearray | memoryview, at: int) -> bytes:
     return name_of(base_offset, records)
 
 
-class _Record(NamedTuple):
+class _RecordThere(NamedTuple):
     """`header`: the value of its first one, None if it has none; `end`: where the next begins."""
 
     offset_delta: int
@@ -107,7 +107,7 @@ class _Record(NamedTuple):
     end: int
 
 
-def _record_at(data: bytes | bytearray | memoryview, position: int) -> _Record:
+def _record_at(data: bytes | bytearray | memoryview, position: int) -> _RecordThere:
     length, position = _varint(data, position)
     end = position + length
     time_delta, position = _varint(data, position + 1)  # behind its attributes
@@ -116,7 +116,7 @@ def _record_at(data: bytes | bytearray | memoryview, position: int) -> _Record:
     value, position = _bytes(data, position)
     headers, position = _varint(data, position)
     header = _bytes(data, _bytes(data, position)[1])[0] if headers else None
-    return _Record(offset_delta, time_delta, key or b"", value, header, end)
+    return _RecordThere(offset_delta, time_delta, key or b"", value, header, end)
 
 
 def _bytes(data: bytes | bytearray | memoryview, position: int) -> tuple[bytes | None, int]:

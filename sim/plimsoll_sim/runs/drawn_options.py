@@ -60,7 +60,7 @@ def _with_groups(options: RunOptions, dice: random.Random) -> RunOptions:
     return replace(
         options,
         committers=dice.randint(1, 3),
-        members=dice.choice(((), (("eager", "eager"),), (("cooperative", "static", "static"),))),
+        members=dice.choice(((), (("eager", "static"),), (("cooperative", "cooperative"),))),
         offsets_partitions=dice.randint(1, 3),
     )
 
