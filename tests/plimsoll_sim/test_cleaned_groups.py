@@ -99,7 +99,7 @@ def _checked(*logs: bytes, written: dict[int, GroupRecord], batches: list[Commit
     for offset, record in written.items():
         records.saw(KEY, LogPlaceOfRecord(offset, 0), record)
     copy = Copy(batches=batches, left={0: b"something"})
-    ghost = cast("PartitionGhost", SimpleNamespace(key=KEY))
+    ghost = cast("PartitionGhost", SimpleNamespace(key=KEY, unclean_epoch=-1))
     records.check(ghost, copy, hosted_with(*logs))
 
 

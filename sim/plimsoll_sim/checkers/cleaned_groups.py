@@ -60,8 +60,9 @@ class UncleanedRecords:
             raise Violation("CompactedSame", f"{key}: {place} is {record}, written was {known}")
 
     def check(self, ghost: PartitionGhost, copy: Copy, hosted: Hosted) -> None:
-        """G10: the log says of every group what it would say if nothing had been cleaned."""
-        if hosted.name != GROUP_OFFSETS or not copy.is_cleaned:
+        """G10: the log says of every group what it would say if nothing had been cleaned, unless a
+        half copied log was elected uncleanly (10.4)."""
+        if hosted.name != GROUP_OFFSETS or not copy.is_cleaned or ghost.unclean_epoch >= 0:
             return
         log, written = hosted.log, self._records.get(ghost.key, {})
         held = dict(group_records(log, log.log_start_offset, log.log_end_offset))

@@ -68,13 +68,21 @@ class _ToldGroup:
     places: dict[int, dict[LogPlaceOfRecord, None]] = field(default_factory=dict)
     """By offset, where in a log it was seen, and of which leader epoch the batch there is; -1 for
     tombstones."""
+    newest_us: int = 0
+    """When the last commit was seen first."""
+    expired: dict[LogPlaceOfRecord, None] = field(default_factory=dict)
+    """Tombstones that came when no commit was younger than offsets are kept."""
 
 
 class GroupChecker:
     """`plimsoll_sim.hosts.committers.GroupWitness`."""
 
-    def __init__(self, ghost: MetadataGhost, now_us: Callable[[], int]) -> None:
+    def __init__(
+        self, ghost: MetadataGhost, now_us: Callable[[], int], retention_minutes: int
+    ) -> None:
+        """`retention_minutes`: for how long the brokers keep offsets that nobody commits again."""
         self._ghost = ghost
+        self._retention_us = retention_minutes * 60_000_000
         self._now_us = now_us
         self._watched: dict[tuple[int, PartitionKey], _Watched] = {}
         self._told: dict[str, _ToldGroup] = {}
@@ -140,7 +148,17 @@ class GroupChecker:
         told = self._told.get(record.group_id)
         if told is not None and isinstance(record, OffsetCommitted | OffsetForgotten):
             offset = record.offset if isinstance(record, OffsetCommitted) else NOTHING
-            told.places.setdefault(offset, {})[place] = None
+            places = told.places.setdefault(offset, {})
+            if place not in places:
+                places[place] = None
+                self._saw_first(told, offset, place)
+
+    def _saw_first(self, told: _ToldGroup, offset: int, place: LogPlaceOfRecord) -> None:
+        now_us = self._now_us()
+        if offset != NOTHING:
+            told.newest_us = now_us
+        elif now_us - told.newest_us >= self._retention_us:
+            told.expired[place] = None
 
     def _listen(self, broker_id: int, shard: GroupShard) -> None:
         may_tell = shard.may_tell
@@ -232,6 +250,9 @@ class GroupChecker:
             self._check_nothing(group, ghost)
         if NOTHING < offset <= asked.dead and not asked.deposed:
             raise Violation("OffsetForward", f"{group}: {offset} is told, which was deleted")
+        if offset == NOTHING and any(_is_committed(ghost, *place) for place in told.expired):
+            told.least = NOTHING
+            return
         # Who was replaced and does not know it may tell what was so, for as long as a lease (G9).
         if offset < asked.least and not asked.deposed:
             name = "CommitKept" if offset == NOTHING else "OffsetForward"
