@@ -192,7 +192,6 @@ class LogCleaner:
             delete_retention_ms=log.config.limits.delete_retention_ms,
             buffer_bytes=self._buffer_bytes,
             index_interval_bytes=log.config.index_interval_bytes,
-            producer_batches=tuple(entry.last_offset for entry in log.producers.snapshot()),
         )
 
 

@@ -68,6 +68,7 @@ class EmptyBatch(NamedTuple):
         shows, and a follower that copies the log reaches its end (Kafka keeps the last one of a
         round).  The first of a leader epoch: so every replica can tell from batches alone where a
         term begins (Kafka: from a file only, and a follower that starts afresh not at all).  One by
-        which a retry of an idempotent producer is recognised: its last five (Kafka: its last).
+        which a retry of an idempotent producer is recognised: its last five below the round's end,
+        above which the log may still be cut (Kafka: its last in the log).
         """
         return self.ends_segment or self.begins_epoch or self.of_producer

@@ -3,7 +3,8 @@
 `GroupChecker.look` is called with each broker that did something in a step.  It replays the logs of
 led partitions of `__consumer_offsets` by itself and compares (StateIsLog), and hears what their
 coordinators tell from memory (ReadUnderLease); committers tell it what they were told (CommitKept,
-OffsetForward, NothingUncommitted).  G1, G2, G7, G8 and G9 of the protocol.
+OffsetForward, NothingUncommitted).  G1, G2, G7, G8 and G9 of the protocol; what was written is
+kept for G10 (`cleaned_groups`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from plimsoll_core.groups.invariants import GroupLog
 from plimsoll_core.groups.records import GroupRecord, OffsetCommitted, OffsetForgotten
 from plimsoll_core.groups.state import GroupsState
 from plimsoll_core.ids import TopicPartition
+from plimsoll_sim.checkers.cleaned_groups import (
+    LogPlaceOfRecord,
+    UncleanedRecords,
+    group_records,
+    shown,
+)
 from plimsoll_sim.checkers.generations import GenerationChecker, a_log, check_record
 from plimsoll_sim.hosts.brokers import BrokerHost
 from plimsoll_sim.oracle.committed import MetadataGhost
 from plimsoll_sim.oracle.partition_ghost import PartitionGhost, Violation
-from plimsoll_wire.batches import HEADER_SIZE, iter_headers
-from plimsoll_wire.coordinator_records import UnknownGroupRecord, decode_group_record
-from plimsoll_wire.record_sets import iter_records
 
 NOTHING = -1
 
@@ -41,13 +45,6 @@ class _Watched:
     replay: GroupsState = field(default_factory=GroupsState)
     history: GroupLog = field(default_factory=a_log)
     compared: bool = False
-
-
-class LogPlaceOfRecord(NamedTuple):
-    """Where a record stands in a log, and of which leader epoch its batch is."""
-
-    offset: int
-    epoch: int
 
 
 class AskedOffset(NamedTuple):
@@ -84,6 +81,7 @@ class GroupChecker:
         self._violation: Violation | None = None
         self.commits = self.fetches = 0
         self.generations = GenerationChecker(self._partition)
+        self.written = UncleanedRecords()
 
     # --- after a step -----------------------------------------------------------------------------
 
@@ -121,32 +119,21 @@ class GroupChecker:
                 raise Violation(
                     "StateIsLog",
                     f"{shard.hosted!r}: group {group_id} is not what its log says up to "
-                    f"{log.log_end_offset}: {_shown(held)}, not {_shown(true)}",
+                    f"{log.log_end_offset}: {shown(held)}, not {shown(true)}",
                 )
 
     def _replay(self, watched: _Watched, end: int) -> dict[str, None]:
         """The groups of the records that came since."""
-        log, replay = watched.shard.hosted.log, watched.replay
-        offset = max(replay.end, log.log_start_offset)
+        hosted, replay = watched.shard.hosted, watched.replay
+        start = max(replay.end, hosted.log.log_start_offset)
         touched: dict[str, None] = {}
-        while offset < end:
-            data = bytes(log.read(offset, 2**30, end))
-            at = 0
-            for header in iter_headers(data):
-                body = data[at + HEADER_SIZE : at + header.length]
-                at += header.length
-                for place, key, value in iter_records(header, body):
-                    record = decode_group_record(key, value)
-                    if place < offset or isinstance(record, UnknownGroupRecord):
-                        continue
-                    apply(replay, record, place)
-                    check_record(watched.history, record)
-                    self.generations.saw(record, place)
-                    touched[record.group_id] = None
-                    self._saw(record, LogPlaceOfRecord(place, header.leader_epoch))
-                offset = header.next_offset
-            if not data:
-                break
+        for place, record in group_records(hosted.log, start, end):
+            apply(replay, record, place.offset)
+            check_record(watched.history, record)
+            self.generations.saw(record, place.offset)
+            self.written.saw(hosted.key, place, record)
+            touched[record.group_id] = None
+            self._saw(record, place)
         return touched
 
     def _saw(self, record: GroupRecord, place: LogPlaceOfRecord) -> None:
@@ -287,7 +274,3 @@ def _is_committed(ghost: PartitionGhost, place: int, epoch: int) -> bool:
     if at == len(ghost.committed):
         return place < ghost.start
     return ghost.committed[at].base > place or ghost.committed[at].epoch == epoch
-
-
-def _shown(group: object) -> str:
-    return "nothing" if group is None else str(getattr(group, "offsets", group))

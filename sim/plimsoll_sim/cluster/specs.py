@@ -19,18 +19,15 @@ from plimsoll_sim.cluster.run_options import RunOptions
 
 
 def cleaning_configs(options: RunOptions) -> dict[str, str | int | bool]:
-    """Of brokers: where topics are compacted they clean all the time; where there are groups they
-    never do, whose checkers know no holes."""
-    if options.compacted:
-        return {
-            "log.cleaner.backoff.ms": 300,
-            "log.cleaner.min.cleanable.ratio": "0",
-            # No run takes so long: a replica that was away for longer may keep a deleted key.
-            "log.cleaner.delete.retention.ms": 24 * 3_600_000,
-        }
-    if options.offsets_partitions is None:
+    """Of brokers: where topics are compacted, or there are groups, they clean all the time."""
+    if not options.compacted and options.offsets_partitions is None:
         return {}
-    return {"log.cleaner.min.compaction.lag.ms": 24 * 3_600_000}
+    return {
+        "log.cleaner.backoff.ms": 300,
+        "log.cleaner.min.cleanable.ratio": "0",
+        # No run takes so long: a replica that was away for longer may keep a deleted key.
+        "log.cleaner.delete.retention.ms": 24 * 3_600_000,
+    }
 
 
 def cluster_spec(options: RunOptions, cluster_id: UUID) -> LogClusterSpec:

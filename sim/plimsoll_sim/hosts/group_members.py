@@ -18,6 +18,8 @@ from plimsoll_sim.hosts.clients import Client, Habits, Witness
 from plimsoll_wire.api_versions import ApiKey
 
 PARTS = 6
+COMMITTED_PARTITIONS = 3
+"""Of these a commit is about some; of a topic that has fewer the others are refused."""
 SESSION_MS = 4_000
 REBALANCE_MS = 6_000
 _LOST_IDS = frozenset({Code.UNKNOWN_MEMBER_ID, Code.FENCED_INSTANCE_ID})
@@ -38,8 +40,11 @@ class Fellows:
 
     @property
     def shared_out(self) -> bool:
-        """Whether every part has one owner, and all are of one generation."""
+        """Whether every part has one owner, and all are of one generation and know that they still
+        are."""
         owned = sorted(part for member in self.members for part in member.owned)
+        if not all(member.sure for member in self.members):
+            return False
         generations = {member.settled for member in self.members}
         return owned == list(range(PARTS)) and len(generations) == 1 and None not in generations
 
@@ -80,7 +85,8 @@ def _text(numbers: Sequence[int] | set[int]) -> bytes:
 
 
 class GroupMember(Client):
-    """`idle` once its whole group has shared out."""
+    """`idle` once its whole group has shared out.  It lives for as long as its world: one that
+    stopped would be missed, since what its fellows have may be over by then."""
 
     def __init__(
         self, habits: Habits, rng: random.Random, witness: Witness, kind: MemberKind,
@@ -97,6 +103,8 @@ class GroupMember(Client):
         self._part: bytes | None = None
         # What it works on, which a cooperative one keeps while it joins again.
         self.owned: set[int] = set()
+        # Whether its coordinator has said in this session that it is of its generation.
+        self.sure = False
         kind.fellows.members.append(self)
 
     @property
@@ -106,6 +114,10 @@ class GroupMember(Client):
     @idle.setter
     def idle(self, value: bool) -> None:
         """It follows from what was told."""
+
+    @property
+    def over(self) -> bool:
+        return False
 
     @property
     def settled(self) -> int | None:
@@ -126,9 +138,10 @@ class GroupMember(Client):
     # --- its life ---------------------------------------------------------------------------------
 
     async def session(self) -> None:
+        self.sure = False
         connection = await self.connect(await self._coordinator())
         try:
-            while not (self.habits.stopped() and self.idle):
+            while True:
                 if self._joined is None:
                     await self._join(connection)
                 elif self._part is None:
@@ -225,7 +238,7 @@ class GroupMember(Client):
         if int(reply.error_code):
             self._refused(int(reply.error_code))
             return
-        self._part = bytes(reply.assignment)
+        self._part, self.sure = bytes(reply.assignment), True
         self._groups.synced(self.kind.group, int(joined.generation_id), self.seat, self._part)
         part = _numbers(self._part)
         revoked = self.owned - part
@@ -257,29 +270,35 @@ class GroupMember(Client):
 
     async def _heartbeat(self, connection: ClientConnection) -> None:
         reply = await self.ask(connection, ApiKey.HEARTBEAT, 4, self._identity())
-        if int(reply.error_code):
+        self.sure = not int(reply.error_code)
+        if not self.sure:
             self._refused(int(reply.error_code))
 
     async def _commit(self, connection: ClientConnection) -> None:
-        """What it commits says in which generation."""
+        """What it commits says in which generation; for some partitions at once, so that a cleaner
+        finds batches of which it may take a part."""
         self._offset += 1
         generation = int(self._joined.generation_id)
-        row = {
-            "partition_index": self.at.partition,
-            "committed_offset": self._offset,
-            "committed_leader_epoch": -1,
-            "committed_metadata": f"@{generation}",
-        }
+        rows = [
+            {
+                "partition_index": partition,
+                "committed_offset": self._offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": f"@{generation}",
+            }
+            for partition in range(COMMITTED_PARTITIONS)
+            if partition == self.at.partition or self._rng.random() < 0.5
+        ]
         values = {
             "group_id": self.kind.group,
             "generation_id_or_member_epoch": generation,
             "member_id": self.member_id,
             "group_instance_id": self.kind.instance,
-            "topics": [{"name": self.at.topic, "partitions": [row]}],
+            "topics": [{"name": self.at.topic, "partitions": rows}],
         }
         reply = await self.ask(connection, ApiKey.OFFSET_COMMIT, 8, values)
-        code = int(reply.topics[0].partitions[0].error_code)
-        if code and code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+        codes = {int(one.error_code) for one in reply.topics[0].partitions}
+        for code in sorted(codes - {Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION}):
             self._refused(code)
 
     async def _leave(self, connection: ClientConnection) -> None:

@@ -50,7 +50,9 @@ class Copy:
     committed log's; `suspect` after an unclean election elsewhere, until it has followed.
     `begins`: up to where it may have let go of what it held (`checkers.log_starts`); `retention`:
     how many bytes and ms it was to keep.  `emptied`: the bases of batches of which a cleaner left
-    no record: they stand in `batches` as they were; of those in `taken` not even a header."""
+    no record: they stand in `batches` as they were; of those in `taken` not even a header.
+    `left`: by base the names of those of which it left some records.  `reshaped`: its segments are
+    others since what they say was looked at."""
 
     batches: list[CommittedBatch] = field(default_factory=list)
     start: int = 0
@@ -63,15 +65,27 @@ class Copy:
     sequences: dict[tuple[int, int, int], int] = field(default_factory=dict)
     emptied: dict[int, None] = field(default_factory=dict)
     taken: dict[int, None] = field(default_factory=dict)
+    left: dict[int, bytes] = field(default_factory=dict)
+    reshaped: bool = False
 
     def cut(self, count: int) -> None:
         """Keep the first `count` batches."""
         for batch in self.batches[count:]:
             self.sequences.pop(batch.producer, None)
-            self.emptied.pop(batch.base, None)
-            self.taken.pop(batch.base, None)
+            self.whole_again(batch.base)
         del self.batches[count:]
         self.same = min(self.same, count)
+
+    def whole_again(self, base: int) -> None:
+        """Forget what a cleaner took of the batch that begins there."""
+        self.emptied.pop(base, None)
+        self.taken.pop(base, None)
+        self.left.pop(base, None)
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether a cleaner has taken anything of it."""
+        return bool(self.emptied or self.left)
 
 
 @dataclass(slots=True)

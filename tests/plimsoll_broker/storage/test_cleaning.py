@@ -20,6 +20,7 @@ from tests.plimsoll_broker.storage.simulated import Machine
 
 from plimsoll_broker.storage.log import Log
 from plimsoll_broker.storage.log_config import LogConfig
+from plimsoll_core.replica.producer_sequences import ProducerStates
 from plimsoll_wire.batches import BatchError, BatchHeader, iter_headers
 
 
@@ -120,6 +121,37 @@ def test_retries_of_a_producer_are_recognised_after_cleaning() -> None:
         if name.endswith(".snapshot"):
             machine.store.disk.remove(log.directory / name)
     assert [entry[:5] for entry in machine.log().producers.snapshot()] == before
+
+
+def _known_below(log: Log, end: int) -> list[tuple[int, ...]]:
+    """Of producers, by the batches below an offset, as a replica that was cut there knows them."""
+    known = ProducerStates()
+    for header, _ in batches(log):
+        if header.next_offset <= end:
+            known.update(header)
+    return [entry[:5] for entry in known.snapshot()]
+
+
+@pytest.mark.parametrize("snapshots", ["kept", "lost"])
+def test_retries_are_recognised_after_cleaning_although_a_cut_took_what_the_producer_wrote_since(
+    snapshots: str,
+) -> None:
+    """Profile cleaning of the simulator, seed 63: a leader wrote eight batches of a producer, of
+    which three were committed; only the headers of the last five of all stayed."""
+    machine = a_machine()
+    log = machine.log()
+    for number in range(16):
+        put(log, (b"a", b"x" * 60), producer_id=7, producer_epoch=0, base_sequence=number)
+    log.flush()
+    end = log.segments[2].base_offset
+    before = _known_below(log, end)
+    assert before
+    if snapshots == "lost":
+        for name in machine.names():
+            if name.endswith(".snapshot"):
+                machine.store.disk.remove(log.directory / name)
+    clean(log, machine.store.disk, end=end)
+    assert _known_below(log, end) == before
 
 
 def test_nothing_at_or_above_the_end_of_the_round_decides_or_goes() -> None:

@@ -18,6 +18,7 @@ import msgspec
 from plimsoll_broker.storage.cleaner.batch_file import SegmentRange, batches, keyed
 from plimsoll_broker.storage.cleaner.offset_map import ENTRY_BYTES, LOAD_MAX, OffsetMap
 from plimsoll_broker.storage.disk import Disk, StorageError
+from plimsoll_broker.storage.producer_snapshots import ProducerSnapshots
 from plimsoll_broker.storage.segment import Segment, file_name
 from plimsoll_core.compaction.retain import EmptyBatch, delete_horizon, is_expired, keeps_record
 from plimsoll_core.compaction.swap import CLEANED, INDEXES, LOG
@@ -31,8 +32,7 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
     """A log and how far it is to be cleaned.
 
     `segments`: where each sealed one begins and ends, oldest first.  `now_ms` None: the wall clock
-    is not to be believed, no tombstone goes.  `producer_batches`: the last offsets of the batches
-    by which retries are recognised.
+    is not to be believed, no tombstone goes.
     """
 
     directory: str
@@ -43,7 +43,6 @@ class CleaningJob(msgspec.Struct, frozen=True, kw_only=True):
     delete_retention_ms: int
     buffer_bytes: int
     index_interval_bytes: int
-    producer_batches: tuple[int, ...] = ()
 
 
 class CleanedSegment(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +86,8 @@ class Round:
         self._directory = Path(job.directory)
         self._used = used
         self._ends = dict(job.segments)
-        self._producers = frozenset(job.producer_batches)
+        # The last offsets of the batches by which retries are recognised; None: of any producer's.
+        self._producers: frozenset[int] | None = None
         # The leader epoch of the last batch that was looked at by `clean`.
         self._epoch: int | None = None
         # No more than there may be keys, for a short log.
@@ -102,6 +102,7 @@ class Round:
         nothing: the round gets past it."""
         job = self._job
         end = job.first_dirty
+        self._producers = self._last_of_producers()
         for base, segment_end in job.segments:
             if segment_end <= job.first_dirty or base >= job.end:
                 continue
@@ -114,6 +115,19 @@ class Round:
                     return end
                 end = header.next_offset
         return max(end, job.end)
+
+    def _last_of_producers(self) -> frozenset[int] | None:
+        """As of the round's end: what lies above may still be cut, and then these are the last
+        ones again.  None: no snapshot says, which costs a header for each of their batches."""
+        known = ProducerSnapshots(self._disk, self._directory).load(self._job.end)
+        if known is None:
+            return None
+        return frozenset(entry.last_offset for entry in known.snapshot())
+
+    def _is_of_producer(self, header: BatchHeader) -> bool:
+        if self._producers is None:
+            return header.producer_id >= 0
+        return header.last_offset in self._producers
 
     def _batches(self, base: int) -> Iterator[tuple[BatchHeader, bytes]]:
         extent = SegmentRange(base, self._ends[base])
@@ -187,7 +201,7 @@ class Round:
         kind = EmptyBatch(
             ends_segment=last,
             begins_epoch=header.leader_epoch != self._epoch,
-            of_producer=header.last_offset in self._producers,
+            of_producer=self._is_of_producer(header),
         )
         self._epoch = header.leader_epoch
         counts.bytes_before += len(batch)
