@@ -117,6 +117,11 @@ class Coordinators:
         asker.answer(shard)
         return asker
 
+    def ask_all(self, op: Operation) -> list[Asker]:
+        """Every shard that is here, and can be one that answers."""
+        shards = self._shards.values()
+        return [shard.ask(op) for shard in shards if shard.phase is not ShardPhase.FAILED]
+
     def order(self, group_id: str, op: Operation) -> None:
         """Nobody waits for it."""
         shard = self._shard(group_id)
