@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -27,6 +28,11 @@ spec:
   storage: {size: 1Gi}
   config: {offsets.topic.num.partitions: 3, group.initial.rebalance.delay.ms: 300}
 """
+FROM_THE_BEGINNING: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 500,
+}
 
 
 @pytest.fixture(scope="module")
@@ -138,12 +144,7 @@ def test_kafka_pythons_consumers_share_a_topic(cluster: LocalCluster) -> None:
     produce(cluster, topic, 0, 60)
     consumers = [
         kafka.KafkaConsumer(
-            topic,
-            bootstrap_servers=cluster.bootstrap,
-            group_id=topic,
-            auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
-            heartbeat_interval_ms=500,
+            topic, bootstrap_servers=cluster.bootstrap, group_id=topic, **FROM_THE_BEGINNING
         )
         for _ in range(2)
     ]
@@ -179,12 +180,7 @@ async def test_aiokafkas_consumers_share_a_topic(cluster: LocalCluster) -> None:
     produce(cluster, topic, 0, 60)
     consumers = [
         aiokafka.AIOKafkaConsumer(
-            topic,
-            bootstrap_servers=cluster.bootstrap,
-            group_id=topic,
-            auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
-            heartbeat_interval_ms=500,
+            topic, bootstrap_servers=cluster.bootstrap, group_id=topic, **FROM_THE_BEGINNING
         )
         for _ in range(2)
     ]

@@ -11,7 +11,6 @@ from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, store
 from tests.plimsoll_core.groups.coordinator_model import an_image as topics
 
 from plimsoll_broker.coordinator.answers import Asker
-from plimsoll_broker.coordinator.group_shard import ShardPhase
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.groups import asking
 from plimsoll_broker.handlers.groups.table import group_handlers
@@ -36,14 +35,12 @@ class FakeCoordinators:
         self.model = CoordinatorModel(topics(orders=3))
         self.refusal: RefusedAsWhole | None = None
         self.topics = InternalTopics(self._never)
-        self.phase = ShardPhase.ACTIVE
         self.asked: list[Operation] = []
 
     async def _never(self, *_: object) -> Any:
         raise AssertionError("nothing is to be made")
 
-    def ask(self, op: Any, shard_op: Any = None) -> Asker:
-        op = op if shard_op is None else shard_op
+    def ask(self, group_id: str, op: Any) -> Asker:
         self.asked.append(op)
         asker = Asker()
         if self.refusal is not None:
@@ -55,8 +52,8 @@ class FakeCoordinators:
                 asker.answer(answer)
         return asker
 
-    def shards(self) -> list[Any]:
-        return [self]
+    def ask_all(self, op: Any) -> list[Asker]:
+        return [self.ask("", op)]
 
 
 class Harness:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id
+from plimsoll_core.groups.offsets.delete import RECORDS_AT_ONCE
 from plimsoll_core.groups.operations import ForgetTopics, Operation
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_process.waits import set_within
@@ -117,6 +119,11 @@ class Coordinators:
         asker.answer(shard)
         return asker
 
+    def ask_all(self, op: Operation) -> list[Asker]:
+        """Every shard that is here, and can be one that answers."""
+        shards = self._shards.values()
+        return [shard.ask(op) for shard in shards if shard.phase is not ShardPhase.FAILED]
+
     def order(self, group_id: str, op: Operation) -> None:
         """Nobody waits for it."""
         shard = self._shard(group_id)
@@ -167,12 +174,13 @@ class Coordinators:
             image, group = self._manager.image, shard.state.groups.get(group_id)
             if group is None or image is None or not shard.leads:
                 continue
-            ids = {
+            ids = Counter(
                 committed.topic_id
                 for partitions in group.offsets.values()
                 for committed in partitions.values()
                 if committed.topic_id is not None
-            }
+            )
             gone = frozenset(topic_id for topic_id in ids if topic_id not in image.topics)
-            if gone:
+            for _ in range(0, sum(ids[topic_id] for topic_id in gone), RECORDS_AT_ONCE):
                 shard.order(ForgetTopics(group_id=group_id, topic_ids=gone))
+                await asyncio.sleep(0)

@@ -6,7 +6,6 @@ from version 9); docs/protocol.md §5.8.
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_room
@@ -83,11 +82,8 @@ def _check_nobody(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
 def _check(turn: GroupTurn, offset: PartitionOffset) -> Code:
     if len(offset.metadata.encode()) > turn.settings.metadata_bytes_max:
         return Code.OFFSET_METADATA_TOO_LARGE
-    image: ClusterImage = turn.image
-    topic_id = image.topic_ids.get(offset.topic)
-    if topic_id is None or PartitionKey(topic_id, offset.partition) not in image.partitions:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    return Code.NONE
+    known = turn.has_partition(offset.topic, offset.partition)
+    return Code.NONE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _record(turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset) -> OffsetCommitted:
