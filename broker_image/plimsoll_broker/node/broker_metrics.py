@@ -18,6 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from plimsoll_broker.config import Address
+from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.node.group_metrics import group_metrics
 from plimsoll_broker.replication.full_disks import out_for_room
 from plimsoll_broker.replication.replica_manager import ReplicaManager
 from plimsoll_broker.replication.traffic import Traffic
@@ -46,6 +48,10 @@ class MeasuredNode(Protocol):
     @property
     def manager(self) -> ReplicaManager | None:
         """None until the logs are loaded."""
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """None until groups are coordinated."""
 
     @property
     def listeners(self) -> Mapping[str, Server]:
@@ -92,6 +98,8 @@ class BrokerCollector(Collector):
             yield from _traffic(manager.traffic)
             yield from _partitions(manager)
             yield from _movement(manager)
+        if self._node.coordinators is not None:
+            yield from group_metrics(PREFIX, self._node.coordinators)
 
 
 def _handler_failures(counts: Mapping[str, int]) -> Metric:
@@ -293,6 +301,11 @@ class MetricsServer:
         finally:
             writer.close()
 
+    @property
+    def _lag(self) -> bytes:
+        found = self._node.coordinators
+        return b"" if found is None else found.measures.seen.lag_text
+
     def _answer(self, head: bytes, paths: frozenset[bytes]) -> bytes:
         words = head.split(b"\r\n", 1)[0].split(b" ")
         if len(words) != 3 or words[0] != b"GET":
@@ -301,7 +314,7 @@ class MetricsServer:
             case path if path not in paths:
                 return _response("404 Not Found", b"not found\n")
             case b"/metrics":
-                return _response("200 OK", generate_latest(self._registry))
+                return _response("200 OK", generate_latest(self._registry) + self._lag)
             case b"/healthz":
                 return _response("200 OK", b"ok\n")
             case b"/readyz" if self._node.ready:

@@ -30,6 +30,8 @@ from plimsoll_core.groups.records import (
     GroupStored,
     OffsetForgotten,
 )
+from plimsoll_core.groups.soft import SoftState
+from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn
 
 CLASSIC = "Classic"
@@ -46,10 +48,22 @@ _STATES = {
 }
 
 
+STATES = tuple(_STATES.values())
+"""In the order in which a group goes through them."""
+
+
 def state_of(turn: GroupTurn, group_id: str) -> str:
     """Kafka's word for a group's phase."""
     group = find(turn, group_id)
     return "Empty" if group is None else _STATES[type(group.phase)]
+
+
+def seen_state(group: Group, soft: SoftState) -> str:
+    """The same for who only counts: a group that was loaded stays as it is."""
+    found = soft.classic.get(group.group_id)
+    if found is None:
+        return _STATES[Stable if group.has_members else Empty]
+    return _STATES[type(found.phase)]
 
 
 def describe_group(

@@ -58,6 +58,7 @@ class OffsetCommitHandler:
                 for part, answer in zip(parts, answers, strict=True)
                 for code in _codes(part, answer)
             ]
+            self._coordinators.stats.answered(codes)
             rows = [
                 (one.topic, {"partition_index": one.partition, "error_code": code})
                 for one, code in zip(asked, codes, strict=True)
