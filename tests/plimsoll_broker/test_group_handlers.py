@@ -11,6 +11,7 @@ from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, store
 from tests.plimsoll_core.groups.coordinator_model import an_image as topics
 
 from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_measures import GroupStats
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.groups import asking
 from plimsoll_broker.handlers.groups.table import group_handlers
@@ -35,6 +36,7 @@ class FakeCoordinators:
         self.model = CoordinatorModel(topics(orders=3))
         self.refusal: RefusedAsWhole | None = None
         self.topics = InternalTopics(self._never)
+        self.stats = GroupStats()
         self.asked: list[Operation] = []
 
     async def _never(self, *_: object) -> Any:
@@ -104,6 +106,8 @@ async def test_commit_answers_each_partition(version: int) -> None:
     harness = Harness()
     assert await harness.commit(version, (0, 10), (2, 12), (3, 1)) == [0, 0, 3]
     assert (await harness.fetch(9, [0, 2]))[1] == {0: 10, 2: 12}
+    stats = harness.coordinators.stats
+    assert (stats.commits, stats.commit_failures) == (2, {"UNKNOWN_TOPIC_OR_PARTITION": 1})
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))

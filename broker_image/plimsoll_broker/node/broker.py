@@ -21,6 +21,7 @@ from plimsoll_broker.config import BrokerConfig
 from plimsoll_broker.control.controller_client import ControllerClient, NoController, Peers
 from plimsoll_broker.control.metadata_store import MetadataCopy
 from plimsoll_broker.control.metadata_stream import MetadataStream
+from plimsoll_broker.coordinator.roles import Coordinators
 from plimsoll_broker.monotonic_clock import monotonic_ms
 from plimsoll_broker.node.assembly import assemble
 from plimsoll_broker.node.broker_metrics import MetricsServer
@@ -118,6 +119,11 @@ class BrokerNode:
     def manager(self) -> ReplicaManager | None:
         """The replica manager; None until the logs are loaded."""
         return self._serving.data.manager if self._serving is not None else None
+
+    @property
+    def coordinators(self) -> Coordinators | None:
+        """Of groups; None until the logs are loaded."""
+        return self._serving.coordinators if self._serving is not None else None
 
     @property
     def listeners(self) -> Mapping[str, Server]:
