@@ -109,6 +109,11 @@ class Coordinators:
         return list(self._shards.values())
 
     @property
+    def groups(self) -> int:
+        """How many are coordinated here."""
+        return sum(len(shard.state.groups) for shard in self._active())
+
+    @property
     def loading_ms(self) -> int:
         """For how long whoever waits longest has been waiting for a load."""
         now_ms = self._manager.now_ms()

@@ -135,6 +135,11 @@ class BrokerNode:
         """Requests that met a bug, by API."""
         return {} if self._serving is None else self._serving.handler_failures
 
+    def _groups(self) -> int | None:
+        """How many are coordinated here."""
+        found = self.coordinators
+        return None if found is None else found.groups
+
     def fail(self, error: BaseException) -> None:
         """It cannot go on: `run` raises the error, and nothing is closed cleanly."""
         if not self._failed.done():
@@ -189,7 +194,7 @@ class BrokerNode:
         if meta_directory_id is None:
             self._store.format(self.config.cluster_id, self.config.id, directory_id)
         lease = LeaderLease()
-        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease)
+        self._heartbeats = Heartbeats(self._client, stream, self._epoch, lease, self._groups)
         self._spawn("metadata stream", stream.run())
         self._spawn("heartbeats", self._heartbeats.run())
 
