@@ -86,7 +86,7 @@ def test_commit_of_a_generation_where_there_is_no_group_is_refused(
         (4, "m1", None, 22),
         (3, "m9", None, 25),
         (-1, "", None, 25),
-        (-1, "m1", None, 25),
+        (-1, "m1", None, 22),
         (3, "s1", "S1", 0),
         (3, "s0", "S1", 82),
         (3, "s1", "S2", 25),

@@ -52,13 +52,12 @@ def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None
     group = find(turn, op.group_id)
     if group is None or isinstance(group.phase, Empty):
         return _check_nobody(turn, op)
-    if op.generation >= 0 or op.member_id or op.group_instance_id is not None:
-        code = check_member(group, op.member_id, op.group_instance_id)
-        if code is not Code.NONE:
-            return RefusedAsWhole(code)
+    # One that names no member is none either.
+    code = check_member(group, op.member_id, op.group_instance_id)
+    if code is not Code.NONE:
+        return RefusedAsWhole(code)
     if op.generation != group.generation:
-        alone = op.generation < 0
-        return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID if alone else Code.ILLEGAL_GENERATION)
+        return RefusedAsWhole(Code.ILLEGAL_GENERATION)
     durable = turn.state.groups.get(op.group_id)
     stored = None if durable is None else durable.stored
     is_stored = stored is not None and stored.generation == group.generation
