@@ -44,7 +44,7 @@ class IsrChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
     """What an Event will say.  `key`: the same key within a minute is the same Event, unless one
-    that `undoes` it came between.  `unclean`: a leader that may lack acknowledged records was elected."""
+    that `undoes` it came between.  `unclean`: the elected leader may lack acknowledged records."""
 
     key: str
     undoes: str = ""
