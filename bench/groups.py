@@ -88,8 +88,8 @@ class Member:
             {"member_id": str(one.member_id), "assignment": SUBSCRIPTION}
             for one in self.joined.members
         ]
-        values = {**self._identity(), "protocol_type": None, "protocol_name": None}
-        values["assignments"] = parts
+        names = {"protocol_type": "consumer", "protocol_name": "range"}
+        values = {**self._identity(), **names, "assignments": parts}
         return int((await self.ask(ApiKey.SYNC_GROUP, 5, values)).error_code)
 
     async def rebalance(self) -> float:

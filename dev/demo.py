@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -47,6 +48,9 @@ STOP_S = 60
 JARS_S = 560
 METADATA_S = 2
 NAMESPACE = "default"
+TOPICS_NAMED = 5
+LOG_FOLDER = re.compile(r"(.+)-\d+")
+"""A partition's, as Kafka names it; one that is set aside has a suffix."""
 
 
 class LocalDemo:
@@ -195,8 +199,31 @@ def kept_before(directory: Path) -> int | None:
     return pid if str(directory).encode() in words and b"local" in words else None
 
 
+def own_topics(directory: Path) -> list[str]:
+    """The topics that somebody else than a demo has made in its directory; internal ones are
+    Plimsoll's."""
+    found = {LOG_FOLDER.fullmatch(path.name) for path in directory.glob("broker-*/*")}
+    names = {match[1] for match in found if match}
+    return sorted(name for name in names if name != TOPIC and not name.startswith("__"))
+
+
+def check_nothing_is_lost(directory: Path) -> None:
+    """Raises GaveUp where `clear` would throw away what is not the demo's."""
+    topics, pid = own_topics(directory), kept_before(directory)
+    if not topics:
+        return
+    more = f" and {len(topics) - TOPICS_NAMED} more" if len(topics) > TOPICS_NAMED else ""
+    stop = f"stop its cluster (kill {pid}) and " if pid is not None else ""
+    raise GaveUp(
+        f"{directory} holds topics that are not the demo's: {', '.join(topics[:TOPICS_NAMED])}"
+        f"{more}. To keep them, {stop}move the folder away; to throw them away, {stop}remove it:"
+        f" rm -r {directory}"
+    )
+
+
 def clear(directory: Path) -> None:
-    """A new cluster each time; one that was kept is stopped first."""
+    """A new cluster each time; one that was kept is stopped first.  `check_nothing_is_lost` was
+    called before."""
     pid = kept_before(directory)
     if pid is not None:
         console.print(f"  stopping the cluster that an earlier demo has kept (pid {pid})")
@@ -236,6 +263,8 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
     return [
         *lines,
         f"  {started}",
+        "the next make demo throws it away, unless it holds a topic that you made;"
+        " to keep it for good, move the folder when it is stopped",
         "any Kafka client against it, in another terminal:",
         f"  kcat -b {first} -L",
         f"  kcat -b {first} -t {TOPIC} -C -o -2 -c 10 -f '%p %o %S bytes\\n'",
@@ -255,6 +284,7 @@ def what_next(demo: LocalDemo, report: Path, *, keep: bool) -> list[str]:
 
 def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
     """The whole demo; the cluster runs afterwards.  Raises GaveUp."""
+    check_nothing_is_lost(demo.directory)
     steps = Steps(STEPS)
     steps.say("Spark's Kafka connector, which spark/jars.sh fetches once, in half a minute", 1)
     jars = spark_jars()

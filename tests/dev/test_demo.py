@@ -168,6 +168,25 @@ def test_cluster_that_an_earlier_demo_kept_is_stopped(
     assert not directory.exists()
 
 
+@pytest.mark.parametrize("runs", [False, True], ids=["stopped", "running"])
+def test_cluster_with_topics_that_the_user_made_is_neither_stopped_nor_thrown_away(
+    tmp_path: Path, kept: subprocess.Popen[bytes], runs: bool
+) -> None:
+    directory = tmp_path / "demo"
+    if runs:
+        show_pid(directory, kept.pid)
+    for name in ("orders-0", "__consumer_offsets-3", "__cluster_metadata"):
+        (directory / "broker-0" / name).mkdir(parents=True)
+    demo.check_nothing_is_lost(directory)
+    (directory / "broker-1" / "mine-14").mkdir(parents=True)
+    with pytest.raises(GaveUp, match=r"not the demo's: mine\.") as refused:
+        demo.run(demo.LocalDemo(directory, keep=False), Story(), keep=False)
+    assert (f"kill {kept.pid}" in str(refused.value)) is runs
+    assert f"rm -r {directory}" in str(refused.value)
+    assert kept.poll() is None
+    assert directory.exists()
+
+
 def test_process_of_somebody_else_under_an_old_pid_is_left_alone(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
     show_pid(directory, os.getpid())

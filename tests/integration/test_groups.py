@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -25,6 +28,11 @@ spec:
   storage: {size: 1Gi}
   config: {offsets.topic.num.partitions: 3, group.initial.rebalance.delay.ms: 300}
 """
+FROM_THE_BEGINNING: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "session_timeout_ms": 6_000,
+    "heartbeat_interval_ms": 500,
+}
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +64,9 @@ def a_topic(cluster: LocalCluster, name: str) -> str:
 
 
 def produce(cluster: LocalCluster, topic: str, first: int, last: int) -> None:
-    """Numbers, spread over all partitions."""
-    producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap})
+    """Numbers, spread over all partitions; each once, also where an answer is lost."""
+    config = {"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True}
+    producer = confluent_kafka.Producer(config)
     for number in range(first, last):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
     assert producer.flush(30) == 0
@@ -135,28 +144,33 @@ def test_kafka_pythons_consumers_share_a_topic(cluster: LocalCluster) -> None:
     produce(cluster, topic, 0, 60)
     consumers = [
         kafka.KafkaConsumer(
-            topic,
-            bootstrap_servers=cluster.bootstrap,
-            group_id=topic,
-            auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
-            heartbeat_interval_ms=500,
+            topic, bootstrap_servers=cluster.bootstrap, group_id=topic, **FROM_THE_BEGINNING
         )
         for _ in range(2)
     ]
     read: set[int] = set()
+    ended = threading.Event()
 
-    def step() -> bool:
-        for consumer in consumers:
-            for records in consumer.poll(100).values():
+    def poll(consumer: kafka.KafkaConsumer) -> None:
+        # A join that a poll does not live to see is thrown away by this client, and begun anew:
+        # so each member polls by itself, for longer than a rebalance takes.
+        while not ended.is_set():
+            for records in consumer.poll(3_000).values():
                 read.update(int(record.value) for record in records)
-        return len(read) == 60 and all(len(one.assignment()) == 3 for one in consumers)
 
-    try:
-        wait_for("all records, by two members", step)
-    finally:
-        for consumer in consumers:
-            consumer.close()
+    with ThreadPoolExecutor(len(consumers)) as threads:
+        polling = [threads.submit(poll, consumer) for consumer in consumers]
+        try:
+            wait_for(
+                "all records, by two members",
+                lambda: len(read) == 60 and all(len(one.assignment()) == 3 for one in consumers),
+            )
+        finally:
+            ended.set()
+    for future in polling:
+        future.result()
+    for consumer in consumers:
+        consumer.close()
     described = describe(cluster, topic)
     assert described.state is confluent_kafka.ConsumerGroupState.EMPTY
 
@@ -166,12 +180,7 @@ async def test_aiokafkas_consumers_share_a_topic(cluster: LocalCluster) -> None:
     produce(cluster, topic, 0, 60)
     consumers = [
         aiokafka.AIOKafkaConsumer(
-            topic,
-            bootstrap_servers=cluster.bootstrap,
-            group_id=topic,
-            auto_offset_reset="earliest",
-            session_timeout_ms=6_000,
-            heartbeat_interval_ms=500,
+            topic, bootstrap_servers=cluster.bootstrap, group_id=topic, **FROM_THE_BEGINNING
         )
         for _ in range(2)
     ]

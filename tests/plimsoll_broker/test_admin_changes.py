@@ -20,7 +20,7 @@ from plimsoll_core.messages.topic_changes import (
 )
 from plimsoll_wire.api_versions import ApiKey
 
-TOPIC, BROKER, LOGGER = 2, 4, 8
+TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 OVERRIDDEN = "Topic orders is declared by the object Topic shop/orders; edit its spec.config."
 
@@ -128,6 +128,9 @@ async def test_controller_s_refusal_is_told_with_its_sentence(harness):
         (a_resource(BROKER, "", ("log.retention.ms", SET, "5")), 44, "spec.config"),
         (a_resource(BROKER, "one", ("log.retention.ms", SET, "5")), 42, "whole number"),
         (a_resource(LOGGER, "1", ("root", SET, "DEBUG")), 42, "type 8"),
+        (a_resource(GROUP, "g", ("consumer.session.timeout.ms", SET, "1")), 40, "no config"),
+        (a_resource(GROUP, "g", ("consumer.session.timeout.ms", APPEND, "1")), 40, "no config"),
+        (a_resource(GROUP, "", ("consumer.session.timeout.ms", DELETE, None)), 42, "is named"),
         (a_resource(99, "x", ("a", SET, "b")), 42, "type 99"),
         (a_resource(TOPIC, "orders", ("retention.ms", 7, "5")), 42, "no operation 7"),
     ],
@@ -143,6 +146,12 @@ async def test_throttle_that_no_broker_has_can_be_taken_away(harness):
     """As kafka-reassign-partitions --verify does."""
     rate = ("leader.replication.throttled.rate", DELETE, None)
     assert await alter(harness, a_resource(BROKER, "0", rate)) == [("0", 0, None)]
+
+
+async def test_config_that_no_group_has_can_be_taken_away(harness):
+    timeout = ("consumer.session.timeout.ms", DELETE, None)
+    for configs in ((timeout,), ()):
+        assert await alter(harness, a_resource(GROUP, "g", *configs)) == [("g", 0, None)]
 
 
 async def test_resource_that_is_named_twice_is_refused_and_the_others_go_on(harness):

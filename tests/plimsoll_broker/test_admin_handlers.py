@@ -261,6 +261,13 @@ def test_unclean_recovery_is_shown_by_both_of_kafkas_names(version):
     assert (switch.value, switch.config_source) == ("false", 5)
 
 
+@pytest.mark.parametrize("version", versions(ApiKey.DESCRIBE_CONFIGS))
+def test_group_has_no_configs_whether_it_exists_or_not(version):
+    result = describe_configs(version, 32, "any")
+    assert (result.error_code, result.configs) == (0, ())
+    assert describe_configs(version, 32, "").error_code == 42
+
+
 def test_describe_configs_returns_only_the_requested_keys_and_no_synonyms():
     result = describe_configs(4, 2, "orders", ["retention.ms", "unheard.of"], synonyms=False)
     assert [(each.name, each.synonyms) for each in result.configs] == [("retention.ms", ())]

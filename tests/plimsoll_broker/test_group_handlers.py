@@ -1,105 +1,18 @@
-"""The APIs of groups in every version, asked of a coordinator as a client would."""
+"""The APIs of offsets and groups in every version, asked of a coordinator as a client would."""
 
-from collections.abc import Awaitable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from immutables import Map
 from tests.plimsoll_broker.described import a_broker, a_partition, an_image, versions
-from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, store, topic_id
-from tests.plimsoll_core.groups.coordinator_model import an_image as topics
+from tests.plimsoll_broker.group_harness import GROUP, Harness
+from tests.plimsoll_core.groups.coordinator_model import store, topic_id
 
-from plimsoll_broker.coordinator.answers import Asker
-from plimsoll_broker.coordinator.group_shard import ShardPhase
-from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.handlers.groups import asking
-from plimsoll_broker.handlers.groups.table import group_handlers
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.server.dispatch import RequestContext
 from plimsoll_core.cluster.model import ClusterImage, Topic
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.operations import Operation
 from plimsoll_wire.api_versions import ApiKey
-from plimsoll_wire.messages import decode_response, encode_request
-from plimsoll_wire.primitives import MalformedMessage
-
-GROUP = {"group_id": "g"}
-MEMBER = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
-
-
-class FakeCoordinators:
-    """All groups are here, in one shard without a log."""
-
-    def __init__(self) -> None:
-        self.model = CoordinatorModel(topics(orders=3))
-        self.refusal: RefusedAsWhole | None = None
-        self.topics = InternalTopics(self._never)
-        self.phase = ShardPhase.ACTIVE
-        self.asked: list[Operation] = []
-
-    async def _never(self, *_: object) -> Any:
-        raise AssertionError("nothing is to be made")
-
-    def ask(self, op: Any, shard_op: Any = None) -> Asker:
-        op = op if shard_op is None else shard_op
-        self.asked.append(op)
-        asker = Asker()
-        if self.refusal is not None:
-            asker.answer(self.refusal)
-            return asker
-        self.model.submit(op, asker)
-        for token, answer in self.model.answers:
-            if token is asker:
-                asker.answer(answer)
-        return asker
-
-    def shards(self) -> list[Any]:
-        return [self]
-
-
-class Harness:
-    """`ask` goes through the handler's table as the sessions do."""
-
-    def __init__(self, image: ClusterImage | None = None) -> None:
-        self.coordinators = FakeCoordinators()
-        view = SimpleNamespace(image=image or an_image(), aside=Aside())
-        self.handlers = group_handlers(view, self.coordinators)  # type: ignore[arg-type]
-
-    async def ask(self, key: ApiKey, version: int, values: dict[str, Any]) -> Any:
-        return await self.raw(key, version, encode_request(key, version, values))
-
-    async def raw(self, key: ApiKey, version: int, body: bytes) -> Any:
-        context = RequestContext(key, version, 7, memoryview(bytearray(body)))
-        reply: Any = self.handlers[key](context)
-        if isinstance(reply, Awaitable):
-            reply = await reply
-        return decode_response(key, version, reply)
-
-    async def commit(self, version: int, *offsets: tuple[int, int], **more: Any) -> list[int]:
-        rows = [
-            {"partition_index": i, "committed_offset": o, "committed_metadata": None}
-            for i, o in offsets
-        ]
-        values = {**GROUP, **MEMBER, "topics": [{"name": "orders", "partitions": rows}], **more}
-        if version <= 4:
-            values.setdefault("retention_time", -1)
-        reply = await self.ask(ApiKey.OFFSET_COMMIT, version, values)
-        return [int(one.error_code) for topic in reply.topics for one in topic.partitions]
-
-    async def fetch(self, version: int, indexes: list[int] | None) -> tuple[int, dict[int, int]]:
-        """The group's code and its offsets by partition."""
-        asked = None if indexes is None else [{"name": "orders", "partition_indexes": indexes}]
-        one = {**GROUP, "topics": asked}
-        values = {"groups": [one], "require_stable": True} if version >= 8 else one
-        values = {"require_stable": True, **values} if version >= 7 else values
-        reply = await self.ask(ApiKey.OFFSET_FETCH, version, values)
-        group = reply.groups[0] if version >= 8 else reply
-        rows = [row for topic in group.topics for row in topic.partitions]
-        codes = {int(row.error_code) for row in rows}
-        code = int(getattr(group, "error_code", 0)) or max(codes, default=0)
-        return code, {row.partition_index: row.committed_offset for row in rows}
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
@@ -107,6 +20,8 @@ async def test_commit_answers_each_partition(version: int) -> None:
     harness = Harness()
     assert await harness.commit(version, (0, 10), (2, 12), (3, 1)) == [0, 0, 3]
     assert (await harness.fetch(9, [0, 2]))[1] == {0: 10, 2: 12}
+    stats = harness.coordinators.stats
+    assert (stats.commits, stats.commit_failures) == (2, {"UNKNOWN_TOPIC_OR_PARTITION": 1})
 
 
 @pytest.mark.parametrize("version", versions(ApiKey.OFFSET_COMMIT))
@@ -206,29 +121,6 @@ async def test_offsets_are_deleted_each_with_its_code() -> None:
     await harness.commit(9, (0, 1))
     reply = await harness.ask(ApiKey.OFFSET_DELETE, 0, values)
     assert [int(one.error_code) for one in reply.topics[0].partitions] == [0]
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.OFFSET_DELETE,
-        ApiKey.FIND_COORDINATOR,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.LIST_GROUPS,
-        ApiKey.DELETE_GROUPS,
-    ],
-)
-async def test_hostile_bytes_are_malformed_and_reach_no_shard(key: ApiKey) -> None:
-    harness = Harness()
-    for version in versions(key):
-        for body in (b"", b"\xff" * 5, b"\x7f\xff\xff\xff" * 3, b"\0\xff\xff\xff\xff\xff\x7f"):
-            try:
-                await harness.raw(key, version, body)
-            except MalformedMessage:
-                continue
-    assert harness.coordinators.model.log == []
 
 
 # --- FindCoordinator ------------------------------------------------------------------------------

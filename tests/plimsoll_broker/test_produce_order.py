@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from plimsoll_broker.handlers.long_produces import InOrder
+from plimsoll_broker.handlers.connection_lines import ConnectionLines
 from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState
 
 
@@ -23,7 +23,7 @@ async def left_to_the_loop(error: Exception, monkeypatch: pytest.MonkeyPatch) ->
         served.set()
         raise error
 
-    asyncio.ensure_future(InOrder().add(ConnectionState(), serve)).cancel()
+    asyncio.ensure_future(ConnectionLines().add(ConnectionState(), serve)).cancel()
     await served.wait()
     await asyncio.sleep(0)
     await asyncio.sleep(0)

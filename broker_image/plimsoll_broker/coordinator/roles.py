@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator
 from typing import Any
 
 from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.group_measures import GroupMeasures, GroupStats
 from plimsoll_broker.coordinator.group_shard import GroupShard, ShardPhase
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
 from plimsoll_broker.coordinator.loader import load
@@ -27,6 +29,7 @@ from plimsoll_core.coordination.hashing import partition_of
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_group_id
+from plimsoll_core.groups.offsets.delete import RECORDS_AT_ONCE
 from plimsoll_core.groups.operations import ForgetTopics, Operation
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_process.waits import set_within
@@ -44,6 +47,8 @@ class Coordinators:
         self, manager: ReplicaManager, settings: GroupSettings, topics: InternalTopics
     ) -> None:
         self.topics = topics
+        self.stats = GroupStats()
+        self.measures = GroupMeasures(manager, self.shards, settings.lag_series_max)
         self._manager = manager
         self._settings = settings
         self._clock = WallClock(manager.now_ms)
@@ -67,7 +72,7 @@ class Coordinators:
         if self._manager.hosted(hosted.key) is not hosted:
             leader = None  # dropped, or there is another replica in its place by now
         if shard is not None and (leader is not None or shard.hosted is hosted):
-            shard.drop()
+            self._drop(shard)
             del self._shards[hosted.key]
             self._to_load.pop(shard, None)
         if leader is not None and not self._closed:
@@ -89,15 +94,31 @@ class Coordinators:
         """No group is coordinated here any more; who waits hears it."""
         self._closed = True
         for shard in self._shards.values():
-            shard.drop()
+            self._drop(shard)
         self._shards.clear()
         self._to_load.clear()
+
+    def _drop(self, shard: GroupShard) -> None:
+        shard.drop()
+        self.stats.rebalances_ended += shard.soft.rebalances
 
     # --- being asked ----------------------------------------------------------------------------
 
     def shards(self) -> list[GroupShard]:
         """Those that are here now, active or not."""
         return list(self._shards.values())
+
+    @property
+    def groups(self) -> int:
+        """How many are coordinated here."""
+        return sum(len(shard.state.groups) for shard in self._active())
+
+    @property
+    def loading_ms(self) -> int:
+        """For how long whoever waits longest has been waiting for a load."""
+        now_ms = self._manager.now_ms()
+        loading = (s for s in self._shards.values() if s.phase is ShardPhase.LOADING)
+        return max((now_ms - shard.begun_ms for shard in loading), default=0)
 
     def partition_of(self, group_id: str) -> PartitionKey | None:
         """Which partition holds a group; None: there is no such topic yet."""
@@ -116,6 +137,11 @@ class Coordinators:
         asker = Asker()
         asker.answer(shard)
         return asker
+
+    def ask_all(self, op: Operation) -> list[Asker]:
+        """Every shard that is here, and can be one that answers."""
+        shards = self._shards.values()
+        return [shard.ask(op) for shard in shards if shard.phase is not ShardPhase.FAILED]
 
     def order(self, group_id: str, op: Operation) -> None:
         """Nobody waits for it."""
@@ -138,6 +164,7 @@ class Coordinators:
         """What must run for as long as the broker does; any end is a failure."""
         yield "coordinators", self._run()
         yield "internal topics", self.topics.run()
+        yield "group measures", self.measures.run()
 
     async def _run(self) -> None:
         while True:
@@ -151,6 +178,9 @@ class Coordinators:
                 shard = next(iter(self._to_load))
                 del self._to_load[shard]
                 await load(self._manager, shard)
+                if shard.active_since_ms is not None:
+                    self.stats.loads += 1
+                    self.stats.load_ms += shard.active_since_ms - shard.begun_ms
             for shard in self._active():
                 if shard.sweep_due and shard.metadata_fresh:
                     await self._sweep(shard)
@@ -167,12 +197,13 @@ class Coordinators:
             image, group = self._manager.image, shard.state.groups.get(group_id)
             if group is None or image is None or not shard.leads:
                 continue
-            ids = {
+            ids = Counter(
                 committed.topic_id
                 for partitions in group.offsets.values()
                 for committed in partitions.values()
                 if committed.topic_id is not None
-            }
+            )
             gone = frozenset(topic_id for topic_id in ids if topic_id not in image.topics)
-            if gone:
+            for _ in range(0, sum(ids[topic_id] for topic_id in gone), RECORDS_AT_ONCE):
                 shard.order(ForgetTopics(group_id=group_id, topic_ids=gone))
+                await asyncio.sleep(0)

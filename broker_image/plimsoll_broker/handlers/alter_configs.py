@@ -1,8 +1,8 @@
 """AlterConfigs and IncrementalAlterConfigs: form is checked here, topics are the controller's to
 decide, and it is answered once this broker sees it.
 
-A broker's configs are those of its LogCluster: what would change them is refused, and what takes
-away something that was never set here is not.  Source: KIP-133, KIP-339; Kafka's
+A broker's configs are those of its LogCluster, groups have none: what would change them is refused,
+and what takes away something that was never set here is not.  Source: KIP-133, KIP-339; Kafka's
 ConfigAdminManager.
 """
 
@@ -29,7 +29,7 @@ from plimsoll_core.messages.topic_changes import (
 from plimsoll_wire.api_versions import ApiKey
 from plimsoll_wire.messages import encode_response
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 _OPERATIONS: dict[int, ConfigOperation] = {0: "Set", 1: "Delete", 2: "Append", 3: "Subtract"}
 _TIMEOUT_MS = 30_000
 """These requests carry no timeout of their own."""
@@ -113,14 +113,19 @@ def _not_a_topic(
     kind, name = resource
     if isinstance(changes, Refusal):
         return changes
-    if kind != BROKER:
+    if kind not in (BROKER, GROUP):
         return _invalid(f"Resources of type {kind} have no configs here.")
-    if name and not (name.isascii() and name.isdecimal()):
+    if kind == GROUP and not name:
+        return _invalid("A group is named; there are no defaults of groups.")
+    if kind == BROKER and name and not (name.isascii() and name.isdecimal()):
         return _invalid(f"A broker is named by its id, a whole number, not {name[:100]!r}.")
     if not replace and all(one.operation in ("Delete", "Subtract") for one in changes):
-        return None  # no broker has a config that a request could take away
+        return None  # neither has a config that a request could take away
     if not changes:
         return None
+    if kind == GROUP:
+        message = f"Groups have no config {changes[0].name[:100]}: their members state their own."
+        return Refusal(reason=Reason.InvalidConfig, message=message)
     cluster = view.image.name or "this cluster"
     return Refusal(
         reason=Reason.PolicyViolation,

@@ -1,6 +1,6 @@
 """DescribeConfigs: a topic's or a broker's configs, each with where its value comes from.
 
-`topic_configs` below is also what CreateTopics tells about a new topic.
+Groups have none.  `topic_configs` below is also what CreateTopics tells about a new topic.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from plimsoll_wire.messages import decode_request, encode_response
 
 _TOPIC = 2
 _BROKER = 4
+_GROUP = 32
 
 _SOURCE_TOPIC = 1
 _SOURCE_STATIC_BROKER = 4
@@ -152,6 +153,10 @@ def _configs(
     if kind == _BROKER:
         message = f"This is broker {view.broker_id}; ask broker {name} itself."
         return Code.INVALID_REQUEST, message, []
+    if kind == _GROUP:
+        # As Kafka's groups of which nothing is stated: there is nothing to state.
+        unnamed = None if name else "A group is named; there are no defaults of groups."
+        return Code.INVALID_REQUEST if unnamed else Code.NONE, unnamed, []
     return Code.INVALID_REQUEST, f"Resources of type {kind} have no configs here.", []
 
 

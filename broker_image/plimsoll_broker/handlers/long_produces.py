@@ -1,25 +1,22 @@
 """Produces that take longer than a moment, one after the other for each connection.
 
 Called by the produce handler.  A large or compressed batch is checked in a thread; whatever the
-same connection sends meanwhile waits behind it, because a client's batches must not overtake each
-other and a client sends those of a partition over one connection.  Bounded by what a session lets
-in flight.
+same connection sends meanwhile waits behind it (`connection_lines`), because a client's batches
+must not overtake each other and a client sends those of a partition over one connection.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any
 
 from plimsoll_broker.background.threads import in_thread
 from plimsoll_broker.handlers.batch_checks import BadSent, check_batch, effort
-from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply
+from plimsoll_broker.handlers.connection_lines import ConnectionLines
 from plimsoll_wire.batches import BatchHeader
 from plimsoll_wire.compression import TooLarge
-from plimsoll_wire.primitives import MalformedMessage
 from plimsoll_wire.produce import ProduceRequest
 
 RECORDS_AT_ONCE = 10_000
@@ -38,7 +35,6 @@ OPENED_AT_ONCE = 2 * 2**20
 since a thread costs more than that."""
 
 Checked = BatchHeader | BadSent
-Served = Reply | asyncio.Future[Reply | None] | None
 _Where = tuple[int, int]
 """Which topic and which of its partitions, as the request counts them."""
 Answers = dict[_Where, Checked]
@@ -99,28 +95,11 @@ def _room(request: ProduceRequest) -> int | None:
 
 
 class InOrder:
-    """The lines of all connections; `ConnectionState.line` is the last that each waits for."""
+    """A broker's produces that take long: each in its connection's line."""
 
     def __init__(self) -> None:
+        self.lines = ConnectionLines()
         self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
-        self._tasks: set[asyncio.Task[Served]] = set()
-
-    def idle(self, connection: ConnectionState) -> bool:
-        return connection.line is None or connection.line.done()
-
-    def add(
-        self, connection: ConnectionState, serve: Callable[[], Coroutine[Any, Any, Served]]
-    ) -> asyncio.Future[Reply | None]:
-        """Serve it behind whatever this connection sent before.  What was begun is done, also for
-        a client that has gone."""
-        before = None if self.idle(connection) else connection.line
-        task = asyncio.ensure_future(_behind(before, serve))
-        connection.line = task
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        answer: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
-        task.add_done_callback(partial(_tell, answer))
-        return answer
 
     async def check(self, request: ProduceRequest, wanted: Wanted) -> Answers:
         """As `check_here`, in threads."""
@@ -147,49 +126,3 @@ class InOrder:
 
 def _check_all(some: list[_Sent]) -> Answers:
     return {where: check_batch(records, keyed=keyed) for where, records, keyed in some}
-
-
-async def _behind(
-    before: asyncio.Task[Served] | None, serve: Callable[[], Coroutine[Any, Any, Served]]
-) -> Served:
-    if before is not None:
-        await asyncio.wait((before,))
-        if before.cancelled() or before.exception() is not None:
-            raise CloseConnection("behind-a-failure")
-    return await serve()
-
-
-def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
-    """Not a task of its own: one that is cancelled before its first turn would not see this end."""
-    if answer.done():
-        _surface(task)  # the session has gone: a bug would show nowhere else
-    elif task.cancelled():
-        answer.cancel()
-    elif (error := task.exception()) is not None:
-        answer.set_exception(error)
-    elif isinstance(result := task.result(), asyncio.Future):
-        result.add_done_callback(partial(_pass_on, answer))
-        answer.add_done_callback(partial(_let_go, result))
-    else:
-        answer.set_result(result)
-
-
-def _pass_on(answer: asyncio.Future[Reply | None], result: asyncio.Future[Reply | None]) -> None:
-    if result.cancelled():
-        answer.cancel()
-    elif (error := result.exception()) is not None:
-        if not answer.done():
-            answer.set_exception(error)
-    elif not answer.done():
-        answer.set_result(result.result())
-
-
-def _let_go(result: asyncio.Future[Reply | None], answer: asyncio.Future[Reply | None]) -> None:
-    if answer.cancelled():
-        result.cancel()
-
-
-def _surface(task: asyncio.Task[Served]) -> None:
-    error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, MalformedMessage | CloseConnection):
-        raise error

@@ -135,7 +135,9 @@ class ProduceHandler:
     def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply | None] | None:
         request = decode_request(context.body, context.api_version)
         connection = context.connection
-        if self._serving.idle(connection) and not self._manager.store.new_of(_places(request)):
+        if self._serving.lines.idle(connection) and not self._manager.store.new_of(
+            _places(request)
+        ):
             checked = check_here(request, self._leads)
             if checked is not None:
                 answer = _Answer(context.api_version, request)
@@ -144,7 +146,7 @@ class ProduceHandler:
                         result = checked.get((number, at), NOT_HERE)
                         self._partition(connection, answer, number, *sent, result)
                 return self._finished(answer)
-        return self._serving.add(connection, partial(self._serve, context, request))
+        return self._serving.lines.add(connection, partial(self._serve, context, request))
 
     async def _serve(
         self, context: RequestContext, request: ProduceRequest

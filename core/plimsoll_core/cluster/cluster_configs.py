@@ -132,6 +132,13 @@ _OWN = {
         integer(
             "group.initial.rebalance.delay.ms", 3_000, 0, INT32_MAX, "A new group waits so long."
         ),
+        integer(
+            "group.lag.series.max",
+            1_000,
+            0,
+            10_000,
+            "Groups' topics whose lag a coordinator shows, those furthest behind; 0: none.",
+        ),
         integer("offsets.topic.num.partitions", 50, 1, 1_000, "Of __consumer_offsets, for good."),
         integer("offsets.topic.replication.factor", 3, 1, 32_767, "Of __consumer_offsets, first."),
         integer("offsets.topic.segment.bytes", 104_857_600, 1, INT32_MAX, "Of __consumer_offsets."),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from plimsoll_core.errors import Code
 
@@ -68,3 +68,8 @@ class CoordinatorOutcome(Generic[RecordT, OperationT]):
 def refused(token: object, code: Code, message: str = "") -> Reply:
     """A reply that refuses everything the request named."""
     return Reply(token, RefusedAsWhole(code, message))
+
+
+def refuse(key: str, token: object, code: Code, message: str = "") -> CoordinatorOutcome[Any, Any]:
+    """Nothing follows from the request but that reply."""
+    return CoordinatorOutcome(key=key, replies=(refused(token, code, message),))

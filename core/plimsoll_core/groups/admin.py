@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refuse
 from plimsoll_core.errors import Code
+from plimsoll_core.groups.checks import no_such_group
 from plimsoll_core.groups.classic.seats import find, is_empty
 from plimsoll_core.groups.members import Completing, Empty, Member, Preparing, Stable
 from plimsoll_core.groups.operations import (
@@ -30,11 +31,13 @@ from plimsoll_core.groups.records import (
     GroupStored,
     OffsetForgotten,
 )
+from plimsoll_core.groups.soft import SoftState
+from plimsoll_core.groups.state import Group
 from plimsoll_core.groups.turn import GroupTurn
 
 CLASSIC = "Classic"
 """The type of every group that there is, as tools spell it."""
-OFFSETS_AT_ONCE = 1_000
+OFFSETS_AT_ONCE = 500
 """Tombstones of one operation: who deletes a larger group asks again."""
 
 
@@ -46,10 +49,26 @@ _STATES = {
 }
 
 
+STATES = tuple(_STATES.values())
+"""In the order in which a group goes through them."""
+
+
 def state_of(turn: GroupTurn, group_id: str) -> str:
-    """Kafka's word for a group's phase."""
-    group = find(turn, group_id)
-    return "Empty" if group is None else _STATES[type(group.phase)]
+    """Kafka's word for a group's phase.  A group that was loaded and not asked for yet is not made
+    for it: a shard may have thousands."""
+    group = turn.soft.classic.get(group_id)
+    if group is not None:
+        return _STATES[type(group.phase)]
+    stored = turn.state.groups.get(group_id)
+    return _STATES[Empty if stored is None or not stored.has_members else Stable]
+
+
+def seen_state(group: Group, soft: SoftState) -> str:
+    """The same for who only counts: a group that was loaded stays as it is."""
+    found = soft.classic.get(group.group_id)
+    if found is None:
+        return _STATES[Stable if group.has_members else Empty]
+    return _STATES[type(found.phase)]
 
 
 def describe_group(
@@ -58,9 +77,7 @@ def describe_group(
     """What its members chose and have: told while it is stable."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
-        message = f"There is no group {op.group_id}."
-        reply = refused(token, Code.GROUP_ID_NOT_FOUND, message)
-        return CoordinatorOutcome(key=op.group_id, replies=(reply,))
+        return no_such_group(op.group_id, token)
     stored = group.stored
     found = find(turn, op.group_id)
     members = () if found is None else tuple(found.members.values())
@@ -111,13 +128,10 @@ def delete_group(
     """Offsets first: until the last tombstone the group is one that exists."""
     group = turn.state.groups.get(op.group_id)
     if group is None:
-        message = f"There is no group {op.group_id}."
-        reply = refused(token, Code.GROUP_ID_NOT_FOUND, message)
-        return CoordinatorOutcome(key=op.group_id, replies=(reply,))
+        return no_such_group(op.group_id, token)
     if not is_empty(turn, op.group_id):
         message = f"Group {op.group_id} has members; stop them first."
-        reply = refused(token, Code.NON_EMPTY_GROUP, message)
-        return CoordinatorOutcome(key=op.group_id, replies=(reply,))
+        return refuse(op.group_id, token, Code.NON_EMPTY_GROUP, message)
     offsets = (
         OffsetForgotten(group_id=op.group_id, topic=topic, partition=index)
         for topic, partitions in group.offsets.items()

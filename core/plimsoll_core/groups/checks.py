@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from plimsoll_core.coordination.outcome import RefusedAsWhole
+from typing import Any
+
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, refuse
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.settings import GROUP_ID_BYTES_MAX, GROUPS_MAX
 from plimsoll_core.groups.turn import GroupTurn
@@ -18,10 +20,16 @@ def check_group_id(group_id: str) -> RefusedAsWhole | None:
 
 
 def check_named(group_id: str) -> RefusedAsWhole | None:
-    """Whether members may be in it: those who only commit need no name."""
+    """Whether it may have members: those who only commit need no name."""
     if group_id:
         return check_group_id(group_id)
-    return RefusedAsWhole(Code.INVALID_GROUP_ID, "Members need a group; set group.id.")
+    return RefusedAsWhole(Code.INVALID_GROUP_ID, "A group with members needs a name: its group.id.")
+
+
+def no_such_group(group_id: str, token: object) -> CoordinatorOutcome[Any, Any]:
+    """What tools hear of a group that does not exist."""
+    message = f"There is no group {group_id}."
+    return refuse(group_id, token, Code.GROUP_ID_NOT_FOUND, message)
 
 
 def check_room(turn: GroupTurn, group_id: str) -> RefusedAsWhole | None:

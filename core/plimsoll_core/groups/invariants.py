@@ -126,7 +126,7 @@ def unsound(turn: GroupTurn) -> Iterator[str]:
 
 def _miscounted(group: ClassicGroup) -> Iterable[str]:
     members = group.members
-    supported = Counter(name for one in members.values() for name, _ in set(one.protocols))
+    supported = Counter(name for one in members.values() for name in dict(one.protocols))
     common = {name for name, count in supported.items() if count == len(members)}
     if group.common() != common:
         yield "the protocols that all support are miscounted"

@@ -6,12 +6,14 @@ everything that is asked; who asked stands in the token beside them.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import MembershipOperation
+from plimsoll_core.groups.state import CommittedOffset
 
 
 class PartitionOffset(NamedTuple):
@@ -67,10 +69,10 @@ class OffsetsCommitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOffsets:
-    """Answered by `OffsetsFetched`.  `partitions` None: all that the group has."""
+    """Answered by `OffsetsFetched`."""
 
     group_id: str
-    partitions: tuple[tuple[str, int], ...] | None = None
+    partitions: tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,34 @@ class OffsetsFetched:
     """In the order of the request."""
 
     offsets: tuple[FetchedOffset, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchAllOffsets:
+    """Answered by `AllOffsetsFetched`."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllOffsetsFetched:
+    """What a group had committed then, by topic and partition: nobody changes it afterwards, so
+    that it may be gone through later, where it holds nobody up."""
+
+    topics: dict[str, dict[int, CommittedOffset]]
+
+    def offsets(self) -> Iterator[FetchedOffset]:
+        """Each, as a client hears it."""
+        for topic, partitions in self.topics.items():
+            for index, committed in partitions.items():
+                yield fetched(topic, index, committed)
+
+
+def fetched(topic: str, partition: int, committed: CommittedOffset) -> FetchedOffset:
+    """As a client hears it."""
+    return FetchedOffset(
+        topic, partition, committed.offset, committed.leader_epoch, committed.metadata
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +205,7 @@ class ForgetTopics:
 Operation = (
     CommitOffsets
     | FetchOffsets
+    | FetchAllOffsets
     | DeleteOffsets
     | DeleteGroup
     | DescribeGroup

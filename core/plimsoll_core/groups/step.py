@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from plimsoll_core.coordination.outcome import CoordinatorOutcome
+from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply
 from plimsoll_core.groups import membership as m
 from plimsoll_core.groups import operations as o
 from plimsoll_core.groups.admin import delete_group, describe_group, list_groups
+from plimsoll_core.groups.checks import check_named
 from plimsoll_core.groups.classic import deadlines as d
 from plimsoll_core.groups.classic.heartbeat import heartbeat
 from plimsoll_core.groups.classic.join import join_group
@@ -22,7 +23,7 @@ from plimsoll_core.groups.classic.sync import generation_stored, sync_group
 from plimsoll_core.groups.offsets.commit import commit_offsets
 from plimsoll_core.groups.offsets.delete import delete_offsets, forget_topics
 from plimsoll_core.groups.offsets.expire import expire_offsets
-from plimsoll_core.groups.offsets.fetch import fetch_offsets
+from plimsoll_core.groups.offsets.fetch import fetch_all_offsets, fetch_offsets
 from plimsoll_core.groups.records import GroupRecord
 from plimsoll_core.groups.soft import DeadlineKey, ExpiryDue
 from plimsoll_core.groups.turn import GroupTurn
@@ -32,6 +33,7 @@ GroupOutcome = CoordinatorOutcome[GroupRecord, o.Operation]
 _RULES: dict[type, Callable[[GroupTurn, Any, object], GroupOutcome]] = {
     o.CommitOffsets: commit_offsets,
     o.FetchOffsets: fetch_offsets,
+    o.FetchAllOffsets: fetch_all_offsets,
     o.DeleteOffsets: delete_offsets,
     o.DeleteGroup: delete_group,
     o.DescribeGroup: describe_group,
@@ -55,8 +57,14 @@ _RULES: dict[type, Callable[[GroupTurn, Any, object], GroupOutcome]] = {
 }
 
 
+_OF_NAMED_GROUPS = (m.JoinGroup, m.SyncGroup, m.MemberHeartbeat, m.LeaveGroup, o.DeleteOffsets)
+"""Kafka takes no empty group id for these."""
+
+
 def step(turn: GroupTurn, op: o.Operation, token: object) -> GroupOutcome:
     """What follows from one operation.  `token`: who asked; None where nobody waits."""
+    if isinstance(op, _OF_NAMED_GROUPS) and (refusal := check_named(op.group_id)):
+        return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     outcome = _RULES[type(op)](turn, op, token)
     answered = any(reply.token is token for reply in (*outcome.at_once, *outcome.replies))
     assert token is None or answered or outcome.parked, f"nobody answers {op}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plimsoll_core.cluster.model import ClusterImage
+from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.groups.settings import GroupSettings
 from plimsoll_core.groups.soft import SoftState
 from plimsoll_core.groups.state import GroupsState
@@ -33,3 +33,8 @@ class GroupTurn:
     """Since 1970: for what goes into records."""
     believed_ms: int | None
     """`wall_ms`, for what is removed for its age; None while the clock is not to be believed."""
+
+    def has_partition(self, topic: str, index: int) -> bool:
+        """As far as the newest metadata here say."""
+        topic_id = self.image.topic_ids.get(topic)
+        return topic_id is not None and PartitionKey(topic_id, index) in self.image.partitions

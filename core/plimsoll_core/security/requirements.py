@@ -55,6 +55,11 @@ def _cluster(operation: AclOperation) -> Requirement:
 
 
 _Op = AclOperation
+_ON_CONFIGS = {
+    operation: (_topic(operation), _group(operation), _cluster(operation))
+    for operation in (_Op.DESCRIBE_CONFIGS, _Op.ALTER_CONFIGS)
+}
+"""By whose configs are named: the cluster's stands for brokers."""
 
 REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     0: (_topic(_Op.WRITE),),  # Produce
@@ -76,13 +81,13 @@ REQUIREMENTS: Mapping[int, tuple[Requirement, ...]] = {
     21: (_topic(_Op.DELETE),),  # DeleteRecords
     22: (_cluster(_Op.IDEMPOTENT_WRITE),),  # InitProducerId; or Write on any topic
     23: (_topic(_Op.DESCRIBE),),  # OffsetForLeaderEpoch
-    32: (_topic(_Op.DESCRIBE_CONFIGS), _cluster(_Op.DESCRIBE_CONFIGS)),  # DescribeConfigs
-    33: (_topic(_Op.ALTER_CONFIGS), _cluster(_Op.ALTER_CONFIGS)),  # AlterConfigs
+    32: _ON_CONFIGS[_Op.DESCRIBE_CONFIGS],  # DescribeConfigs
+    33: _ON_CONFIGS[_Op.ALTER_CONFIGS],  # AlterConfigs
     35: (_cluster(_Op.DESCRIBE),),  # DescribeLogDirs
     37: (_topic(_Op.ALTER),),  # CreatePartitions
     42: (_group(_Op.DELETE),),  # DeleteGroups
     43: (_cluster(_Op.ALTER),),  # ElectLeaders
-    44: (_topic(_Op.ALTER_CONFIGS), _cluster(_Op.ALTER_CONFIGS)),  # IncrementalAlterConfigs
+    44: _ON_CONFIGS[_Op.ALTER_CONFIGS],  # IncrementalAlterConfigs
     45: (_cluster(_Op.ALTER),),  # AlterPartitionReassignments
     46: (_cluster(_Op.DESCRIBE),),  # ListPartitionReassignments
     47: (_group(_Op.DELETE), _topic(_Op.READ)),  # OffsetDelete

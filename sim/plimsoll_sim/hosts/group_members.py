@@ -246,8 +246,8 @@ class GroupMember(Client):
                 {"member_id": member_id, "assignment": _text(part)}
                 for member_id, part in self._shares(joined.members).items()
             ]
-        values = {**self._identity(), "protocol_type": None, "protocol_name": None}
-        values["assignments"] = parts
+        names = {"protocol_type": "consumer", "protocol_name": str(joined.protocol_name)}
+        values = {**self._identity(), **names, "assignments": parts}
         reply = await self.ask(connection, ApiKey.SYNC_GROUP, 5, values)
         if int(reply.error_code):
             self._refused(int(reply.error_code))

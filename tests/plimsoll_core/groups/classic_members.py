@@ -6,6 +6,7 @@ from typing import Any
 from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel
 
 from plimsoll_core.groups import membership as m
+from plimsoll_core.groups.records import GroupStored
 
 _NUMBERS = count()
 SESSION_MS = 10_000
@@ -51,6 +52,13 @@ def a_heartbeat(member_id: str, generation: int, instance: str | None = None) ->
 
 def leave(*members: tuple[str, str | None]) -> m.LeaveGroup:
     return m.LeaveGroup(group_id="g", members=tuple(m.Leaver(*one) for one in members))
+
+
+def stored(model: CoordinatorModel) -> GroupStored:
+    """The generation that was written last."""
+    record = model.log[-1]
+    assert isinstance(record, GroupStored)
+    return record
 
 
 def given(model: CoordinatorModel) -> str:

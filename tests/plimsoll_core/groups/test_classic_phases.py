@@ -14,24 +14,13 @@ from tests.plimsoll_core.groups.classic_members import (
     leave,
     phase,
     stable,
+    stored,
 )
-from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, an_image
+from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import membership as m
 from plimsoll_core.groups.records import GroupStored
-
-
-@pytest.fixture
-def model() -> CoordinatorModel:
-    return CoordinatorModel(an_image(orders=3, bills=1))
-
-
-def stored(model: CoordinatorModel) -> GroupStored:
-    record = model.log[-1]
-    assert isinstance(record, GroupStored)
-    return record
-
 
 # --- joining -------------------------------------------------------------------------------------
 

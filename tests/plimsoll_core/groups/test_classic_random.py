@@ -150,10 +150,11 @@ class World:
 
     def accepted(self, op: m.SyncGroup) -> dict[str, bytes] | None:
         """The leader's assignments by seat, if they were not sent to a group that had some."""
-        seats = {one.member_id: one.instance or one.member_id for one in self.clients}
-        parts = {seats.get(member, member): part for member, part in op.assignments}
         stored = self.model.turn.state.groups["g"].stored
         assert stored is not None
+        # Not as clients know it: one that comes back hears its new id after its leader does.
+        seats = {one.member_id: one.group_instance_id or one.member_id for one in stored.members}
+        parts = {seats.get(member, member): part for member, part in op.assignments}
         first = next(iter(op.assignments))[1].split(b":")[0]
         mine = any(one.assignment.startswith(first + b":") for one in stored.members)
         return parts if mine and stored.generation == op.generation else None

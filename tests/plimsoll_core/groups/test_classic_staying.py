@@ -13,25 +13,14 @@ from tests.plimsoll_core.groups.classic_members import (
     leave,
     phase,
     stable,
+    stored,
 )
-from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, a_commit, an_image
+from tests.plimsoll_core.groups.coordinator_model import CoordinatorModel, a_commit
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import membership as m
 from plimsoll_core.groups import operations as o
-from plimsoll_core.groups.records import GroupForgotten, GroupStored
-
-
-@pytest.fixture
-def model() -> CoordinatorModel:
-    return CoordinatorModel(an_image(orders=3, bills=1))
-
-
-def stored(model: CoordinatorModel) -> GroupStored:
-    record = model.log[-1]
-    assert isinstance(record, GroupStored)
-    return record
-
+from plimsoll_core.groups.records import GroupForgotten
 
 # --- staying and leaving ----------------------------------------------------------------------
 

@@ -4,17 +4,11 @@ import pytest
 from tests.plimsoll_core.groups.coordinator_model import (
     CoordinatorModel,
     a_commit,
-    an_image,
     store,
 )
 
 from plimsoll_core.errors import Code
 from plimsoll_core.groups import operations as o
-
-
-@pytest.fixture
-def model() -> CoordinatorModel:
-    return CoordinatorModel(an_image(orders=3, bills=1))
 
 
 def test_group_is_described_by_what_it_stored(model: CoordinatorModel) -> None:

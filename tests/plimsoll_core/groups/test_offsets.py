@@ -31,11 +31,6 @@ DAY_MS = 24 * 3_600_000
 WEEK_MS = 7 * DAY_MS
 
 
-@pytest.fixture
-def model() -> CoordinatorModel:
-    return CoordinatorModel(an_image(orders=3, bills=1))
-
-
 # --- commit and fetch ----------------------------------------------------------------------------
 
 
@@ -45,15 +40,17 @@ def test_committed_offset_is_fetched_also_after_a_failover(model: CoordinatorMod
     for _ in range(2):
         assert fetched(model, ("orders", 0), ("orders", 1), ("orders", 2)) == [11, -1, 12]
         model.fail_over()
-    answer = model.ask(o.FetchOffsets(group_id="g"))
-    assert answer == o.OffsetsFetched(
-        (o.FetchedOffset("orders", 0, 11, 7, "m"), o.FetchedOffset("orders", 2, 12, 7, "m"))
-    )
+    answer = model.ask(o.FetchAllOffsets(group_id="g"))
+    assert isinstance(answer, o.AllOffsetsFetched)
+    assert list(answer.offsets()) == [
+        o.FetchedOffset("orders", 0, 11, 7, "m"),
+        o.FetchedOffset("orders", 2, 12, 7, "m"),
+    ]
 
 
 def test_group_that_never_committed_has_no_offsets_and_no_error(model: CoordinatorModel) -> None:
     assert fetched(model, ("orders", 0), group="none") == [-1]
-    assert model.ask(o.FetchOffsets(group_id="none")) == o.OffsetsFetched(())
+    assert model.ask(o.FetchAllOffsets(group_id="none")) == o.AllOffsetsFetched({})
 
 
 def test_commit_of_unknown_partitions_and_long_metadata_is_refused_for_those_alone(
@@ -89,7 +86,7 @@ def test_commit_of_a_generation_where_there_is_no_group_is_refused(
         (4, "m1", None, 22),
         (3, "m9", None, 25),
         (-1, "", None, 25),
-        (-1, "m1", None, 25),
+        (-1, "m1", None, 22),
         (3, "s1", "S1", 0),
         (3, "s0", "S1", 82),
         (3, "s1", "S2", 25),
@@ -239,10 +236,10 @@ def test_step_in_which_nobody_is_answered_is_a_bug(
     from plimsoll_core.coordination.outcome import CoordinatorOutcome
     from plimsoll_core.groups import step as module
 
-    rules = {o.FetchOffsets: lambda turn, op, token: CoordinatorOutcome(key="g")}
+    rules = {o.FetchAllOffsets: lambda turn, op, token: CoordinatorOutcome(key="g")}
     monkeypatch.setattr(module, "_RULES", rules)
     with pytest.raises(AssertionError, match="nobody answers"):
-        step(model.turn, o.FetchOffsets(group_id="g"), object())
+        step(model.turn, o.FetchAllOffsets(group_id="g"), object())
 
 
 # --- retention -----------------------------------------------------------------------------------

@@ -1,82 +1,207 @@
-"""How handlers ask coordinators: decided in the call, answered when all answers are there.
+"""The one shape of the APIs of groups: operations asked of coordinators, a response of the answers.
 
-So two requests of one connection are decided in the order in which they were sent.  A request that
-would take long to read is read in a thread instead, and may be overtaken by those behind it.
+A `GroupApi` says both for one API; `GroupHandler` carries it out.  A request is decided in the call
+itself, so that requests of one connection are decided in the order in which they were sent.  One
+that takes longer to read or to ask stands in its connection's line instead, and those that come
+meanwhile stand behind it.  Nothing is decided here: `plimsoll_core.groups.step` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from itertools import chain, groupby, islice
+from typing import Any, NamedTuple, TypeVar
 
+from plimsoll_broker.background.time_slices import in_slices
 from plimsoll_broker.coordinator.answers import Asker
+from plimsoll_broker.coordinator.roles import Coordinators
+from plimsoll_broker.handlers.connection_lines import ConnectionLines, Served
 from plimsoll_broker.handlers.large_messages import Aside
 from plimsoll_broker.server.dispatch import Reply, RequestContext
 from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.errors import Code
+from plimsoll_core.groups.membership import CloseRequest, GroupJoined, JoinGroup, MembersLeft
+from plimsoll_core.groups.operations import (
+    AllOffsetsFetched,
+    GroupDescribed,
+    GroupShrunk,
+    GroupsListed,
+    ListGroups,
+    OffsetsCommitted,
+    OffsetsFetched,
+    Operation,
+)
 from plimsoll_wire.messages import decode_request, encode_response
 
 T = TypeVar("T")
 
-BYTES_AT_ONCE = 32 * 1024
-"""Of a request's body: it names a thousand partitions, and is read in a few milliseconds."""
+BYTES_AT_ONCE = 8 * 1024
+"""Of a request's body: whatever it says, it is read in a few milliseconds."""
+ASKED_AT_ONCE = 4
+"""Operations that are decided without others having their turn, each of a few milliseconds."""
 PARTITIONS_AT_ONCE = 500
-"""In one operation of a shard: others have their turn after it."""
-TOLD_AT_ONCE = 2_000
-"""Partitions in an answer that is written in the event loop."""
+"""In one operation of a shard."""
+ROWS_AT_ONCE = 500
+"""Partitions, members or groups in an answer that is written in the event loop."""
 
 
-def decided(
-    context: RequestContext, aside: Aside, serve: Callable[[Any], Reply | Awaitable[Reply]]
-) -> Reply | Awaitable[Reply]:
-    """`serve` is given kio's request value, in this call unless the request is a long one."""
-    if len(context.body) <= BYTES_AT_ONCE:
-        return serve(decode_request(context.api_key, context.api_version, context.body))
-    return _later(context, aside, serve)
+class GroupRequest(NamedTuple):
+    """One request that has been read; `value` is kio's."""
+
+    context: RequestContext
+    value: Any
+
+    @property
+    def version(self) -> int:
+        return self.context.api_version
 
 
-async def _later(
-    context: RequestContext, aside: Aside, serve: Callable[[Any], Reply | Awaitable[Reply]]
-) -> Reply:
-    work = partial(decode_request, context.api_key, context.api_version, context.body)
-    reply = serve(await aside.do(work))
-    return await reply if isinstance(reply, Awaitable) else reply
+@dataclass(frozen=True, slots=True)
+class GroupApi:
+    """One API.  `asks`: what a request asks of coordinators, made while it is asked.  `tells`: the
+    response's values, of the answers in the same order; it may be called in a thread."""
+
+    asks: Callable[[GroupRequest], Iterator[Operation]]
+    tells: Callable[[GroupRequest, list[object]], dict[str, Any]]
 
 
-def once_answered(
-    askers: list[Asker], make: Callable[[list[object]], Reply]
-) -> Reply | Awaitable[Reply]:
-    """What `make` says of the answers, in order."""
-    if all(asker.answered for asker in askers):
-        return make([asker.answer_value for asker in askers])
-    # Each is listened to from now on: the answers may come in any order.
-    futures = [asker.future() for asker in askers]
+class _Question(NamedTuple):
+    """One operation, and who hears the answer to it."""
 
-    async def wait() -> Reply:
-        return make([await future for future in futures])
-
-    return wait()
+    op: Operation
+    asker: Asker
 
 
-def encoded(context: RequestContext, values: dict[str, Any]) -> Reply:
-    return encode_response(context.api_key, context.api_version, values)
+class GroupHandler:
+    """`__call__` is the route's handler."""
+
+    def __init__(
+        self, api: GroupApi, coordinators: Coordinators, aside: Aside, lines: ConnectionLines
+    ) -> None:
+        self._api = api
+        self._coordinators = coordinators
+        self._aside = aside
+        self._lines = lines
+
+    def __call__(self, context: RequestContext) -> Reply | asyncio.Future[Reply | None]:
+        connection = context.connection
+        if len(context.body) > BYTES_AT_ONCE or not self._lines.idle(connection):
+            return self._lines.add(connection, partial(self._in_line, context))
+        request = GroupRequest(context, _decoded(context))
+        ops = self._api.asks(request)
+        asked = self._ask(islice(ops, ASKED_AT_ONCE))
+        one_more = next(ops, None)
+        if one_more is None:
+            return self._answered(request, asked)
+        rest = chain((one_more,), ops)
+        return self._lines.add(connection, partial(self._in_slices, request, asked, rest))
+
+    async def _in_line(self, context: RequestContext) -> Served:
+        short = len(context.body) <= BYTES_AT_ONCE
+        read = partial(_decoded, context)
+        request = GroupRequest(context, read() if short else await self._aside.do(read))
+        return await self._in_slices(request, [], self._api.asks(request))
+
+    async def _in_slices(
+        self, request: GroupRequest, asked: list[_Question], rest: Iterator[Operation]
+    ) -> Served:
+        async for op in in_slices(rest):
+            asked += self._ask((op,))
+        return self._answered(request, asked)
+
+    def _ask(self, ops: Iterable[Operation]) -> list[_Question]:
+        ask, ask_all = self._coordinators.ask, self._coordinators.ask_all
+        return [
+            _Question(op, asker)
+            for op in ops
+            for asker in (ask_all(op) if isinstance(op, ListGroups) else (ask(op.group_id, op),))
+        ]
+
+    def _answered(
+        self, request: GroupRequest, asked: list[_Question]
+    ) -> Reply | asyncio.Future[Reply | None]:
+        """Now, if all answers are there and few."""
+        answers = [one.asker.answer_value for one in asked]
+        if None not in answers and sum(map(_rows, answers)) <= ROWS_AT_ONCE:
+            self._count(asked, answers)
+            return self._reply(request, answers)
+        # Each is listened to from now on: the answers may come in any order.
+        futures = [one.asker.future() for one in asked]
+        reply = asyncio.ensure_future(self._when_answered(request, asked, futures))
+        # Not in the task itself: one that is cancelled before its first turn never begins.
+        reply.add_done_callback(partial(self._close, asked))
+        return reply
+
+    async def _when_answered(
+        self, request: GroupRequest, asked: list[_Question], futures: list[asyncio.Future[object]]
+    ) -> Reply | None:
+        answers = []
+        for one, future in zip(asked, futures, strict=True):
+            answer = await future
+            while isinstance(answer, GroupShrunk):
+                (again,) = self._ask((one.op,))
+                answer = await again.asker.future()
+            answers.append(answer)
+        self._count(asked, answers)
+        reply = partial(self._reply, request, answers)
+        return reply() if sum(map(_rows, answers)) <= ROWS_AT_ONCE else await self._aside.do(reply)
+
+    def _count(self, asked: list[_Question], answers: list[object]) -> None:
+        for (op, _), answer in zip(asked, answers, strict=True):
+            self._coordinators.stats.answered(op, answer)
+
+    def _reply(self, request: GroupRequest, answers: list[object]) -> Reply:
+        values = self._api.tells(request, answers)
+        return encode_response(request.context.api_key, request.version, values)
+
+    def _close(self, asked: list[_Question], reply: asyncio.Future[Reply | None]) -> None:
+        """The client has gone: nobody waits for a newcomer that cannot come back."""
+        for op, asker in asked if reply.cancelled() else ():
+            if isinstance(op, JoinGroup) and not asker.answered:
+                gone = CloseRequest(group_id=op.group_id, token=asker)
+                self._coordinators.order(op.group_id, gone)
 
 
-def refusal_of(answer: object) -> RefusedAsWhole | None:
-    return answer if isinstance(answer, RefusedAsWhole) else None
+def _decoded(context: RequestContext) -> Any:
+    return decode_request(context.api_key, context.api_version, context.body)
 
 
-def portions(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
+def _rows(answer: object) -> int:
+    """How many it makes in a response; more than may be told at once of what is not told yet."""
+    match answer:
+        case OffsetsCommitted(rows) | OffsetsFetched(rows) | GroupsListed(rows) | MembersLeft(rows):
+            return len(rows)
+        case GroupDescribed(members=rows) | GroupJoined(members=rows):
+            return len(rows)
+        case AllOffsetsFetched(topics):
+            return sum(len(partitions) for partitions in topics.values())
+        case GroupShrunk():
+            return ROWS_AT_ONCE + 1
+    return 1
+
+
+# --- what several APIs are made of ----------------------------------------------------------------
+
+
+def code_of(answer: object) -> Code:
+    """Of an answer to everything that an operation names."""
+    return answer.code if isinstance(answer, RefusedAsWhole) else Code.NONE
+
+
+def portions(items: Iterator[T]) -> Iterator[tuple[T, ...]]:
     """So many as one operation takes; one empty portion of nothing."""
-    for start in range(0, max(len(items), 1), PARTITIONS_AT_ONCE):
-        yield items[start : start + PARTITIONS_AT_ONCE]
+    portion = tuple(islice(items, PARTITIONS_AT_ONCE))
+    yield portion
+    while portion := tuple(islice(items, PARTITIONS_AT_ONCE)):
+        yield portion
 
 
-def by_topic(rows: Iterable[tuple[str, T]]) -> list[tuple[str, list[T]]]:
+def by_topic(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
     """Rows as responses show them: neighbours of one topic together."""
-    topics: list[tuple[str, list[T]]] = []
-    for topic, row in rows:
-        if not topics or topics[-1][0] != topic:
-            topics.append((topic, []))
-        topics[-1][1].append(row)
-    return topics
+    return [
+        {"name": name, "partitions": [row for _, row in found]}
+        for name, found in groupby(rows, key=lambda row: row[0])
+    ]

@@ -6,13 +6,10 @@ Source: docs/protocol.md §5.8.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Iterator
 from typing import Any
 
-from plimsoll_broker.coordinator.roles import Coordinators
-from plimsoll_broker.handlers.groups.asking import decided, encoded, once_answered
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.server.dispatch import Reply, RequestContext
+from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest
 from plimsoll_core.coordination.outcome import RefusedAsWhole
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.operations import DescribedMember, DescribeGroup, GroupDescribed
@@ -21,29 +18,21 @@ _MISSING_VERSION = 6
 _DEAD = "Dead"
 
 
-class DescribeGroupsHandler:
-    """`__call__` is the route's handler."""
+def _named(request: GroupRequest) -> list[str]:
+    return list(dict.fromkeys(request.value.groups))
 
-    def __init__(self, coordinators: Coordinators, aside: Aside) -> None:
-        self._coordinators = coordinators
-        self._aside = aside
 
-    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
-        return decided(context, self._aside, lambda request: self._serve(context, request))
+def _asks(request: GroupRequest) -> Iterator[DescribeGroup]:
+    for name in _named(request):
+        yield DescribeGroup(group_id=name)
 
-    def _serve(self, context: RequestContext, request: Any) -> Reply | Awaitable[Reply]:
-        names = list(dict.fromkeys(request.groups))
-        ask = self._coordinators.ask
-        askers = [ask(name, DescribeGroup(group_id=name)) for name in names]
 
-        def reply(answers: list[object]) -> Reply:
-            told = [
-                {"group_id": name, **_group(context.api_version, answer)}
-                for name, answer in zip(names, answers, strict=True)
-            ]
-            return encoded(context, {"groups": told})
-
-        return once_answered(askers, reply)
+def _tells(request: GroupRequest, answers: list[object]) -> dict[str, Any]:
+    told = [
+        {"group_id": name, **_group(request.version, answer)}
+        for name, answer in zip(_named(request), answers, strict=True)
+    ]
+    return {"groups": told}
 
 
 def _group(version: int, answer: object) -> dict[str, Any]:
@@ -77,3 +66,6 @@ def _member(member: DescribedMember) -> dict[str, Any]:
         "member_metadata": member.metadata,
         "member_assignment": member.assignment,
     }
+
+
+DESCRIBE_GROUPS = GroupApi(_asks, _tells)

@@ -7,6 +7,8 @@ not served.  Source: KIP-699 (many keys); docs/protocol.md §5.8.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from plimsoll_broker.coordinator.internal_topics import InternalTopics
@@ -22,6 +24,8 @@ from plimsoll_wire.messages import decode_request, encode_response
 _MANY_KEYS_VERSION = 4
 _GROUP = 0
 _TRANSACTION = 1
+BYTES_AT_ONCE = 1024
+"""Of a request's body: a few hundred keys, whose answers take a few milliseconds."""
 
 
 class _Found(NamedTuple):
@@ -52,6 +56,9 @@ _TOO_OLD = _Found(
 )
 
 
+_WANTED = _Found(Code.COORDINATOR_NOT_AVAILABLE, "The topic of groups is being made; ask again.")
+
+
 class FindCoordinatorHandler:
     """`__call__` is the route's handler."""
 
@@ -59,38 +66,47 @@ class FindCoordinatorHandler:
         self._view = view
         self._topics = topics
 
-    def __call__(self, context: RequestContext) -> Reply:
-        version = context.api_version
-        request = decode_request(context.api_key, version, context.body)
-        kind = getattr(request, "key_type", _GROUP)
-        if version < _MANY_KEYS_VERSION:
-            values = self._find(kind, request.key).values()
-        else:
-            values = {
-                "coordinators": [
-                    {"key": key, **self._find(kind, key).values()}
-                    for key in request.coordinator_keys
-                ]
-            }
-        return encode_response(context.api_key, version, values)
+    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
+        answer = partial(_answer, self._view.image, context)
+        if len(context.body) > BYTES_AT_ONCE:
+            return self._aside(answer)
+        return self._reply(*answer())
 
-    def _find(self, kind: int, key: str) -> _Found:
-        if kind == _TRANSACTION:
-            return _Found(Code.INVALID_REQUEST, "Transactions are not served here.")
-        if kind != _GROUP:
-            return _Found(Code.INVALID_REQUEST, f"Coordinators of type {kind} are not served here.")
-        refusal = check_group_id(key)
-        if refusal is not None:
-            return _Found(refusal.code, refusal.message)
-        image = self._view.image
-        topic_id = image.topic_ids.get(GROUP_OFFSETS)
-        partitions = 0 if topic_id is None else image.topics[topic_id].partitions
-        if topic_id is None or not partitions:
-            if image.metadata_version < METADATA_VERSION:
-                return _TOO_OLD
+    async def _aside(self, answer: Callable[[], tuple[bytes, bool]]) -> Reply:
+        return self._reply(*await self._view.aside.do(answer))
+
+    def _reply(self, reply: bytes, wanted: bool) -> Reply:
+        if wanted:
             self._topics.want(GROUP_OFFSETS)
-            return _NOT_YET
-        return _leader(image, PartitionKey(topic_id, partition_of(key, partitions)))
+        return reply
+
+
+def _answer(image: ClusterImage, context: RequestContext) -> tuple[bytes, bool]:
+    """The response, and whether the topic of groups is to be made."""
+    version = context.api_version
+    request = decode_request(context.api_key, version, context.body)
+    kind = getattr(request, "key_type", _GROUP)
+    many = version >= _MANY_KEYS_VERSION
+    keys = request.coordinator_keys if many else (request.key,)
+    found = [_find(image, kind, key) for key in keys]
+    told = [{"key": key, **one.values()} for key, one in zip(keys, found, strict=True)]
+    values = {"coordinators": told} if many else told[0]
+    return encode_response(context.api_key, version, values), _WANTED in found
+
+
+def _find(image: ClusterImage, kind: int, key: str) -> _Found:
+    if kind == _TRANSACTION:
+        return _Found(Code.INVALID_REQUEST, "Transactions are not served here.")
+    if kind != _GROUP:
+        return _Found(Code.INVALID_REQUEST, f"Coordinators of type {kind} are not served here.")
+    refusal = check_group_id(key)
+    if refusal is not None:
+        return _Found(refusal.code, refusal.message)
+    topic_id = image.topic_ids.get(GROUP_OFFSETS)
+    partitions = 0 if topic_id is None else image.topics[topic_id].partitions
+    if topic_id is None or not partitions:
+        return _TOO_OLD if image.metadata_version < METADATA_VERSION else _WANTED
+    return _leader(image, PartitionKey(topic_id, partition_of(key, partitions)))
 
 
 def _leader(image: ClusterImage, key: PartitionKey) -> _Found:

@@ -5,40 +5,29 @@ Source: KIP-62, KIP-345; docs/protocol.md §5.8.1.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Iterator
 from typing import Any
 
-from plimsoll_broker.coordinator.roles import Coordinators
-from plimsoll_broker.handlers.groups.asking import decided, encoded, once_answered
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.server.dispatch import Reply, RequestContext
-from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import MemberHeartbeat
 
 
-class HeartbeatHandler:
-    """`__call__` is the route's handler."""
+def _asks(request: GroupRequest) -> Iterator[MemberHeartbeat]:
+    asked = request.value
+    yield MemberHeartbeat(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        group_instance_id=getattr(asked, "group_instance_id", None),
+        generation=asked.generation_id,
+    )
 
-    def __init__(self, coordinators: Coordinators, aside: Aside) -> None:
-        self._coordinators = coordinators
-        self._aside = aside
 
-    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
-        return decided(context, self._aside, lambda request: self._serve(context, request))
+def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
+    """Kafka tells no heartbeat COORDINATOR_LOAD_IN_PROGRESS: some clients take it for a fault."""
+    code = code_of(answers[0])
+    loads = code is Code.COORDINATOR_LOAD_IN_PROGRESS
+    return {"error_code": Code.COORDINATOR_NOT_AVAILABLE if loads else code}
 
-    def _serve(self, context: RequestContext, request: Any) -> Reply | Awaitable[Reply]:
-        op = MemberHeartbeat(
-            group_id=request.group_id,
-            member_id=request.member_id,
-            group_instance_id=getattr(request, "group_instance_id", None),
-            generation=request.generation_id,
-        )
-        asker = self._coordinators.ask(request.group_id, op)
 
-        def reply(answers: list[object]) -> Reply:
-            (answer,) = answers
-            code = answer.code if isinstance(answer, RefusedAsWhole) else Code.NONE
-            return encoded(context, {"error_code": code})
-
-        return once_answered([asker], reply)
+HEARTBEAT = GroupApi(_asks, _tells)

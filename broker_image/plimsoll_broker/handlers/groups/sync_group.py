@@ -1,55 +1,50 @@
 """SyncGroup: a member gets its assignment once the leader's are committed.
 
-Source: KIP-62, KIP-345, KIP-559; docs/protocol.md §5.8.1.
+From version 5 a member says which protocol it means, else it is refused.  Source: KIP-62, KIP-345,
+KIP-559; docs/protocol.md §5.8.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Iterator
 from typing import Any
 
-from plimsoll_broker.coordinator.roles import Coordinators
-from plimsoll_broker.handlers.groups.asking import decided, encoded, once_answered
-from plimsoll_broker.handlers.large_messages import Aside
-from plimsoll_broker.server.dispatch import Reply, RequestContext
-from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_broker.handlers.groups.asking import GroupApi, GroupRequest, code_of
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.membership import GroupSynced, SyncGroup
 
-
-class SyncGroupHandler:
-    """`__call__` is the route's handler."""
-
-    def __init__(self, coordinators: Coordinators, aside: Aside) -> None:
-        self._coordinators = coordinators
-        self._aside = aside
-
-    def __call__(self, context: RequestContext) -> Reply | Awaitable[Reply]:
-        return decided(context, self._aside, lambda request: self._serve(context, request))
-
-    def _serve(self, context: RequestContext, request: Any) -> Reply | Awaitable[Reply]:
-        op = SyncGroup(
-            group_id=request.group_id,
-            member_id=request.member_id,
-            group_instance_id=getattr(request, "group_instance_id", None),
-            generation=request.generation_id,
-            protocol_type=getattr(request, "protocol_type", None),
-            protocol=getattr(request, "protocol_name", None),
-            assignments=tuple(
-                (one.member_id, bytes(one.assignment)) for one in request.assignments
-            ),
-        )
-        asker = self._coordinators.ask(request.group_id, op)
-        return once_answered([asker], lambda answers: encoded(context, _values(answers[0])))
+_PROTOCOL_VERSION = 5
 
 
-def _values(answer: object) -> dict[str, Any]:
-    if isinstance(answer, RefusedAsWhole):
-        return {"error_code": answer.code, "assignment": b""}
-    assert isinstance(answer, GroupSynced), answer
+def _asks(request: GroupRequest) -> Iterator[SyncGroup]:
+    asked = request.value
+    protocol_type = getattr(asked, "protocol_type", None)
+    protocol = getattr(asked, "protocol_name", None)
+    if request.version >= _PROTOCOL_VERSION and None in (protocol_type, protocol):
+        return
+    yield SyncGroup(
+        group_id=asked.group_id,
+        member_id=asked.member_id,
+        group_instance_id=getattr(asked, "group_instance_id", None),
+        generation=asked.generation_id,
+        protocol_type=protocol_type,
+        protocol=protocol,
+        assignments=tuple((one.member_id, bytes(one.assignment)) for one in asked.assignments),
+    )
+
+
+def _tells(_: GroupRequest, answers: list[object]) -> dict[str, Any]:
+    if not answers:
+        return {"error_code": Code.INCONSISTENT_GROUP_PROTOCOL, "assignment": b""}
+    (answer,) = answers
+    if not isinstance(answer, GroupSynced):
+        return {"error_code": code_of(answer), "assignment": b""}
     return {
         "error_code": Code.NONE,
         "protocol_type": answer.protocol_type,
         "protocol_name": answer.protocol,
         "assignment": answer.assignment,
     }
+
+
+SYNC_GROUP = GroupApi(_asks, _tells)

@@ -14,12 +14,12 @@ from plimsoll_core.cluster.topic_configs import client_configs
 from plimsoll_core.controller.kernel.decision import DecisionContext
 from plimsoll_core.controller.topics.compaction_version import check_version
 from plimsoll_core.controller.topics.internal_topics import reserved
+from plimsoll_core.controller.topics.topic_changes import not_a_clients
 from plimsoll_core.controller.topics.topic_creation import (
     TopicPlan,
     check_rows,
     create,
     created,
-    declared_elsewhere,
     place_new,
     refused,
 )
@@ -124,8 +124,7 @@ def _delete_one(turn: DecisionContext, topic_id: UUID | None, name: str) -> Topi
             Refusal(reason=reason, message=f"There is no topic {name or topic_id}."),
             topic_id,
         )
-    kept = reserved(topic.name) or declared_elsewhere(topic, "change or delete that object")
-    if kept:
+    if kept := not_a_clients(topic, "change or delete that object"):
         return refused(topic.name, kept, topic.id)
     turn.add(TopicRemoved(cause="deleted by a client", topic_id=topic.id))
     return TopicAnswer(name=topic.name, topic_id=topic.id)

@@ -1,14 +1,14 @@
 """What every change of a client's topics begins and ends with: the topic, and its answer.
 
-Called by `config_changes` and `client_partitions`.
+Called by `config_changes`, `client_partitions` and `client_topics`.
 """
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.internal_topics import is_internal
 from plimsoll_core.cluster.legal_topic_names import check_form
 from plimsoll_core.cluster.model import Topic
 from plimsoll_core.controller.kernel.decision import DecisionContext
+from plimsoll_core.controller.topics.internal_topics import reserved
 from plimsoll_core.controller.topics.topic_creation import declared_elsewhere
 from plimsoll_core.errors import Reason, Refusal
 from plimsoll_core.messages.topic_changes import TopicChanged
@@ -30,12 +30,7 @@ def found(turn: DecisionContext, name: str, times: int) -> Topic | Refusal:
 
 def not_a_clients(topic: Topic, instead: str) -> Refusal | None:
     """Why clients may not change a topic; `instead`: what to do where an object declares it."""
-    if is_internal(topic.name):
-        return Refusal(
-            reason=Reason.PolicyViolation,
-            message=f"Topic {topic.name} is the cluster's own; clients do not change it.",
-        )
-    return declared_elsewhere(topic, instead)
+    return reserved(topic.name) or declared_elsewhere(topic, instead)
 
 
 def told(name: str, refusal: Refusal | None) -> TopicChanged:

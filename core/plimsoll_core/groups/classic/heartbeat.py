@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply, refused
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.checks import check_named
 from plimsoll_core.groups.classic.seats import check_member, find, prolong
 from plimsoll_core.groups.members import Preparing
 from plimsoll_core.groups.membership import HeartbeatTaken, MemberHeartbeat
@@ -20,9 +19,6 @@ def heartbeat(
     turn: GroupTurn, op: MemberHeartbeat, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """In a rebalance the member hears that it has to join."""
-    refusal = check_named(op.group_id)
-    if refusal is not None:
-        return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     group = find(turn, op.group_id)
     code = check_member(group, op.member_id, op.group_instance_id)
     reply = Reply(token, HeartbeatTaken())

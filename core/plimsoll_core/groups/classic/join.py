@@ -10,7 +10,7 @@ from functools import partial
 
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.checks import check_named, check_room
+from plimsoll_core.groups.checks import check_room
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import (
     generation_of,
@@ -58,7 +58,7 @@ def join_group(
     turn: GroupTurn, op: JoinGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """Answered when the rebalance's first half is over, or at once where there is none."""
-    refusal = check_named(op.group_id) or _check_request(turn, op)
+    refusal = _check_request(turn, op)
     if refusal is not None:
         return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     effects = Effects()

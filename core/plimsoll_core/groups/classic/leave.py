@@ -5,9 +5,8 @@ Called by `groups.step`.  Source: KIP-345; docs/protocol.md §5.8.1.
 
 from __future__ import annotations
 
-from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply
+from plimsoll_core.coordination.outcome import CoordinatorOutcome
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.checks import check_named
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import complete_if_all_joined, rebalance
 from plimsoll_core.groups.classic.seats import check_member, find, let_go, stand_up, take_id
@@ -22,9 +21,6 @@ def leave_group(
     turn: GroupTurn, op: LeaveGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """Each of those who are named has its own answer; those who stay share out once."""
-    refusal = check_named(op.group_id)
-    if refusal is not None:
-        return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     effects = Effects()
     group = find(turn, op.group_id)
     if group is None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from plimsoll_core.coordination.outcome import CoordinatorOutcome, Reply
+from plimsoll_core.coordination.outcome import CoordinatorOutcome
 from plimsoll_core.errors import Code
-from plimsoll_core.groups.checks import check_named
 from plimsoll_core.groups.classic.effects import Effects
 from plimsoll_core.groups.classic.phases import generation_of, prepare, refuse_syncs
 from plimsoll_core.groups.classic.seats import check_member, find, prolong, saw_sync
@@ -30,9 +29,6 @@ def sync_group(
     turn: GroupTurn, op: SyncGroup, token: object
 ) -> CoordinatorOutcome[GroupRecord, Operation]:
     """A follower waits for the leader, the leader for the commit."""
-    refusal = check_named(op.group_id)
-    if refusal is not None:
-        return CoordinatorOutcome(key=op.group_id, at_once=(Reply(token, refusal),))
     effects = Effects()
     group = find(turn, op.group_id)
     code = _check(group, op)

@@ -6,7 +6,6 @@ from version 9); docs/protocol.md §5.8.
 
 from __future__ import annotations
 
-from plimsoll_core.cluster.model import ClusterImage, PartitionKey
 from plimsoll_core.coordination.outcome import CoordinatorOutcome, RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 from plimsoll_core.groups.checks import check_room
@@ -53,13 +52,12 @@ def check_committer(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None
     group = find(turn, op.group_id)
     if group is None or isinstance(group.phase, Empty):
         return _check_nobody(turn, op)
-    if op.generation >= 0 or op.member_id or op.group_instance_id is not None:
-        code = check_member(group, op.member_id, op.group_instance_id)
-        if code is not Code.NONE:
-            return RefusedAsWhole(code)
+    # One that names no member is none either.
+    code = check_member(group, op.member_id, op.group_instance_id)
+    if code is not Code.NONE:
+        return RefusedAsWhole(code)
     if op.generation != group.generation:
-        alone = op.generation < 0
-        return RefusedAsWhole(Code.UNKNOWN_MEMBER_ID if alone else Code.ILLEGAL_GENERATION)
+        return RefusedAsWhole(Code.ILLEGAL_GENERATION)
     durable = turn.state.groups.get(op.group_id)
     stored = None if durable is None else durable.stored
     is_stored = stored is not None and stored.generation == group.generation
@@ -83,11 +81,8 @@ def _check_nobody(turn: GroupTurn, op: CommitOffsets) -> RefusedAsWhole | None:
 def _check(turn: GroupTurn, offset: PartitionOffset) -> Code:
     if len(offset.metadata.encode()) > turn.settings.metadata_bytes_max:
         return Code.OFFSET_METADATA_TOO_LARGE
-    image: ClusterImage = turn.image
-    topic_id = image.topic_ids.get(offset.topic)
-    if topic_id is None or PartitionKey(topic_id, offset.partition) not in image.partitions:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION
-    return Code.NONE
+    known = turn.has_partition(offset.topic, offset.partition)
+    return Code.NONE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _record(turn: GroupTurn, op: CommitOffsets, offset: PartitionOffset) -> OffsetCommitted:

@@ -6,6 +6,8 @@ read back.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from plimsoll_operator.api.cluster_ids import kafka_id
@@ -23,7 +25,7 @@ from plimsoll_operator.reconcile.restarts.pod_state import troubles_text
 from plimsoll_operator.reconcile.restarts.restart_memory import restarts_of
 from plimsoll_operator.reconcile.restarts.roll_progress import rolls_condition
 from plimsoll_operator.status.cluster_conditions import cluster_conditions
-from plimsoll_operator.status.cluster_counts import cluster_status
+from plimsoll_operator.status.cluster_counts import cluster_status, groups_status
 from plimsoll_operator.status.status_writer import StatusDraft, Target
 from plimsoll_operator.status.unclean_recovery_condition import TYPE as UNCLEAN
 from plimsoll_operator.status.unclean_recovery_condition import UncleanRecovery
@@ -47,6 +49,7 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         blocked=tuple(_blocked(term)[:BLOCKED_MAX]),
         versions=versions(term),
         volume_size=term.volume_size,
+        groups=groups_status(_told_groups(term)),
     )
     found_so = cluster_conditions(image, status, troubles_text(term.troubles))
     shown = {c.type: c for c in (*found_so, *_notes(term))}
@@ -67,6 +70,14 @@ def render(term: Term, key: Key) -> StatusDraft | None:
         shown=term.objects.clusters.conditions(key),
         version=found.metadata.resource_version,
     )
+
+
+def _told_groups(term: Term) -> Iterator[int | None]:
+    """By brokers that take part: another one has taken over what a dead one coordinated."""
+    heard = term.controller.soft.contacts
+    for broker_id, broker in term.image.brokers.items():
+        if broker.active and broker_id in heard:
+            yield heard[broker_id].groups
 
 
 def _without_log(term: Term, found: LogCluster) -> StatusDraft | None:

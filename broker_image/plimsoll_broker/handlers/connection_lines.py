@@ -1,0 +1,92 @@
+"""One line for each connection: requests that take longer than a moment, and those behind them.
+
+Called by handlers whose requests must not overtake each other.  A request that is decided in more
+than one turn of the event loop stands in the line of its connection until it is decided; what the
+connection sends meanwhile stands behind it, and everything else is decided in the call.  Bounded by
+what a session lets in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState, Reply
+from plimsoll_wire.primitives import MalformedMessage
+
+Served = Reply | asyncio.Future[Reply | None] | None
+"""Decided: the answer, or what is still waited for outside of the line."""
+
+
+class ConnectionLines:
+    """The lines of all connections; `ConnectionState.line` is the last that each waits for."""
+
+    def __init__(self) -> None:
+        # What was begun is done, so somebody holds on to it.
+        self._tasks: set[asyncio.Task[Served]] = set()
+
+    def idle(self, connection: ConnectionState) -> bool:
+        """Whether nothing is in front of the request at hand."""
+        return connection.line is None or connection.line.done()
+
+    def add(
+        self, connection: ConnectionState, serve: Callable[[], Coroutine[Any, Any, Served]]
+    ) -> asyncio.Future[Reply | None]:
+        """Serve it behind whatever this connection sent before.  What was begun is done, also for
+        a client that has gone."""
+        before = None if self.idle(connection) else connection.line
+        task = asyncio.ensure_future(_behind(before, serve))
+        connection.line = task
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        answer: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
+        task.add_done_callback(partial(_tell, answer))
+        return answer
+
+
+async def _behind(
+    before: asyncio.Task[Served] | None, serve: Callable[[], Coroutine[Any, Any, Served]]
+) -> Served:
+    if before is not None:
+        await asyncio.wait((before,))
+        if before.cancelled() or before.exception() is not None:
+            raise CloseConnection("behind-a-failure")
+    return await serve()
+
+
+def _tell(answer: asyncio.Future[Reply | None], task: asyncio.Task[Served]) -> None:
+    """Not a task of its own: one that is cancelled before its first turn would not see this end."""
+    if answer.done():
+        _surface(task)  # the session has gone: a bug would show nowhere else
+    elif task.cancelled():
+        answer.cancel()
+    elif (error := task.exception()) is not None:
+        answer.set_exception(error)
+    elif isinstance(result := task.result(), asyncio.Future):
+        result.add_done_callback(partial(_pass_on, answer))
+        answer.add_done_callback(partial(_let_go, result))
+    else:
+        answer.set_result(result)
+
+
+def _pass_on(answer: asyncio.Future[Reply | None], result: asyncio.Future[Reply | None]) -> None:
+    if result.cancelled():
+        answer.cancel()
+    elif (error := result.exception()) is not None:
+        if not answer.done():
+            answer.set_exception(error)
+    elif not answer.done():
+        answer.set_result(result.result())
+
+
+def _let_go(result: asyncio.Future[Reply | None], answer: asyncio.Future[Reply | None]) -> None:
+    if answer.cancelled():
+        result.cancel()
+
+
+def _surface(task: asyncio.Task[Served]) -> None:
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, MalformedMessage | CloseConnection):
+        raise error

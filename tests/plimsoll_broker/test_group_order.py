@@ -1,0 +1,120 @@
+"""Requests about groups keep the order of their connection, however long one takes to read."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.plimsoll_broker.group_harness import (
+    GROUP,
+    Harness,
+    commit_of,
+    join_of,
+    leave_of,
+    sync_of,
+)
+
+from plimsoll_broker.handlers.groups import asking
+from plimsoll_broker.server.dispatch import CloseConnection, ConnectionState
+from plimsoll_core.groups import operations as o
+from plimsoll_core.groups.membership import JoinGroup, LeaveGroup, SyncGroup
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import decode_response, encode_request
+from plimsoll_wire.primitives import MalformedMessage
+
+MANY = [(index % 3, index) for index in range(2_000)]
+
+
+def body(key: ApiKey, version: int, values: dict[str, Any]) -> bytes:
+    return encode_request(key, version, values)
+
+
+def long_commit() -> bytes:
+    data = body(ApiKey.OFFSET_COMMIT, 8, commit_of(*MANY))
+    assert len(data) > asking.BYTES_AT_ONCE
+    return data
+
+
+def fetch_one() -> bytes:
+    topics = [{"name": "orders", "partition_indexes": [1]}]
+    return body(ApiKey.OFFSET_FETCH, 7, {**GROUP, "topics": topics, "require_stable": False})
+
+
+async def test_short_request_behind_a_long_one_of_its_connection_is_decided_after_it() -> None:
+    harness = Harness(looks_on=True)
+    commit = harness.begin(ApiKey.OFFSET_COMMIT, 8, long_commit())
+    fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one())
+    assert harness.coordinators.asked == []
+    reply: Any = decode_response(ApiKey.OFFSET_FETCH, 7, await fetch)  # type: ignore[arg-type]
+    assert reply.topics[0].partitions[0].committed_offset == 1_999
+    assert [type(op) for op in harness.coordinators.asked] == [o.CommitOffsets] * 4 + [
+        o.FetchOffsets
+    ]
+    await commit
+
+
+async def test_other_connections_do_not_wait_for_a_long_request() -> None:
+    harness = Harness(looks_on=True)
+    commit = harness.begin(ApiKey.OFFSET_COMMIT, 8, long_commit())
+    fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one(), ConnectionState())
+    assert fetch.done()
+    assert [type(op) for op in harness.coordinators.asked] == [o.FetchOffsets]
+    await commit
+
+
+async def test_request_of_many_operations_is_asked_before_what_comes_behind_it() -> None:
+    harness = Harness(looks_on=True)
+    names = [f"g{number}" for number in range(20)]
+    data = body(ApiKey.DESCRIBE_GROUPS, 0, {"groups": names})
+    assert len(data) < asking.BYTES_AT_ONCE
+    describe = harness.begin(ApiKey.DESCRIBE_GROUPS, 0, data)
+    fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one())
+    assert len(harness.coordinators.asked) == asking.ASKED_AT_ONCE
+    await asyncio.gather(describe, fetch)
+    asked: list[Any] = harness.coordinators.asked
+    assert [op.group_id for op in asked] == [*names, "g"]
+
+
+async def test_commit_and_leave_behind_a_long_join_follow_it() -> None:
+    """A member that commits, joins with much to say, and leaves at once."""
+    harness = Harness(looks_on=True)
+    joined = await harness.stable()
+    harness.coordinators.asked.clear()
+    protocols = [{"name": "range", "metadata": b"x" * 2 * asking.BYTES_AT_ONCE}]
+    mine = {"member_id": str(joined.member_id)}
+    requests = [
+        (ApiKey.JOIN_GROUP, 9, join_of(**mine, protocols=protocols)),
+        (ApiKey.SYNC_GROUP, 5, sync_of(joined)),
+        (ApiKey.LEAVE_GROUP, 5, leave_of(mine)),
+    ]
+    begun = [harness.begin(key, version, body(key, version, v)) for key, version, v in requests]
+    await asyncio.gather(*begun)
+    kinds = [type(op) for op in harness.coordinators.asked]
+    assert kinds == [JoinGroup, SyncGroup, LeaveGroup]
+    assert harness.coordinators.model.turn.soft.classic == {}
+
+
+async def test_what_waits_to_be_answered_holds_up_nobody() -> None:
+    """A parked join is decided: what comes behind it is decided at once."""
+    harness = Harness(looks_on=True)
+    protocols = [{"name": "range", "metadata": b"x" * 2 * asking.BYTES_AT_ONCE}]
+    join = harness.begin(
+        ApiKey.JOIN_GROUP, 0, body(ApiKey.JOIN_GROUP, 0, join_of(protocols=protocols))
+    )
+    await harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one())
+    assert not join.done()
+    assert harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one()).done()
+    join.cancel()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert len(harness.coordinators.model.turn.soft.classic["g"].members) == 0
+
+
+async def test_nothing_is_decided_behind_a_long_request_that_cannot_be_read() -> None:
+    harness = Harness()
+    spoilt = harness.begin(ApiKey.OFFSET_COMMIT, 8, b"\xff" * 10_000)
+    fetch = harness.begin(ApiKey.OFFSET_FETCH, 7, fetch_one())
+    with pytest.raises(MalformedMessage):
+        await spoilt
+    with pytest.raises(CloseConnection):
+        await fetch
+    assert harness.coordinators.asked == []

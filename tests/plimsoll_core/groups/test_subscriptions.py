@@ -1,0 +1,209 @@
+"""Topics that a group is subscribed to: whose offsets are neither deleted nor expire."""
+
+import struct
+import time
+
+import pytest
+from tests.plimsoll_core.groups.classic_members import (
+    a_heartbeat,
+    a_join,
+    a_sync,
+    begins,
+    given,
+    leave,
+    phase,
+    stable,
+)
+from tests.plimsoll_core.groups.coordinator_model import (
+    CoordinatorModel,
+    a_commit,
+    codes,
+    fetched,
+)
+
+from plimsoll_core.errors import Code
+from plimsoll_core.groups import operations as o
+from plimsoll_core.groups.subscriptions import NAMES_MAX, subscribed_topics
+
+WEEK_MS = 7 * 24 * 3_600_000
+DELETE = o.DeleteOffsets(group_id="g", partitions=(("orders", 0), ("bills", 0), ("orders", 0)))
+
+
+def subscription(*topics: str, version: int = 3) -> bytes:
+    """As a consumer of that version says it: fields that later versions added stand behind."""
+    names = b"".join(struct.pack(">h", len(name)) + name.encode() for name in topics)
+    return struct.pack(">hi", version, len(topics)) + names + b"\xff\xff\xff\xff" + b"later fields"
+
+
+def to(*topics: str, version: int = 3) -> tuple[tuple[str, bytes], ...]:
+    return (("range", subscription(*topics, version=version)),)
+
+
+def consumers(model: CoordinatorModel, *said: bytes, protocol_type: str = "consumer") -> list[str]:
+    """A stable group whose members said this."""
+    ids = [given(model) for _ in said]
+    tokens = [
+        model.asked(a_join(one, protocols=(("range", each),), protocol_type=protocol_type))
+        for one, each in zip(ids, said, strict=True)
+    ]
+    while model.answer(tokens[0]) is None:
+        model.advance(3_000)
+    for token in reversed(tokens):  # the leader's comes last
+        joined = model.answer(token)
+        model.asked(a_sync(joined))  # type: ignore[arg-type]
+    assert phase(model) == "Stable"
+    return ids
+
+
+def commit(model: CoordinatorModel) -> None:
+    """Before there are members."""
+    model.ask(a_commit(("orders", 0, 10), ("bills", 0, 11)))
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_offsets_of_topics_that_members_are_subscribed_to_are_not_deleted_and_others_are(
+    model: CoordinatorModel, version: int
+) -> None:
+    commit(model)
+    consumers(model, subscription("orders", version=version), subscription("x", version=version))
+    assert codes(model.ask(DELETE)) == [86, 0, 86]
+    assert fetched(model, ("orders", 0), ("bills", 0)) == [10, -1]
+    model.fail_over()
+    assert codes(model.ask(DELETE)) == [86, 0, 86]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"\0",
+        b"\0\3\0\0\0\1",
+        b"\0\3\xff\xff\xff\xff",
+        b"\0\3\x7f\xff\xff\xff",
+        b"\0\3\0\0\0\1\xff\xff",
+        b"\0\3\0\0\0\1\x7f\xfforders",
+        b"\0\3\0\0\0\1\0\2\xff\xfe",
+        struct.pack(">hi", 3, NAMES_MAX + 1) + b"\0\0" * (NAMES_MAX + 1),
+    ],
+    ids=repr,
+)
+def test_group_with_a_subscription_that_cannot_be_read_counts_as_subscribed_to_all(
+    model: CoordinatorModel, said: bytes
+) -> None:
+    commit(model)
+    consumers(model, subscription("orders"), said)
+    assert codes(model.ask(DELETE)) == [86] * 3
+    assert subscribed_topics(model.turn.soft.classic["g"], None) is None
+
+
+def test_members_of_another_protocol_than_the_consumers_keep_all_offsets_of_their_group(
+    model: CoordinatorModel,
+) -> None:
+    commit(model)
+    ids = consumers(model, subscription("orders"), protocol_type="connect")
+    assert model.ask(DELETE) is Code.NON_EMPTY_GROUP
+    model.ask(leave((ids[0], None)))
+    assert codes(model.ask(DELETE)) == [0, 0, 0]
+
+
+def test_topics_count_as_subscribed_to_until_members_have_joined_without_them(
+    model: CoordinatorModel,
+) -> None:
+    commit(model)
+    first, second = consumers(model, subscription("bills", "orders"), subscription("bills"))
+    model.asked(a_join(first, protocols=to("bills")))
+    assert phase(model) == "Preparing"
+    assert codes(model.ask(DELETE)) == [86] * 3, "it may still consume orders"
+    model.asked(a_join(second, protocols=to("bills")))
+    assert phase(model) == "Completing"
+    assert codes(model.ask(DELETE)) == [0, 86, 0]
+
+
+def test_group_that_has_no_generation_yet_counts_as_subscribed_to_all(
+    model: CoordinatorModel,
+) -> None:
+    commit(model)
+    model.asked(a_join(given(model), protocols=to("bills")))
+    assert codes(model.ask(DELETE)) == [86] * 3
+
+
+def test_offset_of_an_unknown_partition_is_deleted_if_there_is_one_else_it_is_unknown(
+    model: CoordinatorModel,
+) -> None:
+    commit(model)
+    op = o.DeleteOffsets(group_id="g", partitions=(("none", 0), ("bills", 7), ("bills", 0)))
+    assert codes(model.ask(op)) == [3, 3, 0]
+
+
+def test_empty_group_id_names_no_group_whose_offsets_can_be_deleted(
+    model: CoordinatorModel,
+) -> None:
+    assert model.ask(o.DeleteOffsets(group_id="", partitions=())) is Code.INVALID_GROUP_ID
+
+
+# --- expiry --------------------------------------------------------------------------------------
+
+
+def test_offset_of_a_topic_that_nobody_is_subscribed_to_expires_under_a_stable_group(
+    model: CoordinatorModel,
+) -> None:
+    commit(model)
+    first, second = consumers(model, subscription("orders"), subscription("orders"))
+    live_on(model, first, second, WEEK_MS - 3_600_000)
+    assert fetched(model, ("orders", 0), ("bills", 0)) == [10, 11]
+    live_on(model, first, second, 2 * 3_600_000)
+    assert fetched(model, ("orders", 0), ("bills", 0)) == [10, -1]
+
+
+def test_no_offset_expires_while_members_share_out_or_cannot_be_understood(
+    model: CoordinatorModel,
+) -> None:
+    model.ask(a_commit(("orders", 0, 10), ("bills", 0, 11), retention_ms=1_000))
+    members = begins(model, "s1", "s2")  # Completing: nobody has an assignment
+    model.advance(5_000)
+    model.submit(o.ExpireOffsets(group_id="g"), None)
+    assert fetched(model, ("orders", 0), ("bills", 0)) == [10, 11]
+    assert len(members) == 2
+    other = CoordinatorModel(model.turn.image)
+    other.ask(a_commit(("orders", 0, 10), retention_ms=1_000))
+    stable(other, None)
+    other.advance(5_000)
+    other.submit(o.ExpireOffsets(group_id="g"), None)
+    assert fetched(other, ("orders", 0)) == [10], "its subscription cannot be read"
+
+
+def live_on(model: CoordinatorModel, first: str, second: str, ms: int) -> None:
+    """The members' sessions last, as if they had sent heartbeats."""
+    for member in model.turn.soft.classic["g"].members.values():
+        member.session_timeout_ms = 2 * WEEK_MS
+    generation = model.turn.soft.classic["g"].generation
+    for one in (first, second):
+        model.ask(a_heartbeat(one, generation))
+    model.advance(ms)
+
+
+# --- hostile sizes -------------------------------------------------------------------------------
+
+
+def test_subscriptions_of_many_members_are_gone_through_in_a_few_milliseconds(
+    model: CoordinatorModel,
+) -> None:
+    commit(model)
+    consumers(model, subscription("orders"))
+    group = model.turn.soft.classic["g"]
+    (member,) = group.members.values()
+    same = subscription(*(f"topic-{number}" for number in range(1_000)))
+    for number in range(2_000):
+        other = type(member)(f"m{number}", None)
+        other.protocols = (("range", same + b"%d" % number),)
+        group.add(other)
+    began = time.process_time()
+    found = subscribed_topics(group, None)
+    assert found is not None
+    assert len(found) == 1_001
+    assert time.process_time() - began < 0.02
+    for number, other in enumerate(group.members.values()):
+        group.tell(other, (("range", subscription(*(f"{number}-{i}" for i in range(300)))),))
+    began = time.process_time()
+    assert subscribed_topics(group, None) is None, "too many to be gone through"
+    assert time.process_time() - began < 0.05
