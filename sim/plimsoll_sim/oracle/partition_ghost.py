@@ -88,17 +88,25 @@ class Copy:
         return bool(self.emptied or self.left)
 
 
+@dataclass(slots=True, eq=False)
+class Deletion:
+    """A client's request to let go of what is below `offset`; several may be on their way."""
+
+    offset: int
+
+
 @dataclass(slots=True)
 class PartitionGhost:
     """`committed` is the log that was ever under a leader's high watermark, less what unclean
     elections cut off; that is in `lost`.  `start`: where it begins by now, for retention or a
-    client let go of what is below; `deleted`: what clients asked for.  `led`: by leader epoch who
-    led, since when (µs).  `ever`: what was ever committed at an offset, by leader epoch."""
+    client let go of what is below; `deletions`: what clients asked for, but for what was refused.
+    `led`: by leader epoch who led, since when (µs).  `ever`: what was ever committed at an offset,
+    by leader epoch."""
 
     key: PartitionKey
     name: TopicPartition
     start: int = 0
-    deleted: int = 0
+    deletions: list[Deletion] = field(default_factory=list)
     committed: list[CommittedBatch] = field(default_factory=list)
     ever: dict[int, dict[int, CommittedBatch]] = field(default_factory=dict)
     index: dict[int, int] = field(default_factory=dict)
@@ -123,6 +131,11 @@ class PartitionGhost:
     def true_high_watermark(self) -> int:
         """Above `start`, but for who was elected uncleanly with nothing but a beginning."""
         return max(self.start, self.committed[-1].last + 1 if self.committed else 0)
+
+    @property
+    def deleted(self) -> int:
+        """Up to where any client may have had records deleted."""
+        return max((deletion.offset for deletion in self.deletions), default=0)
 
     def copy_of(self, broker_id: int) -> Copy:
         found = self.copies.get(broker_id)
@@ -173,7 +186,8 @@ class PartitionGhost:
             self.index.pop(batch.base, None)
             self.idents.pop(batch.ident, None)
             self.lost[batch.ident] = batch.base
-        self.deleted = min(self.deleted, self.true_high_watermark)
+        for deletion in self.deletions:
+            deletion.offset = min(deletion.offset, self.true_high_watermark)
         self.producers.clear()
         for batch in self.committed:
             self.note_producer(batch)
