@@ -88,10 +88,10 @@ _OWN = {
         ),
         integer(
             "log.cleaner.dedupe.buffer.size",
-            33_554_432,
+            134_217_728,
             24_576,
             INT32_MAX,
-            "Memory for the keys of one round of compaction: 24 bytes for each.",
+            "Memory for the keys of one round of compaction: 96 bytes and the key for each.",
         ),
         integer(
             "log.cleaner.io.max.bytes.per.second",

@@ -9,6 +9,8 @@ BROKER = "broker_image/plimsoll_broker/"
 RETAIN = CORE + "compaction/retain.py"
 ROUND = BROKER + "storage/cleaner/round.py"
 CLEANER = BROKER + "replication/log_cleaner.py"
+NEWEST = BROKER + "storage/cleaner/newest_keys.py"
+MARKED = "            live[number >> 3] |= 1 <<"
 KEPT = "return self.ends_segment or self.begins_epoch or self.of_producer"
 
 CLEANING: tuple[Mutant, ...] = (
@@ -24,7 +26,7 @@ CLEANING: tuple[Mutant, ...] = (
         rule="the last record of each key stays (10.2)",
         scenarios=("K01",),
         profile="cleaning",
-        edits=(Edit(RETAIN, "offset < newest_offset:", "offset <= newest_offset:"),),
+        edits=(Edit(NEWEST, MARKED, MARKED.replace("1", "0")),),
     ),
     Mutant(
         name="drops-the-first-batch-of-a-term",

@@ -173,11 +173,11 @@ def test_round_that_runs_out_of_memory_for_keys_goes_on_next_time() -> None:
         put(log, (b"%d" % (number % 15), b"x" * 60))
     log.flush()
     before = latest(log)
-    end = clean(log, machine.store.disk, buffer_bytes=10 * 24)
+    end = clean(log, machine.store.disk, buffer_bytes=3_000)
     assert 0 < end < log.segments[-1].base_offset
     rounds = 1
     while end < log.segments[-1].base_offset and rounds < 30:
-        end = clean(log, machine.store.disk, first_dirty=end, buffer_bytes=10 * 24)
+        end = clean(log, machine.store.disk, first_dirty=end, buffer_bytes=3_000)
         rounds += 1
     assert latest(log) == before
     assert len([one for one in records(log) if one[0] < log.segments[-1].base_offset]) <= 16
@@ -190,7 +190,7 @@ def test_batch_with_more_keys_than_there_is_memory_for_stays_and_is_passed() -> 
     for _ in range(8):
         put(log, (b"a", b"x" * 90))
     log.flush()
-    end = clean(log, machine.store.disk, buffer_bytes=6 * 24)
+    end = clean(log, machine.store.disk, buffer_bytes=2_000)
     assert end == log.segments[-1].base_offset
     assert len([one for one in records(log) if one[0] < 50]) == 50
 
@@ -264,11 +264,19 @@ BATCHES = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(BATCHES, st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(150, 900))
+@given(
+    BATCHES,
+    st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    st.integers(150, 900),
+    st.sampled_from([2**20, 900, 1_500, 2_500]),
+)
 def test_cleaned_log_equals_the_log_by_its_keys(
-    written: list[tuple[list[Pair], int, bool]], rounds: list[int], segment_bytes: int
+    written: list[tuple[list[Pair], int, bool]],
+    rounds: list[int],
+    segment_bytes: int,
+    buffer_bytes: int,
 ) -> None:
-    """K1, K2: whatever was written, and however often it is cleaned."""
+    """K1, K2: whatever was written, however often it is cleaned, and with however little memory."""
     machine = Machine(LogConfig(segment_bytes=segment_bytes, compact=True, holes=True))
     log = machine.log()
     epoch = 0
@@ -282,8 +290,12 @@ def test_cleaned_log_equals_the_log_by_its_keys(
         return
     for number, round_ in enumerate(rounds):
         end = log.segments[min(round_, len(log.segments) - 2) + 1].base_offset
-        clean(log, machine.store.disk, now_ms=10_000 + number, end=end, retention_ms=100)
+        more = {"retention_ms": 100, "buffer_bytes": buffer_bytes}
+        cleaned = clean(log, machine.store.disk, now_ms=10_000 + number, end=end, **more)
         assert latest(log) == told
+        if cleaned < end:  # there was no memory for more
+            clean(log, machine.store.disk, now_ms=10_000, first_dirty=cleaned, end=end, **more)
+            assert latest(log) == told
         whole(log)
     assert [one for one in everything if one[0] >= active] == [
         one for one in records(log) if one[0] >= active
