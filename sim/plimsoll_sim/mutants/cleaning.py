@@ -89,8 +89,11 @@ CLEANING: tuple[Mutant, ...] = (
         scenarios=("C05",),
         profile="groups",
         edits=(
-            Edit(ROUND, "self._newest.put(record.key,", "self._newest.put(record.key[:6],"),
-            Edit(ROUND, "self._newest.get(record.key)", "self._newest.get(record.key[:6])"),
+            Edit(
+                ROUND.replace("round.py", "newest_keys.py"),
+                "            return found.keys\n",
+                "            return [key and key[:6] for key in found.keys]\n",
+            ),
         ),
     ),
     Mutant(

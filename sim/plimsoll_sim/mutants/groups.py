@@ -194,8 +194,8 @@ GROUPS: tuple[Mutant, ...] = (
         edits=(
             Edit(
                 EXPIRE,
-                "    if not is_empty(turn, group.group_id):\n        return False\n",
-                "",
+                "subscribed = _in_use(members, group.stored)",
+                "subscribed: frozenset[str] | None = frozenset()",
             ),
         ),
     ),
