@@ -7,17 +7,23 @@ loopback.  Protobuf is not spoken, so `kubectl create` needs a file (`-f`); `app
 
 from __future__ import annotations
 
+import json
 from email.utils import formatdate
 
 from aiohttp import web
+from multidict import CIMultiDict
 
-from plimsoll_operator.kube.memory import discovery
+from plimsoll_operator.kube.memory import discovery, field_validation
 from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
 from plimsoll_operator.kube.memory.status_errors import StatusError
 from plimsoll_operator.kube.memory.transport import MemoryTransport
 from plimsoll_operator.kube.port import JSON, HttpRequest
 
 STOP_SECONDS = 1.0
+OPENAPI_V2 = "/openapi/v2"
+"""Where `kubectl` looks for a kind that is not in `/openapi/v3`, before it says that there is none:
+an empty document in protobuf is no bytes at all."""
+_OPENAPI_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _WATCHES = ("1", "true")
 
 
@@ -54,6 +60,8 @@ class ServedApi:
             found = discovery.document(http.path.rstrip("/"), resources)
             if found is not None:
                 return web.json_response(found)
+            if http.path == OPENAPI_V2:
+                return web.Response(content_type=_OPENAPI_V2_TYPE)
         request = HttpRequest(
             method=http.method,
             path=http.path,
@@ -64,8 +72,16 @@ class ServedApi:
         )
         if http.method == "GET" and http.query.get("watch") in _WATCHES:
             return await self._watch(http, request)
+        try:
+            warnings = field_validation.unknown(self._server, request)
+        except StatusError as error:
+            return web.json_response(error.body, status=error.status)
         answer = await self._transport.send(request)
-        headers = {} if answer.server_ms is None else {"Date": _date(answer.server_ms)}
+        headers = CIMultiDict[str]()
+        if answer.server_ms is not None:
+            headers["Date"] = _date(answer.server_ms)
+        for text in warnings:
+            headers.add("Warning", f"299 - {json.dumps(text)}")
         return web.Response(
             status=answer.status, body=answer.body, content_type=JSON, headers=headers
         )
