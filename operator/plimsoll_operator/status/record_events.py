@@ -44,7 +44,8 @@ class IsrChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Occurrence:
     """What an Event will say.  `key`: the same key within a minute is the same Event, unless one
-    that `undoes` it came between.  `unclean`: a leader that may lack acknowledged records was elected."""
+    that `undoes` it came between.  `unclean`: a leader that may lack acknowledged records was
+    elected."""
 
     key: str
     undoes: str = ""
@@ -111,7 +112,8 @@ def occurrences(
                 yield Occurrence(
                     key=f"orphaned-{name}",
                     reason="TopicPendingDeletion",
-                    message=f"The object of topic {name} is gone; its data is kept for the grace.",
+                    message=f"The object of topic {name} is gone: it serves on until its grace ends,"
+                    " and its data goes then.",
                 )
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
                 name = old.topics[topic_id].name
