@@ -114,6 +114,7 @@ def _announce(ready: LocalReady) -> None:
         "bootstrap": ready.bootstrap,
         "controller": ready.controller,
         "api": ready.api,
+        "metrics": ready.metrics,
         "pids": ready.pids,
     }
     typer.echo(json.dumps(line))

@@ -71,6 +71,7 @@ class LocalReady:
     bootstrap: str
     controller: str
     api: str
+    metrics: dict[str, str]
     pids: dict[str, int]
 
 
@@ -118,8 +119,9 @@ class LocalCluster:
         )
         pods = LocalPods(brokers, self._drivers(objects))
         machine = Machine(objects.server, pods, self.fail)
-        api = ApiEndpoint(objects.server, planned.api_port)
         parts = self._parts(objects)
+        parts.metrics.watch(parts)
+        api = ApiEndpoint(objects.server, planned.api_port, parts)
         start = Start(parts, objects, brokers, self._wishes.documents, image)
         start.prepare(planned.cluster_id)
         operator = self._tasks.spawn(self._operate(parts), "operator")
@@ -231,10 +233,13 @@ class LocalCluster:
         )
 
     def _ready(self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods) -> LocalReady:
+        ports = {str(b): self._ports(int(b)).metrics for b in members}
+        served = {broker: f"http://{LOOPBACK}:{port}/metrics" for broker, port in ports.items()}
         return LocalReady(
             bootstrap=_addresses(self._ports(int(broker_id)) for broker_id in members),
             controller=f"{LOOPBACK}:{self._planned.controller_port}",
             api=api,
+            metrics={**served, "controller": f"{api}/metrics"},
             pids=brokers.pids,
         )
 

@@ -112,7 +112,7 @@ def occurrences(
                 yield Occurrence(
                     key=f"orphaned-{name}",
                     reason="TopicPendingDeletion",
-                    message=f"The object of topic {name} is gone: it serves on until its grace ends,"
+                    message=f"The object of topic {name} is gone: it serves until its grace ends,"
                     " and its data goes then.",
                 )
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:

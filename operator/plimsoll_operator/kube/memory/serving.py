@@ -8,6 +8,7 @@ loopback.  Protobuf is not spoken, so `kubectl create` needs a file (`-f`); `app
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from email.utils import formatdate
 
 from aiohttp import web
@@ -30,12 +31,20 @@ _WATCHES = ("1", "true")
 class ServedApi:
     """`start`, then `url`; `stop` ends what is being watched."""
 
-    def __init__(self, server: MemoryApiServer, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Port 0: the kernel picks one."""
+    def __init__(
+        self,
+        server: MemoryApiServer,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        views: Iterable[web.RouteDef] = (),
+    ) -> None:
+        """Port 0: the kernel picks one.  `views`: what else is served there."""
         self._server = server
         self._transport = MemoryTransport(server)
         self._address = (host, port)
         application = web.Application(client_max_size=2 * BODY_BYTES_MAX)
+        application.add_routes(views)
         application.router.add_route("*", "/{path:.*}", self._serve)
         self._runner = web.AppRunner(
             application,
