@@ -193,6 +193,7 @@ class LocalCluster:
                 controllers=(f"{LOOPBACK}:{port}",),
                 spark_image=f"plimsoll-spark:{RELEASE}",
                 no_driver=why_no_driver(os.environ),
+                driver_output=f"the newest {self._layout.pod_log('{job}-*')}",
             ),
             kube=kube,
             lease_kube=kube,
