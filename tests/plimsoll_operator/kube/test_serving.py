@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
+from plimsoll_operator.kube.memory import tables
 from plimsoll_operator.kube.memory.definitions import shipped
 from plimsoll_operator.kube.memory.server import MemoryApiServer
 from plimsoll_operator.kube.memory.serving import OPENAPI_V2, ServedApi
@@ -114,3 +116,67 @@ async def test_json_patch_is_refused_with_what_to_use(client: aiohttp.ClientSess
     async with client.patch(f"{TOPICS}/t", json=[], headers=headers) as reply:
         assert reply.status == 415
         assert "--type merge" in (await reply.json())["message"]
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+AS_TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+
+
+def shown(table: dict[str, Any]) -> dict[str, Any]:
+    """The first row by column."""
+    names = [column["name"] for column in table["columnDefinitions"]]
+    return dict(zip(names, table["rows"][0]["cells"], strict=True))
+
+
+async def test_get_as_a_table_has_the_columns_of_the_definition(
+    client: aiohttp.ClientSession,
+) -> None:
+    await sent(client, "POST", a_topic(partitions=3), None)
+    ready = {"type": "Ready", "status": "True", "reason": "Serving", "message": "It serves."}
+    ready["lastTransitionTime"] = "2026-11-22T00:00:00Z"
+    patch = {"status": {"partitions": 3, "conditions": [ready]}}
+    assert (await sent(client, "PATCH", patch, None, "/t/status"))[0] == 200
+    for path in (TOPICS, f"{TOPICS}/t"):
+        async with client.get(path, headers=AS_TABLE) as reply:
+            table = await reply.json()
+        assert table["kind"] == "Table"
+        row = shown(table)
+        assert (row["Name"], row["Cluster"], row["Partitions"]) == ("t", "main", 3)
+        assert (row["Ready"], row["Age"]) == ("True", "0s")
+        assert row["RF"] is None
+        assert table["rows"][0]["object"]["metadata"]["name"] == "t"
+    async with client.get(f"{TOPICS}/none", headers=AS_TABLE) as reply:
+        assert (await reply.json())["kind"] == "Status"
+
+
+async def test_watch_as_a_table_tells_each_change_as_one(client: aiohttp.ClientSession) -> None:
+    await sent(client, "POST", a_topic(), None)
+    params = {"watch": "true", "timeoutSeconds": "5"}
+    async with client.get(TOPICS, params=params, headers=AS_TABLE) as reply:
+        change = json.loads(await reply.content.readline())
+    assert change["type"] == "ADDED"
+    assert shown(change["object"])["Name"] == "t"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "0s"), (119, "119s"), (120, "2m"), (121, "2m1s"), (600, "10m"), (3 * 3600 - 1, "179m"),
+        (3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"), (8 * 3600, "8h"), (48 * 3600, "2d"),
+    ],
+)  # fmt: skip
+def test_age_is_told_in_units_as_kubectl_has_them(seconds: int, text: str) -> None:
+    assert tables.age("2026-11-22T00:00:00Z", 1_795_305_600_000 + 1000 * seconds) == text
+
+
+def test_path_of_a_column_is_followed_as_far_as_it_leads() -> None:
+    row = {
+        "metadata": {"labels": {"a.b/c": "x"}},
+        "conditions": [{"type": "A", "status": "1"}, {"type": "B", "status": "2"}],
+    }
+    assert tables.at(row, ".conditions[?(@.type=='B')].status") == "2"
+    assert tables.at(row, ".conditions[?(@.type=='C')].status") is None
+    assert tables.at(row, ".conditions[1].type") == "B"
+    assert tables.at(row, r".metadata.labels['a\.b/c']") == "x"
+    assert tables.at(row, ".metadata.none.deeper") is None
