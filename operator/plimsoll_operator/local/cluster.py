@@ -35,6 +35,7 @@ from plimsoll_operator.local.layout import (
     DirectoryLayout,
     Ports,
     Remembered,
+    next_port,
     plan,
     taken,
 )
@@ -164,7 +165,8 @@ class LocalCluster:
     def _ports(self, broker_id: int) -> Ports:
         """A broker's; one that joins later gets its own when it is first asked for."""
         if broker_id not in self._planned.brokers:
-            self._planned = plan(self._planned, (broker_id,), None, None)
+            port = next_port(self._planned.brokers, self._wishes.port)
+            self._planned = plan(self._planned, (broker_id,), None, port)
             self._layout.remember(self._planned)
         return self._planned.brokers[broker_id]
 
