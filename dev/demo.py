@@ -21,6 +21,7 @@ import urllib.request
 import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -113,6 +114,10 @@ class LocalDemo:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
         """A clean stop, as far as it goes; nothing of it runs afterwards."""
@@ -300,12 +305,38 @@ def run(demo: LocalDemo, story: Story, *, keep: bool) -> None:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
+class Interrupts:
+    """SIGINT and SIGTERM: the first one ends the demo, and none ends its clean stop, which is
+    bounded."""
+
+    def __init__(self) -> None:
+        # Whether everything is being stopped already.
+        self.stopping = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._hear)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if not self.stopping:
+            self.stopping = True
+            raise KeyboardInterrupt
+        console.print(f"  stopping already; what has not ended after {STOP_S} s is killed")
+
+
+def stop(demo: LocalDemo) -> None:
+    """As `LocalDemo.stop`; says what it waits for."""
+    if demo.is_running:
+        console.print("  stopping Spark, the brokers and the controller")
+    try:
+        demo.stop()
+    except GaveUp as error:
+        console.print(f"[red]killed:[/] {error}", soft_wrap=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the cluster running")
     keep: bool = parser.parse_args().keep
-    # As Ctrl-C does, so that everything is stopped then too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    interrupts = Interrupts()
     began = time.monotonic()
     story, demo = Story(), LocalDemo(DIRECTORY, keep=keep)
     finished = False
@@ -316,11 +347,12 @@ def main() -> int:
         console.print(f"[red]demo failed:[/] {error}", soft_wrap=True)
         console.print(f"  logs are in {demo.said.parent.relative_to(ROOT)}")
     except KeyboardInterrupt:
-        console.print("interrupted; stopping what was started")
+        console.print("interrupted")
         return 128 + signal.SIGINT
     finally:
+        interrupts.stopping = True
         if not (finished and keep):
-            demo.stop()
+            stop(demo)
     took_s = time.monotonic() - began
     good = finished and not story.shortfalls
     console.print(f"[bold cyan]==>[/] {'done' if good else 'fell short'} in {took_s:.0f} s")

@@ -195,6 +195,39 @@ def test_process_of_somebody_else_under_an_old_pid_is_left_alone(tmp_path: Path)
     assert not directory.exists()
 
 
+SLOW_TO_STOP = """
+import os, pathlib, signal, sys
+from dev import demo
+
+class Slow(demo.LocalDemo):
+    is_running = True
+
+    def stop(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+        print("stopped all the same", flush=True)
+
+def run(*_, **__):
+    os.kill(os.getpid(), signal.{first})
+
+demo.LocalDemo, demo.run = Slow, run
+sys.argv = ["demo"]
+sys.exit(demo.main())
+"""
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_demo_that_is_interrupted_again_while_it_stops_goes_on_stopping(first: str) -> None:
+    words = [sys.executable, "-c", SLOW_TO_STOP.replace("{first}", first)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 128 + signal.SIGINT
+    assert done.stderr == ""
+    interrupted, stopping, *already, stopped = done.stdout.splitlines()
+    assert (interrupted, stopped) == ("interrupted", "stopped all the same")
+    assert "stopping Spark" in stopping
+    assert ["stopping already" in line for line in already] == [True, True]
+
+
 def test_demo_that_is_not_to_be_kept_dies_with_its_process(tmp_path: Path) -> None:
     ends, stays = (demo.LocalDemo(tmp_path, keep=keep).command for keep in (False, True))
     assert ends[2:4] == ["plimsoll_process.parent", str(os.getpid())]

@@ -111,7 +111,8 @@ def occurrences(
                 yield Occurrence(
                     key=f"orphaned-{name}",
                     reason="TopicPendingDeletion",
-                    message=f"The object of topic {name} is gone; its data is kept for the grace.",
+                    message=f"The object of topic {name} is gone: it serves until its grace ends,"
+                    " and its data goes then.",
                 )
             case TopicRemoved(topic_id=topic_id) if topic_id in old.topics:
                 name = old.topics[topic_id].name
