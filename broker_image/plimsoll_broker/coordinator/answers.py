@@ -15,6 +15,9 @@ from plimsoll_core.coordination.codes import told
 from plimsoll_core.coordination.outcome import RefusedAsWhole, Reply
 from plimsoll_core.errors import Code
 
+ANSWERED_AT_ONCE = 50
+"""Replies that leave in one turn of the event loop: a few milliseconds, with what sessions do."""
+
 
 class Asker:
     """What a shard's `token` is: it hears one answer, the first."""
@@ -58,7 +61,8 @@ class WaitingReplies:
     """The replies of one outcome, while they wait; what a replica's waiter holds.
 
     `written`: the outcome had records, so that their commit is proof enough; what was only read
-    needs the lease when it leaves."""
+    needs the lease when it leaves.  The members of a large group hear it a few at a time, so that
+    others are heard in between."""
 
     __slots__ = ("_replies", "_shard", "_then", "_written")
 
@@ -78,10 +82,19 @@ class WaitingReplies:
     def answer(self, code: int) -> None:
         """The wait is over: `code` is the replica's."""
         heard = told(Code(code))
-        if heard is Code.NONE and not self._written and not self._shard.may_tell():
-            heard = Code.NOT_COORDINATOR
-        for token, answer in self._replies:
-            assert isinstance(token, Asker)
-            token.answer(answer if heard is Code.NONE else RefusedAsWhole(heard))
+        self._leave(heard, 0)
         if self._then is not None:
-            self._then(heard)
+            self._then(self._told_now(heard))
+
+    def _leave(self, heard: Code, first: int) -> None:
+        code, end = self._told_now(heard), first + ANSWERED_AT_ONCE
+        for token, answer in self._replies[first:end]:
+            assert isinstance(token, Asker)
+            token.answer(answer if code is Code.NONE else RefusedAsWhole(code))
+        if end < len(self._replies):
+            asyncio.get_running_loop().call_soon(self._leave, heard, end)
+
+    def _told_now(self, heard: Code) -> Code:
+        if heard is Code.NONE and not self._written and not self._shard.may_tell():
+            return Code.NOT_COORDINATOR
+        return heard

@@ -6,6 +6,7 @@ load reads.  It never refuses: what is in the log *is* the state.
 
 from __future__ import annotations
 
+from sys import intern
 from typing import assert_never
 
 from plimsoll_core.groups.records import (
@@ -54,7 +55,10 @@ def _group(state: GroupsState, group_id: str) -> Group:
 
 def _commit(state: GroupsState, record: OffsetCommitted, offset: int) -> None:
     group = _group(state, record.group_id)
-    partitions = group.offsets.setdefault(record.topic, {})
+    partitions = group.offsets.get(record.topic)
+    if partitions is None:
+        # Thousands of groups name the same topics.
+        partitions = group.offsets[intern(record.topic)] = {}
     state.offsets += record.partition not in partitions
     partitions[record.partition] = CommittedOffset(
         record.offset,

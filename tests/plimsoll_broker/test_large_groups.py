@@ -1,0 +1,133 @@
+"""A group of a thousand members on a real log: nothing that happens to it holds the event loop."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.holding import nothing_holds_the_loop
+from tests.plimsoll_broker.group_harness import join_of, leave_of, member_of, sync_of
+from tests.plimsoll_broker.test_coordinators import (  # noqa: F401 - fixtures
+    Member,
+    Members,
+    coordinator,
+    hear_controller,
+    members,
+    others,
+)
+
+from plimsoll_broker.coordinator.answers import ANSWERED_AT_ONCE, Asker, WaitingReplies
+from plimsoll_broker.handlers.groups.table import group_handlers
+from plimsoll_broker.handlers.large_messages import Aside
+from plimsoll_broker.server.dispatch import ConnectionState, Reply, RequestContext
+from plimsoll_core.coordination.outcome import RefusedAsWhole
+from plimsoll_core.coordination.outcome import Reply as CoordinatorReply
+from plimsoll_core.errors import Code
+from plimsoll_wire.api_versions import ApiKey
+from plimsoll_wire.messages import decode_response, encode_request
+
+MANY = 1_000
+TURN_S_MAX = 0.02
+
+
+class Clients:
+    """Each has a connection of its own to one coordinator's handlers."""
+
+    def __init__(self, member: Member) -> None:
+        self.member = member
+        view = SimpleNamespace(image=member.broker.manager.image, aside=Aside())
+        self.handlers = group_handlers(view, member.coordinators)  # type: ignore[arg-type]
+        self.connections = [ConnectionState() for _ in range(MANY)]
+
+    async def ask(self, key: ApiKey, version: int, requests: list[dict[str, Any]]) -> list[Any]:
+        """One of each connection, a few a turn as they come in."""
+        replies = []
+        for connection, values in zip(self.connections, requests, strict=False):
+            replies.append(self._begin(key, version, connection, values))
+            await asyncio.sleep(0)
+        whole: list[Reply] = await asyncio.gather(*replies)
+        return [decode_response(key, version, one) for one in whole]  # type: ignore[arg-type]
+
+    def _begin(
+        self, key: ApiKey, version: int, connection: ConnectionState, values: dict[str, Any]
+    ) -> asyncio.Future[Reply]:
+        body = encode_request(key, version, values)
+        context = RequestContext(key, version, 7, memoryview(bytearray(body)), connection)
+        context.client_id, context.client = "client", "127.0.0.1:9"
+        reply: Any = self.handlers[key](context)
+        if asyncio.isfuture(reply):
+            return reply
+        done: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        done.set_result(reply)
+        return done
+
+
+async def rebalanced(clients: Clients, joins: list[dict[str, Any]]) -> list[Any]:
+    """Everybody has joined, and has its part."""
+    joined = await clients.ask(ApiKey.JOIN_GROUP, 3, joins)
+    assert {int(one.error_code) for one in joined} == {0}
+    syncs = [
+        sync_of(
+            one,
+            assignments=[
+                {"member_id": str(each.member_id), "assignment": b"its part"}
+                for each in one.members
+            ],
+        )
+        for one in joined
+    ]
+    synced = await clients.ask(ApiKey.SYNC_GROUP, 3, syncs)
+    assert {bytes(one.assignment) for one in synced} == {b"its part"}
+    return joined
+
+
+@pytest.mark.timeout(300)
+async def test_thousand_members_never_hold_the_loop(members: Members) -> None:  # noqa: F811
+    leader = coordinator(members)
+    shard = leader.shard
+    clients = Clients(leader)
+    with nothing_holds_the_loop(TURN_S_MAX):
+        first = [join_of(session_timeout=60_000) for _ in range(MANY)]
+        joined = await rebalanced(clients, first)
+        again = [join_of(member_id=str(one.member_id), session_timeout=60_000) for one in joined]
+        joined = await rebalanced(clients, again)
+        beats = await clients.ask(ApiKey.HEARTBEAT, 3, [member_of(one) for one in joined])
+        assert {int(one.error_code) for one in beats} == {0}
+        assert len(shard.soft.classic["g"].members) == MANY
+        leavers = [leave_of({"member_id": str(one.member_id)}) for one in joined]
+        left = await clients.ask(ApiKey.LEAVE_GROUP, 2, leavers)
+        assert {int(one.error_code) for one in left} == {0}
+    assert shard.soft.classic == {}
+
+
+# --- replies -------------------------------------------------------------------------------------
+
+
+class Shard:
+    """What a reply asks of its shard; `holds`: it has its lease."""
+
+    def __init__(self) -> None:
+        self.holds = True
+
+    def may_tell(self) -> bool:
+        return self.holds
+
+
+def answered(askers: list[Asker]) -> int:
+    return sum(asker.answered for asker in askers)
+
+
+async def test_very_many_replies_leave_a_few_a_turn_and_only_under_the_lease() -> None:
+    for written in (True, False):
+        shard, askers = Shard(), [Asker() for _ in range(3 * ANSWERED_AT_ONCE)]
+        thens: list[Code] = []
+        replies = tuple(CoordinatorReply(asker, "told") for asker in askers)
+        waiting = WaitingReplies(shard, replies, thens.append, written=written)
+        waiting.answer(Code.NONE)
+        assert (answered(askers), thens) == (ANSWERED_AT_ONCE, [Code.NONE])
+        shard.holds = False
+        for turn in (2, 3, 3):
+            await asyncio.sleep(0)
+            assert answered(askers) == turn * ANSWERED_AT_ONCE
+        last = "told" if written else RefusedAsWhole(Code.NOT_COORDINATOR)
+        assert [asker.answer_value for asker in askers[::ANSWERED_AT_ONCE]] == ["told", last, last]
