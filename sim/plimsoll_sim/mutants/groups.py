@@ -187,7 +187,7 @@ GROUPS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="expire-what-members-use",
-        rule="offsets of a group with members do not expire (5.8)",
+        rule="offsets that members may consume do not expire (5.8)",
         scenarios=("C08",),
         profile=PROFILE,
         by_chance=False,  # no run is as long as offsets are kept
@@ -202,7 +202,7 @@ GROUPS: tuple[Mutant, ...] = (
     Mutant(
         name="shard-of-an-old-term",
         rule="another term of the same leader is another shard, which reads its log (5.8)",
-        scenarios=("C14",),
+        scenarios=("C15",),
         profile=PROFILE,
         by_chance=False,  # no script has a coordinator miss that it was replaced
         edits=(
