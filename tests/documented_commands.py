@@ -60,6 +60,7 @@ RUN_BY: dict[str, tuple[str, ...]] = {
         "kcat -b 127.0.0.1:… -L",
         "seq 1000 | kcat -b 127.0.0.1:… -t orders -P",
         "kcat -b 127.0.0.1:… -t orders -C -o beginning -e",
+        "kcat -b 127.0.0.1:… -G readers -X auto.offset.reset=earliest -e orders",
         "export KUBECONFIG=/tmp/log/kubeconfig",
         "kubectl get topics",
         "kubectl get topic orders"

@@ -65,7 +65,7 @@ class Terminal:
 
 
 def test_commands_about_a_local_cluster_do_what_the_page_shows(tmp_path: Path) -> None:
-    setup, start, metadata, write, read, *kubectl = commands(ROOT / "docs/local.md")
+    setup, start, metadata, write, read, share, *kubectl = commands(ROOT / "docs/local.md")
     terminal = Terminal(kubeconfig=os.devnull)
     terminal.type(setup)
     file = ROOT / "examples/topic-orders.yaml"
@@ -82,6 +82,8 @@ def test_commands_about_a_local_cluster_do_what_the_page_shows(tmp_path: Path) -
         assert 'topic "orders" with 15 partitions' in typed(metadata)
         typed(write)
         assert sorted(typed(read).split(), key=int) == [str(n) for n in range(1, 1001)]
+        assert sorted(typed(share).split(), key=int) == [str(n) for n in range(1, 1001)]
+        assert typed(share) == "", "the group has read them"
         export, topics, message, patch, describe = kubectl
         typed(export)
         assert typed(topics).splitlines()[1].startswith("orders ")

@@ -274,6 +274,9 @@ def test_cluster_that_shrinks_says_what_is_left():
     ready, reconciling = cluster_conditions(image, status)
     assert (ready.status, reconciling.reason) == ("True", "RemovingBrokers")
     assert reconciling.message == "Broker 3 leaves: 2 replicas are still there."
+    empty = replay(an_image((0, 1, 2, 3)), BrokersLeaving(cause="x", broker_ids=(BrokerId(3),)))
+    _, reconciling = cluster_conditions(empty, cluster_status(empty, a_cluster()))
+    assert reconciling.message == "Broker 3 leaves: it is empty and being removed."
 
 
 def test_cluster_that_cannot_shrink_is_not_done():

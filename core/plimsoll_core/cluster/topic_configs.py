@@ -12,6 +12,7 @@ knows older names of what stands here, and the spelling that is kept.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import NamedTuple
 
 from plimsoll_core.cluster.config_keys import (
@@ -150,6 +151,9 @@ LISTS = frozenset(
 _MIN_ISR_KEY = integer(MIN_ISR, 1, 1, INT32_MAX, "How many in-sync replicas a commit needs.")
 
 
+NAME_COMPARED_MAX = 100
+
+
 def check_configs(configs: Mapping[str, str]) -> Refusal | None:
     """Whether every key is known and every value of its type."""
     for name, text in sorted(configs.items()):
@@ -157,16 +161,18 @@ def check_configs(configs: Mapping[str, str]) -> Refusal | None:
         if name == MIN_ISR:
             return invalid(f"{MIN_ISR} is the topic's own field minInSyncReplicas, not a config.")
         if key is None:
-            known = ", ".join(BY_NAME)
-            return invalid(
-                f"There is no topic config {name}; known are {known}, and {MIN_ISR} (in a Topic "
-                "object: spec.minInSyncReplicas)."
-            )
+            return invalid(f"There is no topic config {name}; {_known(name)}.")
         if key.parse(text) is None:
             return invalid(f"{name} must be {key.wants}, not {text[:100]!r}.")
     if integer_of(configs, MIN_LAG) > integer_of(configs, MAX_LAG):
         return invalid(f"{MIN_LAG} must not be greater than {MAX_LAG}.")
     return None
+
+
+def _known(name: str) -> str:
+    """Which configs could be meant by a name that is none."""
+    similar = get_close_matches(name[:NAME_COMPARED_MAX], BY_NAME)
+    return f"similar are {', '.join(similar)}" if similar else "none of Kafka's is similar"
 
 
 def compacts(configs: Mapping[str, str]) -> bool:

@@ -111,6 +111,11 @@ class OfficialTransport:
         return response
 
 
+def _said(failure: Exception) -> str:
+    """What the library says of it; of a timeout it says nothing."""
+    return str(failure) or repr(failure)
+
+
 async def _one_attempt(
     request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
@@ -122,7 +127,7 @@ async def _one_attempt(
     try:
         response = await handler(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as failure:
-        raise Unavailable(0, f"{request.method} {request.url.path}: {failure!r}") from failure
+        raise Unavailable(0, f"{request.method} {request.url.path}: {_said(failure)}") from failure
     if response.status in REDIRECTS:
         response.close()
         raise Unavailable(0, f"{request.method} {request.url.path}: redirected elsewhere")
@@ -139,7 +144,7 @@ def _drop(response: aiohttp.ClientResponse) -> None:
 
 
 def _lost(request: HttpRequest, failure: Exception) -> Unavailable:
-    return Unavailable(0, f"{request.method} {request.path}: {failure!r}")
+    return Unavailable(0, f"{request.method} {request.path}: {_said(failure)}")
 
 
 @lru_cache(maxsize=1)  # a second's answers have one Date, and an append waits for each parsing

@@ -141,6 +141,7 @@ class LocalCluster:
                 await self._until_stop(self._stop_wanted.wait())
         finally:
             # While the controller can still grant brokers their leave.
+            machine.stopping = True
             if workloads is not None:
                 await cancelled(workloads)
             await pods.stop_all()
@@ -231,8 +232,8 @@ class LocalCluster:
 
     def _taken(self, port: int, whose: str) -> CannotRun:
         return CannotRun(
-            f"port {port}, this cluster's {whose} port, is taken. Most likely another `plimsoll"
-            f" local` runs on {self._wishes.root}."
+            f"Most likely another `plimsoll local` runs on {self._wishes.root}: port {port}, this"
+            f" cluster's {whose} port, is taken."
         )
 
     def _ready(self, members: tuple[BrokerId, ...], api: str, brokers: BrokerPods) -> LocalReady:

@@ -40,6 +40,8 @@ class Machine:
     ) -> None:
         self._server = server
         self._workloads = Workloads(server, pods)
+        # Whether brokers leave because the user stops them all.
+        self.stopping = False
         # Set by what the controllers may have to act on.
         self._changed = asyncio.Event()
         pods.tell(self._changed.set, failed)
@@ -59,7 +61,7 @@ class Machine:
         if kind in WORKLOADS or going:
             self._changed.set()
         if kind == resources.EVENTS and change.type == "ADDED":
-            _tell_event(change.after.body)
+            _tell_event(change.after.body, expected=self.stopping)
             self._show_event(change.after.body)
         elif kind in resources.RUN_ONCE and change.type == "MODIFIED":
             before = {} if change.before is None else change.before.body
@@ -86,8 +88,9 @@ class Machine:
                 self._server.store.remove(next(iter(table.values())))
 
 
-def _tell_event(event: Object) -> None:
-    level = logging.WARNING if event.get("type") == "Warning" else logging.INFO
+def _tell_event(event: Object, *, expected: bool) -> None:
+    is_warning = event.get("type") == "Warning" and not expected
+    level = logging.WARNING if is_warning else logging.INFO
     about = event["regarding"]
     text = f"{about['kind']} {about['name']}: {event['reason']}: {event['note']}"
     logger.log(level, "%s", text)

@@ -37,7 +37,7 @@ def _reconciling(image: ClusterImage, brokers: BrokersStatus, why: str) -> Condi
         return condition("Reconciling", True, "AddingBrokers", text + why)
     if going and image.members:
         left = sum(len(image.hosted.get(b, ())) for b in going)
-        verb, are = ("leaves", "is") if len(going) == 1 else ("leave", "are")
+        verb, are = ("leaves", "it is") if len(going) == 1 else ("leave", "they are")
         what = f"{left} replicas are still there" if left else f"{are} empty and being removed"
         text = f"{sentence_start(brokers_text(going))} {verb}: {what}."
         return condition("Reconciling", True, "RemovingBrokers", text)

@@ -128,6 +128,21 @@ class TestConfigs:
         assert f"{name} must be" in refusal.message
         assert len(refusal.message) < 400
 
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("retention.mss", "similar are retention.ms, "),
+            ("num.io.threads", "none of Kafka's is similar."),
+            ("x" * 30_000, "none of Kafka's is similar."),
+        ],
+    )
+    def test_unknown_config_is_refused_with_similar_ones(self, name: str, words: str) -> None:
+        refusal = check_configs({name: "1"})
+        assert refusal is not None
+        assert refusal.reason is Reason.InvalidConfig
+        assert words in refusal.message
+        assert len(refusal.message) < len(name) + 200
+
     def test_values_come_typed_with_their_defaults(self) -> None:
         assert integer_of({"retention.ms": "-1"}, "retention.ms") == -1
         assert integer_of({}, "retention.ms") == 604_800_000

@@ -13,7 +13,6 @@ from email.utils import formatdate
 
 import msgspec
 from aiohttp import web
-from multidict import CIMultiDict
 
 from plimsoll_operator.kube.memory import discovery, field_validation, tables
 from plimsoll_operator.kube.memory.server import BODY_BYTES_MAX, MemoryApiServer
@@ -91,12 +90,12 @@ class ServedApi:
         body = answer.body
         if http.method == "GET" and answer.status == 200 and tables.ACCEPT in request.accept:
             body = msgspec.json.encode(self._table(request, msgspec.json.decode(body)))
-        headers = CIMultiDict[str]()
+        response = web.Response(status=answer.status, body=body, content_type=JSON)
         if answer.server_ms is not None:
-            headers["Date"] = _date(answer.server_ms)
+            response.headers["Date"] = _date(answer.server_ms)
         for text in warnings:
-            headers.add("Warning", f"299 - {json.dumps(text)}")
-        return web.Response(status=answer.status, body=body, content_type=JSON, headers=headers)
+            response.headers.add("Warning", f"299 - {json.dumps(text)}")
+        return response
 
     async def _watch(self, http: web.Request, request: HttpRequest) -> web.StreamResponse:
         try:

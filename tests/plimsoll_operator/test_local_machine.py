@@ -1,0 +1,41 @@
+"""What a local cluster tells its user of Events."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from plimsoll_operator.kube import resources
+from plimsoll_operator.kube.memory.server import MemoryApiServer
+from plimsoll_operator.local.machine import Machine
+from plimsoll_operator.local.pod_dispatch import LocalPods
+
+FENCED = {
+    "metadata": {"name": "e", "namespace": "default"},
+    "eventTime": "2026-11-22T00:00:00.000000Z",
+    "type": "Warning",
+    "reason": "BrokerFenced",
+    "note": "Broker 1: shutdown.",
+    "regarding": {"kind": "LogCluster", "name": "main", "namespace": "default"},
+    "reportingController": "plimsoll",
+}
+
+
+@pytest.mark.parametrize(
+    ("stopping", "level"), [(False, logging.WARNING), (True, logging.INFO)], ids=["runs", "stops"]
+)
+def test_broker_that_leaves_is_a_warning_unless_the_user_stops_them_all(
+    stopping: bool, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    uids = itertools.count()
+    server = MemoryApiServer(lambda: 1_800_000_000_000, lambda: str(next(uids)))
+    pods = cast("LocalPods", SimpleNamespace(tell=lambda *_: None))
+    machine = Machine(server, pods, lambda _: None)
+    machine.stopping = stopping
+    with caplog.at_level(logging.INFO):
+        server.seed(resources.EVENTS, FENCED)
+    assert [one.levelno for one in caplog.records if "BrokerFenced" in one.message] == [level]
